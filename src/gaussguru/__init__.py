@@ -1,0 +1,6 @@
+"""Classification when the features carry measurement noise."""
+
+from gaussguru.linear import CollapseWarning, GuruClassifier, sigma_max
+
+__all__ = ["CollapseWarning", "GuruClassifier", "sigma_max"]
+__version__ = "0.1.0"

@@ -1,0 +1,223 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""Thin binding of the compiled row loops (kernels.hpp); shapes are the caller's promise.
+
+Each function works on rows ``begin:end`` without the GIL. ``GAUSSGURU_KERNELS`` (``baseline`` or
+``x86-64-v3``) forces one instruction set, for tests and for reports of wrong results.
+"""
+import os
+
+import numpy as np
+
+from libc.stdint cimport int64_t
+
+
+cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
+    int FLOAT32, FLOAT64, DENSE, INT32, INT64
+    int N_TOTALS
+
+    cdef struct Matrix:
+        const void* values
+        const void* indices
+        const void* indptr
+        int64_t n_columns
+        int value_type
+        int index_type
+
+    cdef struct Pointwise:
+        const double* signed_weight
+        const double* margin
+        double stretch
+        double intercept
+        double scale
+
+    cdef struct Slopes:
+        double* residual
+        double* weight
+        double* tilt
+
+    cdef struct Kernels:
+        const char* name
+        void (*evaluate)(int, int64_t, const double*, double*, double*, double*) noexcept nogil
+        void (*totals)(int, int64_t, int64_t, const Pointwise&, double*) noexcept nogil
+        void (*slopes)(int, int64_t, int64_t, const Pointwise&, const Slopes&) noexcept nogil
+        double (*shrunk_conjugate)(int, int64_t, int64_t, const Pointwise&, double) noexcept nogil
+        void (*visit)(int, const Matrix&, int64_t, int64_t, const double*, const Pointwise&, double*, const Slopes&,
+                      double*, double*, double*) noexcept nogil
+        void (*margins)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
+        void (*combine)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
+        void (*product)(const Matrix&, int64_t, int64_t, const double*, const double*, const double*, double, double,
+                        double*, double*) noexcept nogil
+        void (*gram)(const Matrix&, int64_t, int64_t, const double*, const double*, double*, int64_t) noexcept nogil
+        void (*coordinate_pass)(const Matrix&, int64_t, const int64_t*, const double*, double, double, double*,
+                                double*) noexcept nogil
+        void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
+
+
+cdef extern from "dispatch.hpp" namespace "gaussguru" nogil:
+    const Kernels* find_kernels(const char*)
+
+
+cdef const Kernels* table = NULL
+
+
+def _choose(str name):
+    global table
+    cdef bytes encoded = name.encode()
+    cdef const Kernels* found = find_kernels(encoded)
+    if found == NULL:
+        raise ImportError(f"GAUSSGURU_KERNELS={name!r} is not built for, or not supported by, this processor; "
+                          "expected 'baseline' or 'x86-64-v3'")
+    table = found
+
+
+_choose(os.environ.get("GAUSSGURU_KERNELS", ""))
+INSTRUCTION_SET = table.name.decode()
+
+
+cdef class MatrixView:
+    """A borrowed, typed view of a C-contiguous array or of a CSR matrix with sorted, distinct indices."""
+
+    cdef Matrix matrix
+    cdef object owner
+
+    def __init__(self, X):
+        cdef const char[::1] raw
+        self.owner = X
+        self.matrix.n_columns = X.shape[1]
+        if isinstance(X, np.ndarray):
+            if not X.flags.c_contiguous:
+                raise ValueError("X must be C-contiguous")
+            self.matrix.index_type = DENSE
+            values = X
+        else:
+            self.matrix.index_type = INT64 if X.indices.dtype == np.int64 else INT32
+            self.matrix.indices = <const void*> <size_t> X.indices.ctypes.data
+            self.matrix.indptr = <const void*> <size_t> X.indptr.ctypes.data
+            values = X.data
+        self.matrix.value_type = FLOAT32 if values.dtype == np.float32 else FLOAT64
+        self.matrix.values = <const void*> <size_t> values.ctypes.data
+
+
+def evaluate(int loss, const double[::1] z, double[::1] f, double[::1] slope, double[::1] curvature):
+    cdef int64_t n = z.shape[0]
+    if n == 0:
+        return
+    with nogil:
+        table.evaluate(loss, n, &z[0], &f[0], &slope[0], &curvature[0])
+
+
+cdef inline Pointwise _at(const double[::1] signed_weight, const double[::1] margin, double stretch,
+                          double intercept, double scale) noexcept:
+    cdef Pointwise at
+    at.signed_weight = &signed_weight[0]
+    at.margin = &margin[0]
+    at.stretch = stretch
+    at.intercept = intercept
+    at.scale = scale
+    return at
+
+
+cdef inline Slopes _slopes(double[::1] residual, double[::1] weight, double[::1] tilt) noexcept:
+    cdef Slopes to
+    to.residual = &residual[0]
+    to.weight = &weight[0]
+    to.tilt = &tilt[0]
+    return to
+
+
+def totals(int64_t begin, int64_t end, int loss, const double[::1] signed_weight, const double[::1] margin,
+           double stretch, double intercept, double scale):
+    result = np.zeros(N_TOTALS)
+    cdef double[::1] sums = result
+    cdef Pointwise at = _at(signed_weight, margin, stretch, intercept, scale)
+    with nogil:
+        table.totals(loss, begin, end, at, &sums[0])
+    return result
+
+
+def slopes(int64_t begin, int64_t end, int loss, const double[::1] signed_weight, const double[::1] margin,
+           double stretch, double intercept, double scale, double[::1] residual, double[::1] weight,
+           double[::1] tilt):
+    cdef Pointwise at = _at(signed_weight, margin, stretch, intercept, scale)
+    cdef Slopes to = _slopes(residual, weight, tilt)
+    with nogil:
+        table.slopes(loss, begin, end, at, to)
+
+
+def shrunk_conjugate(int64_t begin, int64_t end, int loss, const double[::1] signed_weight,
+                     const double[::1] margin, double stretch, double intercept, double scale, double factor):
+    cdef Pointwise at = _at(signed_weight, margin, stretch, intercept, scale)
+    cdef double total
+    with nogil:
+        total = table.shrunk_conjugate(loss, begin, end, at, factor)
+    return total
+
+
+def visit(int64_t begin, int64_t end, int loss, MatrixView X, const double[::1] w, const double[::1] signed_weight,
+          double intercept, double scale, double[::1] margin, double[::1] residual, double[::1] weight,
+          double[::1] tilt, bint measure):
+    """One array: the totals, sum r x over the positive rows, over the negative rows, sum s x^2 if ``measure``."""
+    cdef int64_t d = X.matrix.n_columns
+    result = np.zeros(N_TOTALS + (3 if measure else 2) * d)
+    cdef double[::1] out = result
+    cdef double* squares = &out[N_TOTALS + 2 * d] if measure else NULL
+    cdef Pointwise at = _at(signed_weight, margin, 1.0, intercept, scale)
+    cdef Slopes to = _slopes(residual, weight, tilt)
+    with nogil:
+        table.visit(loss, X.matrix, begin, end, &w[0], at, &margin[0], to, &out[0], &out[N_TOTALS], squares)
+    return result
+
+
+def margins(int64_t begin, int64_t end, MatrixView X, const double[::1] w, double[::1] out):
+    with nogil:
+        table.margins(X.matrix, begin, end, &w[0], &out[0])
+
+
+def combine(int64_t begin, int64_t end, MatrixView X, const double[::1] r):
+    """One array: sum r x over the rows with r >= +0, then over the others."""
+    result = np.zeros(2 * X.matrix.n_columns)
+    cdef double[::1] out = result
+    with nogil:
+        table.combine(X.matrix, begin, end, &r[0], &out[0])
+    return result
+
+
+def product(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, const double[::1] tilt,
+            const double[::1] p, double eta, double shift):
+    """One array: sum_i c_i x_i, then sum_i c_i tilt_i and sum_i c_i."""
+    result = np.zeros(X.matrix.n_columns + 2)
+    cdef double[::1] out = result
+    with nogil:
+        table.product(X.matrix, begin, end, &weight[0], &tilt[0], &p[0], eta, shift, &out[0],
+                      &out[X.matrix.n_columns])
+    return result
+
+
+def gram(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, const double[::1] tilt):
+    """Lower triangle of the weighted Gram matrix of (x, tilt, 1); above the diagonal is rubbish."""
+    cdef int64_t width = X.matrix.n_columns + 2
+    cdef int64_t stride = (width + 8) & ~7
+    result = np.zeros((width + 1, stride))
+    cdef double[:, ::1] out = result
+    with nogil:
+        table.gram(X.matrix, begin, end, &weight[0], &tilt[0], &out[0, 0], stride)
+    return result[:width, :width]
+
+
+def coordinate_pass(MatrixView X, const int64_t[::1] order, const double[::1] signed_weight, double cap, double bias,
+                    double[::1] alpha, double[::1] params):
+    cdef int64_t n = order.shape[0]
+    if n == 0:
+        return
+    with nogil:
+        table.coordinate_pass(X.matrix, n, &order[0], &signed_weight[0], cap, bias, &alpha[0], &params[0])
+
+
+def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_weight):
+    """One array: sum s y x over the positive rows, over the negative rows, and sum s x^2."""
+    cdef int64_t d = X.matrix.n_columns
+    result = np.zeros(3 * d)
+    cdef double[::1] out = result
+    with nogil:
+        table.moments(X.matrix, begin, end, &signed_weight[0], &out[0], &out[2 * d])
+    return result

@@ -1,0 +1,96 @@
+// The loops over rows, behind one table of function pointers for each instruction set.
+//
+// Every function works on rows [begin, end), writes only its own output and adds to what it finds there,
+// so that a caller may map it over row blocks from several threads. No policy lives here: which rows, how
+// many threads and in which order partial sums are added is decided in rows.py.
+#pragma once
+#include <cstdint>
+
+namespace gaussguru {
+
+enum ValueType : int { FLOAT32 = 0, FLOAT64 = 1 };
+enum IndexType : int { DENSE = 0, INT32 = 1, INT64 = 2 };
+
+// A borrowed view of X: C-contiguous rows (DENSE) or CSR with sorted, distinct column indices.
+struct Matrix {
+    const void* values;
+    const void* indices;  // null when DENSE
+    const void* indptr;   // null when DENSE
+    int64_t n_columns;
+    int value_type;
+    int index_type;
+};
+
+// Row i of the binary problem at the point (c w, b): signed weight s y, margin q = w.x,
+// slack m = 1 - y (c q + b), standardised slack z = m / scale.
+struct Pointwise {
+    const double* signed_weight;
+    const double* margin;
+    double stretch;    // c
+    double intercept;  // b
+    double scale;      // a, the standard deviation of (c w).noise
+};
+
+// The weights of X in gradient and Hessian, one number a row each.
+struct Slopes {
+    double* residual;  // s y f'(z)
+    double* weight;    // s f''(z) / a
+    double* tilt;      // y z
+};
+
+enum LossCode : int { GAUSSIAN = 0 };
+
+// Where totals() puts its six sums; see binary.py for what each is for.
+enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };
+
+struct Kernels {
+    const char* name;
+
+    // f, f', f'' of n numbers.
+    void (*evaluate)(int loss, int64_t n, const double* z, double* f, double* slope, double* curvature);
+
+    // Sums over rows of s f, s f' and s f'' (by label) and s (f - z f').
+    void (*totals)(int loss, int64_t begin, int64_t end, const Pointwise&, double* sums);
+
+    // For each row s y f'(z), s f''(z)/a and y z: the weights of X in gradient and Hessian.
+    void (*slopes)(int loss, int64_t begin, int64_t end, const Pointwise&, const Slopes&);
+
+    // A close lower bound of the sum of s f*(factor f'(z)).
+    double (*shrunk_conjugate)(int loss, int64_t begin, int64_t end, const Pointwise&, double factor);
+
+    // margins, totals, slopes and combine at w in one pass over X; at.margin is written. Where squares is not
+    // null, squares[j] += sum_i s_i x_ij^2: not finite if any value of X is not, whatever its weight.
+    void (*visit)(int loss, const Matrix&, int64_t begin, int64_t end, const double* w, const Pointwise& at,
+                  double* margin, const Slopes&, double* sums, double* out, double* squares);
+
+    // out[i] = x_i . w
+    void (*margins)(const Matrix&, int64_t begin, int64_t end, const double* w, double* out);
+
+    // out[0] += sum r_i x_i over the rows with r_i >= +0, out[1] over the others (each n_columns long): the two
+    // labels apart, as a residual has the sign of its label.
+    void (*combine)(const Matrix&, int64_t begin, int64_t end, const double* r, double* out);
+
+    // With t_i = x_i . p + tilt_i eta + shift:  out += sum_i weight_i t_i x_i,
+    // sums += sum_i weight_i t_i (tilt_i, 1).
+    void (*product)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
+                    const double* p, double eta, double shift, double* out, double* sums);
+
+    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i, tilt_i, 1); rows of out are `stride` apart,
+    // stride >= n_columns + 2 rounded up to a multiple of 8.
+    void (*gram)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt, double* out,
+                 int64_t stride);
+
+    // Dual coordinate descent for (1/2)|params|^2 + cap sum s max(0, 1 - y (x, bias).params), in the given order:
+    // one exact step in each alpha, with params = sum y alpha (x, bias) kept up to date. Sequential.
+    void (*coordinate_pass)(const Matrix&, int64_t n, const int64_t* order, const double* signed_weight, double cap,
+                            double bias, double* alpha, double* params);
+
+    // out as combine() of the signed weights; squares as in visit().
+    void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
+                    double* squares);
+};
+
+const Kernels& kernels_baseline();
+const Kernels& kernels_x86_64_v3();
+
+}  // namespace gaussguru

@@ -1,0 +1,202 @@
+"""Proofs of optimality: dual points, duality gaps, and what follows from them.
+
+The dual of the problem in :mod:`gaussguru.objective` is ::
+
+    max  sum s alpha - excess(v, sum s f*(alpha))^2 / (2 l2),    v = sum s y alpha x,    0 <= alpha <= 1
+    s.t. sum s y alpha = 0   (only with an intercept)
+
+where ``excess`` is the distance of ``v`` to the noise set of that size; for ``l2 = 0`` it has to vanish:
+``polar(v) <= sum s f*(alpha)`` (thesis, chapter 3, with the factor sigma that it loses restored).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gaussguru.losses import Array, Loss
+from gaussguru.noise import Noise
+from gaussguru.objective import Expansion, Objective
+
+EPS = float(np.finfo(np.float64).eps)
+# How far to scale alpha down in search of a strictly feasible point, tightest first.
+SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Bounds on the minimum: ``dual <= F* <= primal``."""
+
+    primal: float
+    dual: float
+
+    @property
+    def gap(self) -> float:
+        """How far F at the certified point can be above its minimum."""
+        return max(0.0, self.primal - self.dual)
+
+
+def certify(expansion: Expansion, target: float, *, primal: float | None = None, thorough: bool = False) -> Certificate:
+    """Return a certificate from the slopes of a point.
+
+    ``primal`` is a bound on F of the solution to certify where that is not the point itself. A gap that cannot fall
+    below ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
+
+    Both values allow for rounding: a margin is known to ``eps |x||w|``, the vector ``v`` to ``eps sum s alpha |x|``.
+    """
+    objective, point = expansion.objective, expansion.point
+    totals = point.totals
+    if primal is None:
+        reach = float(np.linalg.norm(point.coef)) * _length(objective, point.mass)
+        primal = point.value + 4 * EPS * (point.value + reach)
+    if primal <= target:
+        return Certificate(primal, 0.0)
+    v, mass, rho = _balanced(objective, expansion.by_label, totals.slope_pos, totals.slope_neg)
+    dual = _bound(
+        objective, v, mass, rho * totals.conjugate, lambda c: rho * objective.shrunk_conjugate(point, c),
+        # Steeper than at c = 1 the concave h cannot rise as c falls: is the target in reach at all?
+        steepest=np.inf if thorough else totals.value - totals.conjugate, wanted=primal - target,
+    )
+    return Certificate(primal, dual)
+
+
+def refine(expansion: Expansion, step: Array) -> float:
+    """Return a dual value from the slopes as a Newton step would change them.
+
+    Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
+    The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``.
+    """
+    objective, a = expansion.objective, expansion.noise_gradient
+    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + expansion.tilt * float(a @ step[:-1]) + step[-1]
+    moved = np.divide(
+        expansion.residual - expansion.weight * along,
+        objective.signed_weight,
+        out=np.zeros_like(along),
+        where=objective.signed_weight != 0,
+    )
+    alpha = np.clip(moved, 0.0, 1.0)
+    residual = objective.signed_weight * alpha
+    positive = residual[~np.signbit(objective.signed_weight)].sum()
+    by_label = objective.rows.combine(residual)
+    v, mass, rho = _balanced(objective, by_label, float(positive), float(positive - residual.sum()))
+    weight = np.abs(objective.signed_weight)
+
+    def level(c: float) -> float:
+        return rho * float(weight @ objective.loss.conjugate(c * alpha))
+
+    return _bound(objective, v, mass, level(1.0), level)
+
+
+def _length(objective: Objective, mass: float) -> float:
+    """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
+    return float(np.sqrt(mass * objective.squares))
+
+
+def _balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg: float) -> tuple[Array, float, float]:
+    """Scale the slopes of the heavier label down until the labels balance; return v, ``sum s alpha`` and the factor.
+
+    ``f*`` is concave and 0 at 0, so ``f*(rho alpha) >= rho f*(alpha)``. (A settled intercept balances the labels only
+    to ``eps |b| sum s f''/a``, because it is a number of 53 bits.)
+    """
+    if not objective.fit_intercept:
+        return by_label[0] + by_label[1], slope_pos + slope_neg, 1.0
+    light, heavy = sorted((slope_pos, slope_neg))
+    rho = light / heavy if heavy > 0 else 1.0
+    factors = (rho, 1.0) if slope_pos > slope_neg else (1.0, rho)
+    return factors[0] * by_label[0] + factors[1] * by_label[1], 2 * light, rho
+
+
+def _bound(
+    objective: Objective,
+    v: Array,
+    mass: float,
+    level: float,
+    level_at: Callable[[float], float],
+    steepest: float = np.inf,
+    wanted: float = np.inf,
+) -> float:
+    """Return the best dual value on the ray ``c alpha``, ``0 <= c <= 1``.
+
+    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` and (a lower bound of) ``sum s f*(alpha)``;
+    ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords: one value at a
+    strictly feasible c bounds how far alpha must shrink to become feasible, and a second chord from there bounds it
+    better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
+    """
+    noise, l2 = objective.noise, objective.l2
+    size = float(np.linalg.norm(v))
+    if size > 0:
+        v = v * (1 + 4 * EPS * _length(objective, mass) / size)
+    here = noise.polar(v) - level
+    if here <= 0:
+        return mass
+    best = max(0.0, mass - noise.excess(v, level) ** 2 / (2 * l2)) if l2 else 0.0
+    if best >= wanted or (not l2 and mass * (1 - here / max(noise.polar(v) + steepest, here)) < wanted < np.inf):
+        return best
+    for shrink in SHRINKS:
+        there = noise.polar(shrink * v) - level_at(shrink)
+        if there < 0:
+            feasible = 1 - (1 - shrink) * here / (here - there)
+            best = max(best, _on_chord(objective, v, mass, level, feasible))
+            if best < wanted:
+                there = noise.polar(feasible * v) - level_at(feasible)
+                if there < 0:
+                    feasible = 1 - (1 - feasible) * here / (here - there)
+                    best = max(best, _on_chord(objective, v, mass, level, feasible))
+            break
+    return best
+
+
+def _on_chord(objective: Objective, v: Array, mass: float, level: float, feasible: float) -> float:
+    """Return the best dual value between a feasible c and 1, where the excess rises at most linearly."""
+    excess = objective.noise.excess(v, level)
+    if not objective.l2 or feasible == 1:
+        return feasible * mass
+    rise = excess / (1 - feasible)
+    kept = min(excess, mass * objective.l2 / rise)  # the excess at which its cost grows as fast as the mass
+    return mass * (feasible + kept / rise) - kept**2 / (2 * objective.l2)
+
+
+def collapse_sigma(objective: Objective) -> float:
+    """Return the factor on the noise level from which on a uniform dual point proves ``w = 0, b = +-1`` optimal.
+
+    The point has ``alpha = 1`` on the rows of the lighter class and ``S_min/S_maj`` on the others: it balances,
+    ``v = S_min (mu_+ - mu_-)``, and its dual value is ``2 S_min``, the objective of the constant classifier. It is
+    feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``.
+    """
+    minor, major = sorted(objective.weights)
+    level = major * float(objective.loss.conjugate(np.array([minor / major]))[0])
+    pull = objective.noise.polar(minor * objective.pull)
+    return pull / level if level > 0 else (np.inf if pull > 0 else 0.0)
+
+
+def is_collapsed(objective: Objective) -> bool:
+    """Return whether the uniform dual point already proves that ``w = 0`` is optimal."""
+    return collapse_sigma(objective) <= 1 if objective.fit_intercept else not np.any(objective.pull)
+
+
+def norm_bound(loss: Loss, noise: Noise, radius: float, direction: Array) -> float:
+    """Return a bound on ``||w*||`` without an intercept: ``1 / (a(u) f(-R / a(u)))`` for the unit vector ``u``.
+
+    It follows from ``F(w*) <= F(0)`` and ``F(w) >= S a(w) f(-R ||w|| / a(w))`` with ``R = max ||x_i||``.
+    """
+    scale = noise.scale(direction / np.linalg.norm(direction))
+    least = scale * float(loss.value(np.array([-radius / scale]))[0])
+    return 1.0 / least if least > 0 else np.inf
+
+
+def recover_norm(loss: Loss, noise: Noise, alpha: Array, y: Array, X: Array, direction: Array) -> tuple[float, float]:
+    """Return ``(||w*||, b*)`` from a dual solution and the direction of ``w*``.
+
+    A sample with ``0 < alpha < 1`` sits at ``z = f'^-1(alpha)``, hence ``(1 - y b)/||w|| = a(u) z + y u.x`` for
+    the unit vector ``u``: one equation a sample, weighted here by ``f''(z)``, which is how well it determines
+    ``z``. (The thesis's formula lacks sigma.) Both labels must have such a sample if there is an intercept.
+    """
+    unit = direction / np.linalg.norm(direction)
+    inside = (alpha > 0) & (alpha < 1)
+    z = loss.slope_inverse(alpha[inside])
+    weight = loss.curvature(z)
+    left = noise.scale(unit) * z + y[inside] * (X[inside] @ unit)
+    positive = y[inside] > 0
+    per_label = [np.average(left[mine], weights=weight[mine]) for mine in (positive, ~positive)]
+    inverse = 0.5 * (per_label[0] + per_label[1])
+    return 1.0 / inverse, 0.5 * (per_label[1] - per_label[0]) / inverse

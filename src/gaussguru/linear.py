@@ -1,0 +1,350 @@
+"""Linear classifiers for noisy features."""
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Self
+
+import joblib
+import numpy as np
+from joblib.parallel import get_active_backend
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from gaussguru.certificates import collapse_sigma
+from gaussguru.losses import Array, Loss, resolve_loss
+from gaussguru.noise import Isotropic, resolve_noise
+from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.rows import BlockMap, Rows
+from gaussguru.solvers import SOLVERS
+from gaussguru.solvers.result import Result
+from gaussguru.validation import (
+    check_choice,
+    check_count,
+    check_features,
+    check_real,
+    check_samples,
+    explain_not_finite,
+)
+
+# Fewer values than this are read faster by one thread than handed to several.
+THREAD_VALUES = 1_000_000
+
+
+class CollapseWarning(UserWarning):
+    """The noise is so strong that ignoring the features is optimal."""
+
+
+class GuruClassifier(ClassifierMixin, BaseEstimator):
+    """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
+
+    Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
+    hinge loss is minimised (Ginodi 2010, *Gaussian Robust Classification*, chapter 2)::
+
+        min over w, b   sum_i s_i a f((1 - y_i (w.x_i + b)) / a) + (l2/2) ||w||^2,     a = sigma ||w||
+
+    with ``f(z) = z Phi(z) + phi(z)``, the expected hinge loss of a standard normal slack. The problem is smooth
+    and convex. As ``sigma`` goes to 0 it becomes the hinge loss of a support vector machine; as ``sigma`` grows,
+    the direction of ``w`` tends to the difference of the class means.
+
+    Parameters
+    ----------
+    sigma : float, default=1.0
+        Standard deviation of the noise, in the units of the features.
+    noise : {"isotropic"}, default="isotropic"
+        What the adversary may do. "isotropic": any covariance of trace at most ``sigma**2``.
+    loss : {"gaussian"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``.
+    l2 : float, default=0.0
+        Weight of the ridge term. The noise already regularises: 0 is the thesis.
+    fit_intercept : bool, default=True
+        Whether to fit ``b``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, times ``sample_weight``. "balanced" gives both classes the same total weight.
+    solver : {"newton"}, default="newton"
+        How to minimise; see :mod:`gaussguru.solvers`.
+    tol : float, default=1e-6
+        Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight).
+    max_iter : int, default=500
+        Most iterations of the solver.
+    warm_start : bool, default=False
+        Start from the coefficients of the previous fit.
+    random_state : int, RandomState instance or None, default=None
+        Chooses the rows on which the solver warms up when there are many. The optimum does not depend on it;
+        None always chooses the same rows.
+    n_jobs : int or None, default=None
+        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+        The result does not depend on it.
+    verbose : int, default=0
+        1 prints the objective, the duality gap and the time at each iteration.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features)
+        The weights ``w``.
+    intercept_ : ndarray of shape (1,)
+        The intercept ``b``.
+    classes_ : ndarray of shape (2,)
+        The classes; ``y = +1`` stands for the second.
+    objective_ : float
+        The objective at the solution.
+    dual_gap_ : float
+        A proven bound on how far ``objective_`` is above the minimum.
+    dual_coef_ : ndarray of shape (n_samples,)
+        The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls.
+    n_iter_ : int
+        Iterations of the solver.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X had string column names.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = GuruClassifier(sigma=5.0).fit(X, y)
+    >>> clf.dual_gap_ <= 1e-6 * len(y)
+    True
+    """
+
+    def __init__(
+        self,
+        sigma: float = 1.0,
+        *,
+        noise: str = "isotropic",
+        loss: str | Loss = "gaussian",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        solver: str = "newton",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.sigma = sigma
+        self.noise = noise
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        A fit that raises, or that is interrupted, leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples. C-contiguous float32 or float64, and canonical CSR, are not copied.
+        y : array-like of shape (n_samples,)
+            Labels of two classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+
+        Returns
+        -------
+        self
+        """
+        before = self.__dict__.copy()
+        try:
+            return self._fit(X, y, sample_weight)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        noise = resolve_noise(self.noise, check_real("sigma", self.sigma))
+        loss = resolve_loss(self.loss)
+        l2 = check_real("l2", self.l2, inclusive=True)
+        solver = SOLVERS[check_choice("solver", self.solver, SOLVERS)](
+            tol=check_real("tol", self.tol),
+            max_iter=check_count("max_iter", self.max_iter),
+            verbose=int(self.verbose),
+            seed=_seed(self.random_state),
+        )
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        start = self._start(samples.X.shape[1])
+        with block_map(samples.X, self.n_jobs) as mapped:
+            rows = Rows(samples.X, mapped)
+            objective = Objective(rows, samples.signed_weight, loss, noise, l2, bool(self.fit_intercept))
+            try:
+                result = solver.solve(objective, start)
+            except NotFiniteError:
+                raise explain_not_finite(samples.X) from None
+        self._warn(result, objective)
+        self.classes_ = samples.classes
+        self.coef_ = result.coef[np.newaxis, :]
+        self.intercept_ = np.array([result.intercept])
+        self.objective_ = result.objective
+        self.dual_gap_ = result.gap
+        self.dual_coef_ = result.alpha
+        self.n_iter_ = result.n_iter
+        return self
+
+    def _start(self, n_features: int) -> tuple[Array, float] | None:
+        if not self.warm_start or not hasattr(self, "coef_") or self.coef_.shape[1] != n_features:
+            return None
+        return self.coef_[0].copy(), float(self.intercept_[0]) if self.fit_intercept else 0.0
+
+    def _warn(self, result: Result, objective: Objective) -> None:
+        if result.collapsed:
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=4)
+        elif not result.converged:
+            relative = result.gap / objective.weight
+            reason = (
+                "max_iter was reached: increase it"
+                if result.n_iter >= self.max_iter
+                else "double precision resolves no more: sigma is very small against the scale of the features, "
+                "so increase sigma, or standardise the features if their scales differ widely"
+            )
+            warnings.warn(
+                f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
+                f"not to tol={self.tol:g}; {reason}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``w.x + b`` for every sample; positive means the second class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X = check_features(X, estimator=self)
+        scores: Array = safe_sparse_dot(X, self.coef_[0], dense_output=True) + self.intercept_[0]
+        return scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every sample.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.intp)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class when the features carry the noise of the model.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
+        class; no sampling is involved. A constant classifier is certain.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        scores = self.decision_function(X)
+        scale = resolve_noise(self.noise, self.sigma).scale(self.coef_[0])
+        z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
+        return np.column_stack([ndtr(-z), ndtr(z)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
+    """Return a noise level from which on a classifier with an intercept ignores the features.
+
+    ::
+
+        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj phi(Phi^-1(S_min / S_maj)))
+
+    with the total weights ``S`` and the weighted means ``mu`` of the classes. The true threshold may be lower.
+    Classes of equal weight never collapse: the value is infinity. It is the natural top of a grid of sigmas, as
+    lambda_max is for the lasso.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+    sample_weight : array-like of shape (n_samples,), default=None
+
+    Returns
+    -------
+    float
+    """
+    samples = check_samples(X, y, sample_weight)
+    objective = Objective(Rows(samples.X), samples.signed_weight, resolve_loss("gaussian"), Isotropic(1.0))
+    try:
+        return collapse_sigma(objective)
+    except NotFiniteError:
+        raise explain_not_finite(samples.X) from None
+
+
+@contextmanager
+def block_map(X: Any, n_jobs: int | None) -> Iterator[BlockMap]:
+    """Yield what maps a function over row blocks: the built-in map, or that of a pool of threads for large X.
+
+    BLAS keeps to one thread while there is a pool: its own would compete for the same cores.
+    """
+    size = getattr(X, "nnz", None) or np.size(X)
+    n_threads = _n_threads(n_jobs) if size >= THREAD_VALUES else 1
+    if n_threads == 1:
+        yield map
+        return
+    with ThreadPoolExecutor(n_threads) as pool, threadpool_limits(1, user_api="blas"):
+        yield pool.map
+
+
+def _n_threads(n_jobs: int | None) -> int:
+    if n_jobs is not None:
+        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+            raise ValueError(f"n_jobs must be None or a whole number other than 0; got {n_jobs!r}")
+        return int(joblib.effective_n_jobs(int(n_jobs)))
+    backend, _ = get_active_backend()
+    return 1 if backend.nesting_level else int(joblib.cpu_count())
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return 0
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _collapse_message(estimator: GuruClassifier, objective: Objective) -> str:
+    if not estimator.fit_intercept:
+        return "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
+    light, heavy = sorted(objective.weights)
+    return (
+        f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
+        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma "
+        f"(sigma_max bounds it from above: {collapse_sigma(objective):.3g}), or fit_intercept=False"
+    )

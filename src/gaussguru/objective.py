@@ -1,0 +1,357 @@
+"""The binary objective: the chain rule over a loss and a noise model, summed over rows.
+
+::
+
+    F(w, b) = sum_i s_i a f(m_i / a) + (l2/2) ||w||^2,    m_i = 1 - y_i (w.x_i + b),    a = a(w)
+
+With ``z = m / a``, ``alpha = f'(z)``, ``v = sum s y alpha x`` and ``k = sum s (f - z f')``::
+
+    grad_w F = -v + k grad a + l2 w              grad_b F = -sum s y alpha
+    Hess F   = sum (s f''/a) u u' + k Hess a + l2 I,     u_i = (x_i + y_i z_i grad a, 1)
+
+(the sign ``y_i`` of ``u_i`` cancels). Because ``y (w.x + b) + z a = 1``, every ``y_i u_i . (w, b)`` is 1; so
+along the length of ``w`` and along ``b`` the derivatives need only sums by label (:meth:`Objective.plane`).
+
+Conventions
+-----------
+signed_weight : array (n_rows,), ``s_i y_i``: its sign is the label, its size the weight
+margin : array (n_rows,), ``w.x_i`` without the intercept
+params : array (n_columns + 1,), ``(w, b)``; without an intercept the last entry is 0
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from gaussguru._kernels import _binding
+from gaussguru.losses import Array, Loss
+from gaussguru.noise import Noise
+from gaussguru.rows import Rows
+
+
+class Totals(NamedTuple):
+    """Sums over rows of ``s f``, ``s f'`` and ``s f''`` by label, and ``s (f - z f')``."""
+
+    value: float
+    slope_pos: float
+    slope_neg: float
+    curve_pos: float
+    curve_neg: float
+    conjugate: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in parameter space with what one look at its margins told.
+
+    The coefficients are ``stretch * w``: the length of ``w`` changes without touching the margins.
+    """
+
+    w: Array
+    b: float
+    margin: Array
+    stretch: float
+    scale: float
+    value: float
+    totals: Totals
+
+    @property
+    def coef(self) -> Array:
+        """The coefficients."""
+        return self.w * self.stretch
+
+    @property
+    def mass(self) -> float:
+        """``sum s alpha``, the dual objective at the slopes of this point."""
+        return self.totals.slope_pos + self.totals.slope_neg
+
+
+class NotFiniteError(ArithmeticError):
+    """F is not a finite number: X has NaN or infinity, or its squares overflow."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Rows, labels and weights with a loss and a noise model; see the module for the formulas."""
+
+    rows: Rows
+    signed_weight: Array
+    loss: Loss
+    noise: Noise
+    l2: float = 0.0
+    fit_intercept: bool = True
+
+    # --- the data ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> tuple[float, float]:
+        """``sum s`` over the positive and over the negative rows."""
+        negative = float(-self.signed_weight[np.signbit(self.signed_weight)].sum())
+        return float(np.abs(self.signed_weight).sum()) - negative, negative
+
+    @property
+    def weight(self) -> float:
+        """``sum s``, which is also F at zero."""
+        return self.weights[0] + self.weights[1]
+
+    @cached_property
+    def _moments(self) -> tuple[Array, float]:
+        by_label, squares = self.rows.moments(self.signed_weight)
+        return by_label, _total_square(squares)
+
+    @cached_property
+    def squares(self) -> float:
+        """``sum s |x|^2``."""
+        return self._moments[1]
+
+    @property
+    def means(self) -> tuple[Array, Array]:
+        """The weighted means of the positive and of the negative rows."""
+        (positive, negative), (weight_pos, weight_neg) = self._moments[0], self.weights
+        return positive / weight_pos, -negative / weight_neg
+
+    @property
+    def pull(self) -> Array:
+        """The direction in which F falls first from zero: the difference of class means, or ``sum s y x``."""
+        if self.fit_intercept:
+            positive, negative = self.means
+            return positive - negative
+        return np.asarray(self._moments[0].sum(axis=0))
+
+    def with_noise(self, factor: float) -> "Objective":
+        """Return the same problem with all standard deviations multiplied by ``factor``."""
+        if factor == 1:
+            return self
+        other = replace(self, noise=self.noise.scaled(factor))
+        known = ("weights", "_moments", "squares")  # sums over the rows, which do not depend on the noise
+        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        return other
+
+    def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":
+        """Return about ``n_rows`` rows, each class drawn alone and reweighted to its own total.
+
+        One row is drawn from each of equally long runs of rows, so no order of the rows does harm.
+        """
+        negative = np.signbit(self.signed_weight)
+        chosen = []
+        for members in (np.flatnonzero(~negative), np.flatnonzero(negative)):
+            share = max(min(len(members), 50), round(len(members) * n_rows / self.rows.n_rows))
+            chosen.append(members[((np.arange(share) + rng.random(share)) * (len(members) / share)).astype(np.int64)])
+        signed_weight = np.concatenate([self.signed_weight[index] for index in chosen])
+        parts = signed_weight[: len(chosen[0])], signed_weight[len(chosen[0]) :]
+        for part, total in zip(parts, self.weights, strict=True):
+            weight = float(np.abs(part).sum())
+            part *= total / weight if weight > 0 else 0.0
+        index = np.concatenate(chosen)
+        order = np.argsort(index, kind="stable")
+        return replace(self, rows=self.rows.take(index[order]), signed_weight=signed_weight[order])
+
+    # --- values -----------------------------------------------------------------------------------------
+
+    def point(self, w: Array, b: float, margin: Array | None = None, stretch: float = 1.0) -> Point:
+        """Evaluate F at ``(stretch w, b)``; reads X only where the margins ``X w`` are not given."""
+        if margin is None:
+            margin = self.rows.margins(w)
+        scale = stretch * self.noise.scale(w)
+        return self._point(w, b, margin, stretch, scale, self._totals(margin, stretch, b, scale))
+
+    def _point(self, w: Array, b: float, margin: Array, stretch: float, scale: float, totals: Totals) -> Point:
+        value = scale * totals.value
+        if self.l2:
+            value += 0.5 * self.l2 * stretch**2 * float(w @ w)
+        return Point(w, b, margin, stretch, scale, value, totals)
+
+    def _totals(self, margin: Array, stretch: float, b: float, scale: float) -> Totals:
+        loss, signed_weight = self.loss, self.signed_weight
+
+        def compiled(begin: int, end: int) -> Array:
+            return _binding.totals(begin, end, loss.code, signed_weight, margin, stretch, b, scale)
+
+        def written_in_numpy(begin: int, end: int) -> Array:
+            z, y = self._slack(begin, end, margin, stretch, b, scale)
+            f, slope, curvature = loss.terms(z)
+            s, positive = np.abs(signed_weight[begin:end]), y > 0
+            return np.array(
+                [
+                    s @ f,
+                    (s * slope)[positive].sum(),
+                    (s * slope)[~positive].sum(),
+                    (s * curvature)[positive].sum(),
+                    (s * curvature)[~positive].sum(),
+                    s @ loss.conjugate(slope),
+                ]
+            )
+
+        return Totals(*self.rows.total(written_in_numpy if loss.code is None else compiled).tolist())
+
+    def _slack(
+        self, begin: int, end: int, margin: Array, stretch: float, b: float, scale: float
+    ) -> tuple[Array, Array]:
+        y = np.copysign(1.0, self.signed_weight[begin:end])
+        return (1.0 - y * (stretch * margin[begin:end] + b)) / scale, y
+
+    def plane(self, point: Point) -> tuple[float, float, float, float, float]:
+        """Return the derivatives of F by the relative length ``c`` of ``w`` and by ``b``.
+
+        They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1.
+        """
+        b, scale, totals = point.b, point.scale, point.totals
+        ridge = self.l2 * point.stretch**2 * float(point.w @ point.w) if self.l2 else 0.0
+        pos, neg = totals.curve_pos / scale, totals.curve_neg / scale
+        f_c = scale * totals.value - totals.slope_pos * (1 - b) - totals.slope_neg * (1 + b) + ridge
+        f_cc = pos * (1 - b) ** 2 + neg * (1 + b) ** 2 + ridge
+        if not self.fit_intercept:
+            return f_c, 0.0, f_cc, 0.0, 1.0
+        return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
+
+    def slopes(self, point: Point) -> Array:
+        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
+        parts = self.rows.each(
+            lambda begin, end: self.loss.slope(
+                self._slack(begin, end, point.margin, point.stretch, point.b, point.scale)[0]
+            )
+        )
+        return np.concatenate(parts)
+
+    def shrunk_conjugate(self, point: Point, factor: float) -> float:
+        """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
+        loss = self.loss
+        at = (point.margin, point.stretch, point.b, point.scale)
+
+        def compiled(begin: int, end: int) -> float:
+            return _binding.shrunk_conjugate(begin, end, loss.code, self.signed_weight, *at, factor)
+
+        def written_in_numpy(begin: int, end: int) -> float:
+            alpha = loss.slope(self._slack(begin, end, *at)[0])
+            return float(np.abs(self.signed_weight[begin:end]) @ loss.conjugate(factor * alpha))
+
+        return float(self.rows.total(written_in_numpy if loss.code is None else compiled))
+
+    def visit(self, w: Array, b: float) -> "Expansion":
+        """Return the expansion of F at ``(w, b)``, from one pass over X."""
+        if self.loss.code is None:
+            return self.expand(self.point(w, b))
+        margin, residual, weight, tilt = (np.empty(self.rows.n_rows) for _ in range(4))
+        scale = self.noise.scale(w)
+        measure = "squares" not in self.__dict__
+        sums = self.rows.total(
+            lambda begin, end: _binding.visit(
+                *(begin, end, self.loss.code, self.rows.view, w, self.signed_weight, b, scale),
+                *(margin, residual, weight, tilt, measure),
+            )
+        )
+        n_totals, d = len(Totals._fields), self.rows.n_columns
+        if measure:
+            self.__dict__["squares"] = _total_square(sums[n_totals + 2 * d :])
+        point = self._point(w, b, margin, 1.0, scale, Totals(*sums[:n_totals].tolist()))
+        by_label = sums[n_totals : n_totals + 2 * d].reshape(2, d)
+        return self._expansion(point, residual, weight, tilt, by_label)
+
+    def expand(self, point: Point) -> "Expansion":
+        """Return the expansion of F at ``point``; reads X once, for the gradient."""
+        loss = self.loss
+        residual, weight, tilt = (np.empty(self.rows.n_rows) for _ in range(3))
+        at = (point.margin, point.stretch, point.b, point.scale)
+
+        def compiled(begin: int, end: int) -> None:
+            _binding.slopes(begin, end, loss.code, self.signed_weight, *at, residual, weight, tilt)
+
+        def written_in_numpy(begin: int, end: int) -> None:
+            z, y = self._slack(begin, end, *at)
+            _, slope, curvature = loss.terms(z)
+            residual[begin:end] = self.signed_weight[begin:end] * slope
+            weight[begin:end] = np.abs(self.signed_weight[begin:end]) * curvature / point.scale
+            tilt[begin:end] = y * z
+
+        self.rows.each(written_in_numpy if loss.code is None else compiled)
+        return self._expansion(point, residual, weight, tilt, self.rows.combine(residual))
+
+    def _expansion(self, point: Point, residual: Array, weight: Array, tilt: Array, by_label: Array) -> "Expansion":
+        noise_gradient = self.noise.gradient(point.w)
+        gradient = np.empty(self.rows.n_columns + 1)
+        gradient[:-1] = point.totals.conjugate * noise_gradient - by_label[0] - by_label[1]
+        if self.l2:
+            gradient[:-1] += self.l2 * point.coef
+        gradient[-1] = point.totals.slope_neg - point.totals.slope_pos if self.fit_intercept else 0.0
+        return Expansion(self, point, gradient, by_label, noise_gradient, residual, weight, tilt)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Gradient and Hessian of an objective at one point, and how the gradient changes with the noise level.
+
+    ``by_label`` is ``sum s y alpha x`` over the rows of each label; ``residual``, ``weight`` and ``tilt`` are
+    ``s y alpha``, ``s f''/a`` and ``y z`` of every row.
+    """
+
+    objective: Objective
+    point: Point
+    gradient: Array
+    by_label: Array
+    noise_gradient: Array
+    residual: Array
+    weight: Array
+    tilt: Array
+
+    def hessian(self) -> Array:
+        """Return the Hessian from one Gram matrix of ``[X tilt 1]``; only its lower triangle is meaningful."""
+        objective, a = self.objective, self.noise_gradient
+        d = objective.rows.n_columns
+        gram = objective.rows.gram(self.weight, self.tilt)
+        tilt_row, ones_row = gram[d, :d].copy(), gram[d + 1, :d].copy()
+        tilt_tilt, ones_tilt, ones_ones = float(gram[d, d]), float(gram[d + 1, d]), float(gram[d + 1, d + 1])
+        hessian = gram[: d + 1, : d + 1]
+        block = hessian[:d, :d]
+        block += np.outer(tilt_row, a)
+        block += np.outer(a, tilt_row + tilt_tilt * a)
+        objective.noise.add_hessian(self.point.coef, self.point.totals.conjugate, block)
+        if objective.l2:
+            block[np.diag_indices(d)] += objective.l2
+        hessian[d, :d] = ones_row + ones_tilt * a
+        hessian[d, d] = ones_ones
+        if not objective.fit_intercept:
+            hessian[d, :d] = 0.0
+            hessian[d, d] = 1.0
+        return hessian
+
+    def product(self, p: Array) -> Array:
+        """Return the Hessian times ``p``; reads X once."""
+        objective, a = self.objective, self.noise_gradient
+        out = objective.rows.product(self.weight, self.tilt, p[:-1], float(a @ p[:-1]), float(p[-1]))
+        result = np.append(out[:-2] + out[-2] * a, out[-1] if objective.fit_intercept else p[-1])
+        result[:-1] += self.point.totals.conjugate * objective.noise.hessian_product(self.point.coef, p[:-1])
+        if objective.l2:
+            result[:-1] += objective.l2 * p[:-1]
+        return result
+
+    def tangent(self) -> Array:
+        """Return the derivative of the gradient by the logarithm of the noise level; reads X once.
+
+        With ``z`` falling as the noise grows it is ``a (sum h e u) + k grad a``, for the weights ``h = s f''/a`` and
+        tilts ``e = y z`` of the rows.
+        """
+        a, scale = self.noise_gradient, self.point.scale
+        zero = np.zeros(self.objective.rows.n_columns)
+        out = self.objective.rows.product(self.weight, self.tilt, zero, 1.0, 0.0)
+        result = scale * np.append(out[:-2], out[-1] if self.objective.fit_intercept else 0.0)
+        result[:-1] += (scale * out[-2] + self.point.totals.conjugate) * a
+        return result
+
+
+def _total_square(squares: Array) -> float:
+    total = float(squares.sum())
+    if not np.isfinite(total):
+        raise NotFiniteError
+    return total
+
+
+def interpolate(objective: Objective, start: Point, end: Point, t: float) -> Point:
+    """Evaluate F between two points from their margins alone."""
+    margin = (1 - t) * start.stretch * start.margin
+    margin += (t * end.stretch) * end.margin
+    w = (1 - t) * start.coef + t * end.coef
+    return objective.point(w, (1 - t) * start.b + t * end.b, margin)
+
+

@@ -1,0 +1,154 @@
+"""How Newton's linear systems are solved: lazily.
+
+A Cholesky factor of the Hessian, even of a subsample or of an earlier point, is an excellent approximation of
+the next one. So a factor is kept as long as it serves:
+
+* **as it is**, corrected by what the gradients seen since say about the curvature (limited-memory BFGS with the
+  factor as its seed), while each step still takes most of the decrement away;
+* **as a preconditioner** of conjugate gradients, where forming a Hessian costs more than some products with it;
+* and it is **renewed** when neither pays, at every step where it costs next to nothing.
+
+With more columns than :data:`MAX_COLUMNS` there is no factor, only conjugate gradients.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from gaussguru.losses import Array
+from gaussguru.objective import Expansion
+
+# The Hessian is formed up to this many columns; two of them are then 64 MB.
+MAX_COLUMNS = 2048
+# Multiply-adds of a Gram matrix that are not worth saving (about a millisecond).
+CHEAP_GRAM = 4e6
+# A Gram matrix at most this many times dearer than a product is preferred to conjugate gradients.
+CHEAP_RATIO = 7.0
+# A lazy step must leave at most this part of the last decrement.
+CONTRACTION = 0.3
+# Conjugate gradients: reduction of the residual, and most products for one system with and without a factor.
+ACCURACY = 0.1
+MAX_PRODUCTS = (60, 12)
+
+Solve = Callable[[Array], Array]
+
+
+class Factor(NamedTuple):
+    """A Cholesky factor of a Hessian scaled to unit diagonal."""
+
+    scale: Array
+    cholesky: tuple[Array, bool]
+
+    def solve(self, g: Array) -> Array:
+        """Return the inverse of the factored matrix times ``g``."""
+        return np.asarray(cho_solve(self.cholesky, g / self.scale, check_finite=False)) / self.scale
+
+
+def factorise(hessian: Array) -> Factor:
+    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs."""
+    scale = np.sqrt(np.maximum(np.diag(hessian), np.finfo(np.float64).tiny))
+    scaled = hessian / scale
+    scaled /= scale[:, np.newaxis]
+    ridge = 1e-13
+    while True:
+        scaled[np.diag_indices_from(scaled)] = 1.0 + ridge
+        try:
+            return Factor(scale, cho_factor(scaled, lower=True, check_finite=False))
+        except LinAlgError:
+            ridge *= 100
+
+
+class LazyInverse:
+    """The inverse Hessian at one point after another."""
+
+    def __init__(self) -> None:
+        self._factor: Factor | None = None
+        self._debt = 0  # products spent since the factor was made
+        self._memory: list[tuple[Array, Array, float]] = []
+        self._stale = False
+
+    def forget(self, *, factor: bool = False) -> None:
+        """Drop the corrections, because the function changed; with ``factor`` renew that too at the next point."""
+        self._memory = []
+        self._stale = self._stale or factor
+
+    def learn(self, before: Expansion, after: Expansion) -> None:
+        """Keep a step and what it did to the gradient."""
+        step = np.append(after.point.coef - before.point.coef, after.point.b - before.point.b)
+        change = after.gradient - before.gradient
+        curvature = float(step @ change)
+        if curvature > 0:
+            self._memory = [*self._memory[-9:], (step, change, curvature)]
+
+    def at(self, expansion: Expansion, gradient: Array, previous: float, *, pin: bool = False) -> Solve:
+        """Return what solves systems with the Hessian of ``expansion``.
+
+        ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step. With
+        ``pin`` the direction of ``w``, along which the Hessian vanishes, is made definite.
+        """
+        rows = expansion.objective.rows
+        factor = self._factor
+        if rows.n_columns <= MAX_COLUMNS:
+            cheap = rows.n_values * rows.n_columns < CHEAP_GRAM
+            renew = factor is None or self._stale or pin or cheap
+            if factor is not None and not renew:
+                if float(self._corrected(factor, gradient) @ gradient) <= CONTRACTION * previous:
+                    return lambda g: self._corrected(factor, g)
+                renew = rows.gram_cost < CHEAP_RATIO or self._debt + 2 > rows.gram_cost
+            if renew:
+                return self._renewed(expansion, pin).solve
+
+        def by_products(g: Array) -> Array:
+            solution, n_products = conjugate_gradients(expansion.product, g, factor.solve if factor else None)
+            self._debt += n_products
+            return solution
+
+        return by_products
+
+    def _renewed(self, expansion: Expansion, pin: bool) -> Factor:
+        hessian = expansion.hessian()
+        if pin:
+            w = expansion.point.w
+            hessian[:-1, :-1] += np.outer(w, w) * (np.trace(hessian) / float(w @ w))
+        self._factor = factorise(hessian)
+        self._debt, self._stale, self._memory = 0, False, []
+        return self._factor
+
+    def _corrected(self, factor: Factor, g: Array) -> Array:
+        """Return the corrected inverse times ``g`` (two-loop recursion: Nocedal & Wright, algorithm 7.4)."""
+        r = g.copy()
+        weights = []
+        for step, change, curvature in reversed(self._memory):
+            weights.append(float(step @ r) / curvature)
+            r -= weights[-1] * change
+        p = factor.solve(r)
+        for (step, change, curvature), weight in zip(self._memory, reversed(weights), strict=True):
+            p += (weight - float(change @ p) / curvature) * step
+        return p
+
+
+def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None) -> tuple[Array, int]:
+    """Return an approximate solution of ``H p = g`` and the number of products it took."""
+    x, r = np.zeros_like(g), g.copy()
+    z = precondition(r) if precondition else r
+    p = z.copy()
+    rz = float(r @ z)
+    goal = ACCURACY**2 * rz
+    n_products = 0
+    for n_products in range(1, MAX_PRODUCTS[precondition is None] + 1):
+        hp = product(p)
+        curvature = float(p @ hp)
+        if not curvature > 0:
+            break
+        t = rz / curvature
+        x += t * p
+        r -= t * hp
+        z = precondition(r) if precondition else r
+        new = float(r @ z)
+        if not new > goal:
+            break
+        p = z + (new / rz) * p
+        rz = new
+    return (x if np.any(x) else g), n_products

@@ -1,0 +1,241 @@
+"""Newton's method, certified: the default solver.
+
+One iteration, at the noise level it has reached::
+
+    certify    stop when the duality gap is at most tol F(0)
+    solve      Hessian p = -gradient
+    advance    line search; far from the optimum also the best length and intercept, on margins alone
+
+Three things make it right everywhere and fast on many rows:
+
+* **A path in the noise level.** For small sigma F is nearly piecewise linear and Newton alone would crawl. The
+  solver starts at a level comparable to the spread of the margins and lowers it whenever a point is central, that
+  is when its Newton decrement is small against ``a sum s f*``, the part of F that the noise makes. A step that
+  lowers the level adds the tangent of the path, which is nearly straight in sigma: for the rows that matter, ``z``
+  stays and ``m = a z`` shrinks.
+* **Growing subsamples** (:mod:`gaussguru.solvers.start`): most of the way is made on few rows.
+* **Lazy inverses** (:mod:`gaussguru.solvers.inverse`): few steps form a Hessian.
+
+Where ``w`` vanishes because the constant classifier is optimal, or nearly so, the length is pinned
+(:mod:`gaussguru.solvers.plane`) and the direction improved until either a dual point proves the collapse or a
+direction of descent shows up.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from gaussguru.certificates import certify, is_collapsed, refine
+from gaussguru.losses import Array
+from gaussguru.objective import Expansion, Objective, Point, interpolate
+from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
+from gaussguru.solvers.plane import is_vanishing, settle
+from gaussguru.solvers.result import Result
+from gaussguru.solvers.start import from_coordinates, from_means, subsamples
+
+# A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
+CENTRAL, SPEED = 0.3, 4.0
+# From this noise ratio on, problems with too many columns for a factor start from coordinate descent.
+FAR_NOISE = 3.0
+# A step whose decrement is at most this part of F needs no settling afterwards...
+NEAR = 0.1
+# ...unless it may be the last: a settled point has the smaller gap. A step is expected to leave a tenth.
+LAST = 10.0
+# Relative changes of F below this are rounding.
+ROUNDING = 1e-15
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Settings of the solver; see the module for the method.
+
+    Parameters
+    ----------
+    tol : stop when the duality gap is at most ``tol * F(0)``
+    max_iter : number of iterations, over all subsamples and noise levels
+    verbose : 1 prints a line per iteration
+    seed : of the subsamples
+    """
+
+    tol: float = 1e-6
+    max_iter: int = 500
+    verbose: int = 0
+    seed: int = 0
+
+    def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
+        """Minimise ``objective``, from ``(w, b)`` if given."""
+        run = _Run(self, objective)
+        levels = [objective] if start else [*subsamples(objective, self.seed), objective]
+        for level in levels:
+            if start is not None and np.any(start[0]):
+                start = run.descend(level, level.visit(*start), 1.0)
+            elif is_collapsed(level):
+                start = np.zeros(level.rows.n_columns), 0.0
+            else:
+                start = run.descend(level, *self._first(level))
+        return run.result()
+
+    def _first(self, objective: Objective) -> tuple[Expansion, float]:
+        point, ratio = from_means(objective)
+        if objective.rows.n_columns > MAX_COLUMNS and ratio > FAR_NOISE:
+            ratio = 1.0
+            point = settle(objective, objective.point(*from_coordinates(objective, self.seed)))
+        return objective.with_noise(ratio).expand(point), ratio
+
+
+class _Run:
+    """One call of :meth:`Newton.solve`: counters, the lazy inverse, the best primal point and dual value so far."""
+
+    def __init__(self, settings: Newton, objective: Objective) -> None:
+        self.settings = settings
+        self.objective = objective
+        self.target = settings.tol * objective.weight
+        self.inverse = LazyInverse()
+        self.n_iter = 0
+        self.best: Point | None = None
+        self.primal = 2 * min(objective.weights) if objective.fit_intercept else objective.weight
+        self.primal_bound = self.primal
+        self.dual = 0.0
+        self.began = time.perf_counter()
+
+    def descend(self, level: Objective, expansion: Expansion, ratio: float) -> tuple[Array, float]:
+        """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
+        last = level is self.objective
+        # On a subsample it is enough to come as close as the next one will let it stay.
+        enough = min(1e-2, max(1e-4, 0.1 * level.rows.n_columns / level.rows.n_rows))
+        self.inverse.forget(factor=not last)
+        previous, stalled = np.inf, 0
+        while True:
+            point = expansion.point
+            out_of_steps = self.n_iter >= self.settings.max_iter
+            if ratio > 1 and (out_of_steps or point.value <= 0.5 * self.target):
+                # Separated beyond the noise already: whatever holds at this level holds at the lower one.
+                ratio = 1.0
+                point = settle(level, level.point(point.w, point.b, point.margin, point.stretch))
+                expansion = level.expand(point)
+            current = expansion.objective
+            pin = is_vanishing(current, point)
+            done = last and ratio == 1 and self._certify(expansion, pin)
+            if done or out_of_steps:
+                self._report(expansion, ratio)
+                break
+            gradient = _across(expansion) if pin else expansion.gradient
+            solve = self.inverse.at(expansion, gradient, previous if ratio == 1 else 0.0, pin=pin)
+            p = -solve(gradient)
+            decrement = -float(gradient @ p)
+            self._report(expansion, ratio)
+            self.n_iter += 1
+            if ratio == 1 and not last and decrement <= enough * point.value:
+                break
+            if ratio == 1 and last and decrement <= 1e3 * ROUNDING * point.value:
+                stalled += 1
+                if self._refine(expansion, p) or stalled > 5:
+                    break
+            if ratio > 1 and decrement <= CENTRAL * point.scale * point.totals.conjugate:
+                lower = max(1.0, ratio / SPEED)
+                p += (1 - lower / ratio) * solve(expansion.tangent())
+                ratio = lower
+                expansion = _follow(level.with_noise(ratio), point, p, pin)
+                self.inverse.forget()
+                previous = np.inf
+            else:
+                before = expansion
+                expansion = _follow(current, point, p, pin) if pin else self._advance(current, point, p, decrement)
+                self.inverse.learn(before, expansion)
+                previous = decrement
+        return expansion.point.coef, expansion.point.b
+
+    def _certify(self, expansion: Expansion, pin: bool) -> bool:
+        """Update the best bounds on the minimum; return whether they meet."""
+        primal = self.primal_bound if pin else None
+        certificate = certify(expansion, self.target, primal=primal, thorough=self.settings.verbose > 0)
+        if not pin and certificate.primal < self.primal_bound:
+            self.best, self.primal, self.primal_bound = expansion.point, expansion.point.value, certificate.primal
+        self.dual = max(self.dual, certificate.dual)
+        return self.gap <= self.target
+
+    def _refine(self, expansion: Expansion, p: Array) -> bool:
+        """Improve the dual value where rounding keeps the primal point from moving."""
+        self.dual = max(self.dual, refine(expansion, p))
+        return self.gap <= self.target
+
+    @property
+    def gap(self) -> float:
+        """The proven gap of the best point."""
+        return max(0.0, self.primal_bound - self.dual)
+
+    def _advance(self, objective: Objective, point: Point, p: Array, decrement: float) -> Expansion:
+        """Take a Newton step at one noise level, shortened until F falls."""
+        w, b = point.coef + p[:-1], point.b + float(p[-1])
+
+        def falls(trial: Point, t: float) -> bool:
+            return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
+
+        if LAST * self.target < decrement <= NEAR * point.value:
+            expansion = objective.visit(w, b)
+            if falls(expansion.point, 1.0):
+                return expansion
+            end = expansion.point
+        else:
+            end = objective.point(w, b)
+        t, trial = 1.0, end
+        while t > 1e-12 and not falls(trial, t):
+            t *= 0.4
+            trial = interpolate(objective, point, end, t)
+        return objective.expand(settle(objective, trial))
+
+    def _report(self, expansion: Expansion, ratio: float) -> None:
+        if self.settings.verbose:
+            last = ratio == 1 and expansion.objective.rows is self.objective.rows
+            rows = "" if expansion.objective.rows is self.objective.rows else f"  on {expansion.objective.rows.n_rows} rows"
+            noise = "" if ratio == 1 else f"  at {ratio:.3g} x sigma"
+            print(
+                f"[newton] iteration {self.n_iter}  objective {expansion.point.value:.10g}  "
+                f"gap {self.gap if last else np.inf:.3e}  {time.perf_counter() - self.began:.3f} s{rows}{noise}"
+            )
+
+    def result(self) -> Result:
+        """Return the best point, or the constant classifier where nothing was better."""
+        objective = self.objective
+        if self.best is not None:
+            point, gap = self.best, self.gap
+            alpha = objective.slopes(point)
+            return Result(point.coef, point.b, point.value, gap, alpha, self.n_iter, gap <= self.target)
+        w, n = np.zeros(objective.rows.n_columns), objective.rows.n_rows
+        # Without a descent the uniform dual point was feasible, and its value is that of the constant classifier.
+        gap = self.gap if self.n_iter or self.dual else 0.0
+        if not objective.fit_intercept:
+            return Result(w, 0.0, objective.weight, gap, np.ones(n), self.n_iter, gap <= self.target, True)
+        weight_pos, weight_neg = objective.weights
+        b = float(np.sign(weight_pos - weight_neg))
+        share = min(objective.weights) / max(objective.weights)
+        alpha = np.where(np.copysign(1.0, objective.signed_weight) == b, share, 1.0)
+        return Result(w, b, self.primal, gap, alpha, self.n_iter, gap <= self.target, True)
+
+
+def _across(expansion: Expansion) -> Array:
+    """Return the gradient without its part along ``w``, which only wants ``w`` shorter."""
+    gradient, w = expansion.gradient.copy(), expansion.point.w
+    gradient[:-1] -= w * (float(gradient[:-1] @ w) / float(w @ w))
+    return gradient
+
+
+def _follow(objective: Objective, point: Point, p: Array, pin: bool) -> Expansion:
+    """Take the best part of a step after which F is not comparable: to another noise level, or with a pinned w."""
+    constant = 2 * min(objective.weights) if pin else 0.0
+
+    def merit(at: Point) -> float:
+        return (at.value - constant) / at.scale if pin else at.value
+
+    start = objective.point(point.w, point.b, point.margin, point.stretch)
+    end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
+    best = start
+    for t in (1.0, 0.7, 0.4, 0.15, 0.05):
+        trial = end if t == 1 else interpolate(objective, start, end, t)
+        if pin:
+            trial = settle(objective, trial)
+        if merit(trial) < merit(start):
+            best = trial
+            break
+    return objective.expand(best if pin else settle(objective, best))

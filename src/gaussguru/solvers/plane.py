@@ -1,0 +1,90 @@
+"""The length of w and the intercept, solved exactly on known margins.
+
+For a fixed direction F is a smooth convex function of the length of ``w`` and of ``b`` whose derivatives are
+sums over rows that never touch X (:meth:`Objective.plane`). Newton with backtracking takes two or three looks
+at the margins, and afterwards ``sum s y alpha = 0`` and ``F = sum s alpha`` hold to rounding, which is what a
+dual point needs.
+
+With an intercept and unequal classes the best length may be zero: the constant classifier. Near zero every row
+of the lighter class lies where the loss is exactly linear, and ``F = 2 S_min + c K(direction, b)`` with a
+homogeneous ``K``; the sign of its minimum decides. There the length is *pinned* at a value small enough for
+this to be exact, so that direction and intercept can still be improved.
+"""
+
+from gaussguru.objective import Objective, Point
+
+_MAX_STEPS = 60
+_ROUNDING = 1e-15
+_SETTLED = 1e-13
+# f'' is 0 and f exactly linear beyond this standardised slack.
+_LINEAR = 40.0
+
+
+def settle(objective: Objective, point: Point) -> Point:
+    """Return the best point with the direction of ``point``, pinned where its length would vanish."""
+    point = _newton(objective, point)
+    if is_vanishing(objective, point):
+        point = _newton(objective, _pinned(objective, point), pin=True)
+        if objective.plane(point)[0] < 0:  # K < 0 at the best intercept: the length only overshot
+            point = _newton(objective, point)
+    return point
+
+
+def _newton(objective: Objective, point: Point, *, pin: bool = False) -> Point:
+    weight = objective.weight
+    # A little curvature keeps the step finite where every row is far from its margin.
+    ridge = 1e-12 * weight
+    for _ in range(_MAX_STEPS):
+        g_c, g_b, h_cc, h_cb, h_bb = objective.plane(point)
+        if pin:
+            g_c = h_cb = 0.0
+        if max(abs(g_c), abs(g_b)) <= _SETTLED * weight:
+            break
+        h_cc, h_bb = h_cc + ridge, h_bb + ridge
+        det = h_cc * h_bb - h_cb * h_cb
+        step_c = (h_cb * g_b - h_bb * g_c) / det
+        step_b = (h_cb * g_c - h_cc * g_b) / det
+        decrease = -(g_c * step_c + g_b * step_b)
+        if not decrease > 0:
+            break
+        trial = _backtrack(objective, point, step_c, step_b, decrease)
+        if trial is None:
+            break
+        point = trial
+        if decrease <= _ROUNDING * weight or (not pin and is_vanishing(objective, point, 0.5)):
+            break
+    return point
+
+
+def _backtrack(objective: Objective, point: Point, step_c: float, step_b: float, decrease: float) -> Point | None:
+    # Trust the quadratic model up to a fifth of the length, four times it, or a few units of the intercept.
+    t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0))
+    reach = 2.0 * (1 + abs(point.b))
+    t = min(t, reach / max(abs(step_b), reach))
+    while t > 1e-18:
+        trial = objective.point(point.w, point.b + t * step_b, point.margin, point.stretch * (1 + t * step_c))
+        if trial.value <= point.value - 1e-4 * t * decrease + _ROUNDING * point.value:
+            return trial
+        t *= 0.3
+    return None
+
+
+def _pinned(objective: Objective, point: Point) -> Point:
+    """Return ``point`` with its length fixed where the lighter class is linear."""
+    positive_wins = objective.weights[0] >= objective.weights[1]
+    side, mean = (1.0, objective.means[0]) if positive_wins else (-1.0, objective.means[1])
+    stretch = 1.0 / _reach(objective, point)
+    return objective.point(point.w, side - stretch * float(mean @ point.w), point.margin, stretch)
+
+
+def is_vanishing(objective: Objective, point: Point, safety: float = 1.0) -> bool:
+    """Return whether the length of ``w`` is running to zero along this direction."""
+    if not objective.fit_intercept or point.scale * _LINEAR > safety:
+        return False
+    return point.stretch * _reach(objective, point) < safety * (1 + 1e-9)
+
+
+def _reach(objective: Objective, point: Point) -> float:
+    """Return the stretch at which no row of the lighter class can leave the linear part of the loss, inverted."""
+    spread = float(point.margin.max() - point.margin.min())
+    return _LINEAR * objective.noise.scale(point.w) + spread

@@ -1,0 +1,76 @@
+"""Where to begin: a direction, a noise level, and how many rows to look at first."""
+
+import numpy as np
+
+from gaussguru.losses import Array
+from gaussguru.objective import Objective, Point
+from gaussguru.solvers.plane import is_vanishing, settle
+
+# A subsample has at least this many rows, and rows per column, and is this much smaller than the next.
+MIN_ROWS = 4000
+ROWS_PER_COLUMN = 8
+GROWTH = 16
+# Passes of coordinate descent, then sweeps over the rows that are still within the margin.
+PASSES, SWEEPS = 3, 10
+# Cap of a coordinate, and weight of the intercept's feature, relative to the mean square of a row.
+CAP, BIAS = 10.0, 0.3
+
+
+def subsamples(objective: Objective, seed: int) -> list[Objective]:
+    """Return ever larger parts of the data, the smallest first, all of them much smaller than the whole."""
+    rng = np.random.default_rng(seed)
+    levels: list[Objective] = []
+    n, least = objective.rows.n_rows, max(MIN_ROWS, ROWS_PER_COLUMN * objective.rows.n_columns)
+    while n >= 4 * least:
+        n = max(n // GROWTH, least)
+        levels.insert(0, (levels[0] if levels else objective).subsample(n, rng))
+    return levels
+
+
+def from_means(objective: Objective) -> tuple[Point, float]:
+    """Return the best point along the difference of the class means, and the noise level (a factor) it is best at.
+
+    The level is that of the spread of the margins within the classes, where F is as smooth as can be; lower if
+    ``w`` vanishes there.
+    """
+    w = objective.pull / float(np.linalg.norm(objective.pull))
+    margin = objective.rows.margins(w)
+    if objective.fit_intercept:
+        mean_pos, mean_neg = (float(mean @ w) for mean in objective.means)
+        centred = margin - np.where(np.signbit(objective.signed_weight), mean_neg, mean_pos)
+        half, centre = 0.5 * (mean_pos - mean_neg), 0.5 * (mean_pos + mean_neg)
+    else:
+        centred = margin
+        half, centre = float(np.linalg.norm(objective.pull)) / objective.weight, 0.0
+    spread = np.sqrt(float(np.abs(objective.signed_weight) @ (centred * centred)) / objective.weight)
+    top = max(1.0, spread / objective.noise.scale(w))
+    for part in (1, 4, 16, 1):
+        ratio = max(1.0, top / part)
+        noisy = objective.with_noise(ratio)
+        point = settle(noisy, noisy.point(w, -centre / half, margin, 1 / half))
+        if not is_vanishing(noisy, point):
+            break
+    return point, ratio
+
+
+def from_coordinates(objective: Objective, seed: int) -> tuple[Array, float]:
+    """Return a classifier of the noiseless problem: a few passes of dual coordinate descent on the hinge loss.
+
+    Where columns abound the classes are often separable, and this finds out in the time of three passes over X.
+    (Hsieh et al. 2008; the intercept is a constant feature of a fraction of the mean length of a row.)
+    """
+    rng = np.random.default_rng(seed)
+    square = objective.squares / objective.weight
+    bias = BIAS * float(np.sqrt(square)) if objective.fit_intercept else 0.0
+    params, alpha = np.zeros(objective.rows.n_columns + 1), np.zeros(objective.rows.n_rows)
+
+    def sweep(order: Array) -> None:
+        objective.rows.coordinate_pass(order, objective.signed_weight, CAP / square, bias, alpha, params)
+
+    for _ in range(PASSES):
+        sweep(rng.permutation(objective.rows.n_rows))
+    margin = objective.rows.margins(params[:-1]) + bias * params[-1]
+    within = np.flatnonzero(np.copysign(1.0, objective.signed_weight) * margin < 0.9)
+    for _ in range(SWEEPS):
+        sweep(rng.permutation(within))
+    return params[:-1].copy(), bias * float(params[-1])

@@ -1,0 +1,155 @@
+"""What users give, checked once: every error names the argument, what came and what is expected."""
+
+import numbers
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite, check_array
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+
+from gaussguru.losses import Array
+
+# Up to this many values X is searched for NaN and infinity first; beyond, the first pass of the solver finds them.
+EAGER_VALUES = 1_000_000
+
+
+def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = False) -> float:
+    """Return a finite number above ``low`` (or equal to it) as a float."""
+    expected = f"a finite number {'>=' if inclusive else '>'} {low:g}"
+    if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}")
+    number = float(value)
+    if not np.isfinite(number) or number < low or (number == low and not inclusive):
+        raise ValueError(f"{name} must be {expected}; got {value!r}")
+    return number
+
+
+def check_count(name: str, value: Any, *, low: int = 1) -> int:
+    """Return a whole number of at least ``low``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a whole number >= {low}; got {value!r} of type {type(value).__name__}")
+    if value < low:
+        raise ValueError(f"{name} must be a whole number >= {low}; got {value!r}")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, known: Any) -> str:
+    """Return ``value`` if it is one of the ``known`` names."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {sorted(known)}; got {value!r}")
+    return value
+
+
+class Samples(NamedTuple):
+    """Checked training data: X ready for :class:`gaussguru.rows.Rows`, and ``s y`` of every row."""
+
+    X: Any
+    signed_weight: Array
+    classes: NDArray[Any]
+
+
+_ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+
+
+def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: bool = False) -> Any:
+    """Return X as C-contiguous or canonical CSR, float32 or float64; copied only where it is neither."""
+    size = X.nnz if sp.issparse(X) else np.size(X) if hasattr(X, "shape") else 0
+    options = {**_ARRAY_OPTIONS, "ensure_all_finite": not (lazy and size > EAGER_VALUES)}
+    if estimator is None:
+        X = check_array(X, input_name="X", **options)
+    else:
+        X = validate_data(estimator, X, reset=reset, **options)
+    if sp.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def check_samples(
+    X: Any, y: Any, sample_weight: Any = None, class_weight: Any = None, *, estimator: Any = None
+) -> Samples:
+    """Return checked training data of a two-class problem."""
+    if y is None:
+        raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
+    X = check_features(X, estimator=estimator, reset=True, lazy=True)
+    classes, positive = _encode_labels(y)
+    check_consistent_length(X, positive)
+    weight = _check_weights(sample_weight, X.shape[0])
+    if weight is None:
+        totals = [float(positive.size - np.count_nonzero(positive)), float(np.count_nonzero(positive))]
+    else:
+        totals = [float(weight[~positive].sum()), float(weight[positive].sum())]
+    for label, total in zip(classes, totals, strict=True):
+        if total == 0:
+            raise ValueError(f"sample_weight must leave two classes; class {label!r} has no sample of positive weight")
+    factors = _class_factors(class_weight, classes, totals)
+    signed_weight = np.where(positive, factors[1], -factors[0])
+    if weight is not None:
+        signed_weight *= weight
+    return Samples(X, signed_weight, classes)
+
+
+def explain_not_finite(X: Any) -> ValueError:
+    """Return the error that a solver's :class:`NotFiniteError` deserves."""
+    try:
+        assert_all_finite(X, input_name="X")
+    except ValueError as error:
+        return error
+    return ValueError("X has values so large that their squares overflow; rescale X and sigma together")
+
+
+def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the two classes, sorted, and which samples have the second.
+
+    Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
+    """
+    y = column_or_1d(y, warn=True)
+    if y.size and y.dtype.kind in "biu":
+        other = y != y[0]
+        first = int(np.argmax(other))
+        if other[first] and np.array_equal(other, y == y[first]):
+            classes = np.array([y[0], y[first]])
+            return (classes, other) if classes[0] < classes[1] else (classes[::-1], ~other)
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if len(classes) < 2:
+        raise ValueError(f"y must have two classes; got one class: {classes.tolist()!r}")
+    if len(classes) > 2:
+        shown = ", ".join(repr(label) for label in classes[:10].tolist()) + (", ..." if len(classes) > 10 else "")
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is "
+            f"{type_of_target(y, input_name='y')}: y has {len(classes)} classes ({shown})"
+        )
+    return classes, y == classes[1]
+
+
+def _check_weights(sample_weight: Any, n_samples: int) -> Array | None:
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, numbers.Real):
+        return np.full(n_samples, check_real("sample_weight", sample_weight))
+    weight = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weight.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have shape ({n_samples},), one number a sample; got shape {weight.shape}")
+    if weight.min() < 0:
+        raise ValueError(f"sample_weight must not be negative; got {weight.min():g}")
+    if not weight.any():
+        raise ValueError("sample_weight must have a positive number; got only zeros")
+    return np.asarray(weight)
+
+
+def _class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
+    """Return what to multiply the weights of each class by; "balanced" gives both the same total."""
+    if class_weight is None:
+        return [1.0, 1.0]
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return [sum(totals) / (2 * total) for total in totals]
+    if isinstance(class_weight, dict):
+        unknown = [label for label in class_weight if label not in classes.tolist()]
+        if unknown:
+            raise ValueError(f"class_weight has keys {unknown!r} that are not classes; the classes are {classes.tolist()!r}")
+        return [check_real(f"class_weight[{label!r}]", class_weight.get(label, 1.0)) for label in classes.tolist()]
+    raise ValueError(f"class_weight must be None, 'balanced' or a dict from class to weight; got {class_weight!r}")
