@@ -9,13 +9,14 @@ where ``excess`` is the distance of ``v`` to the noise set of that size; for ``l
 ``polar(v) <= sum s f*(alpha)`` (thesis, chapter 3, with the factor sigma that it loses restored).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from gaussguru.losses import Array, Loss
-from gaussguru.noise import Noise
+from gaussguru.noise import Noise, norm
 from gaussguru.objective import Expansion, Objective
 
 EPS = float(np.finfo(np.float64).eps)
@@ -47,7 +48,7 @@ def certify(expansion: Expansion, target: float, *, primal: float | None = None,
     objective, point = expansion.objective, expansion.point
     totals = point.totals
     if primal is None:
-        reach = float(np.linalg.norm(point.coef)) * _length(objective, point.mass)
+        reach = norm(point.coef) * _length(objective, point.mass)
         primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target:
         return Certificate(primal, 0.0)
@@ -89,7 +90,7 @@ def refine(expansion: Expansion, step: Array) -> float:
 
 def _length(objective: Objective, mass: float) -> float:
     """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
-    return float(np.sqrt(mass * objective.squares))
+    return math.sqrt(mass * objective.squares)
 
 
 def _balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg: float) -> tuple[Array, float, float]:
@@ -123,7 +124,7 @@ def _bound(
     better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
     """
     noise, l2 = objective.noise, objective.l2
-    size = float(np.linalg.norm(v))
+    size = norm(v)
     if size > 0:
         v = v * (1 + 4 * EPS * _length(objective, mass) / size)
     here = noise.polar(v) - level
@@ -179,7 +180,7 @@ def norm_bound(loss: Loss, noise: Noise, radius: float, direction: Array) -> flo
 
     It follows from ``F(w*) <= F(0)`` and ``F(w) >= S a(w) f(-R ||w|| / a(w))`` with ``R = max ||x_i||``.
     """
-    scale = noise.scale(direction / np.linalg.norm(direction))
+    scale = noise.scale(direction / norm(direction))
     least = scale * float(loss.value(np.array([-radius / scale]))[0])
     return 1.0 / least if least > 0 else np.inf
 
@@ -191,7 +192,7 @@ def recover_norm(loss: Loss, noise: Noise, alpha: Array, y: Array, X: Array, dir
     the unit vector ``u``: one equation a sample, weighted here by ``f''(z)``, which is how well it determines
     ``z``. (The thesis's formula lacks sigma.) Both labels must have such a sample if there is an intercept.
     """
-    unit = direction / np.linalg.norm(direction)
+    unit = direction / norm(direction)
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
     weight = loss.curvature(z)

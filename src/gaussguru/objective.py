@@ -27,7 +27,7 @@ import numpy as np
 
 from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Loss
-from gaussguru.noise import Noise
+from gaussguru.noise import Noise, diagonal
 from gaussguru.rows import Rows
 
 
@@ -156,6 +156,12 @@ class Objective:
             margin = self.rows.margins(w)
         scale = stretch * self.noise.scale(w)
         return self._point(w, b, margin, stretch, scale, self._totals(margin, stretch, b, scale))
+
+    def stretched(self, point: Point, stretch: float, b: float) -> Point:
+        """Evaluate F with another length and intercept."""
+        scale = point.scale * (stretch / point.stretch)
+        totals = self._totals(point.margin, stretch, b, scale)
+        return self._point(point.w, b, point.margin, stretch, scale, totals)
 
     def _point(self, w: Array, b: float, margin: Array, stretch: float, scale: float, totals: Totals) -> Point:
         value = scale * totals.value
@@ -308,7 +314,7 @@ class Expansion:
         block += np.outer(a, tilt_row + tilt_tilt * a)
         objective.noise.add_hessian(self.point.coef, self.point.totals.conjugate, block)
         if objective.l2:
-            block[np.diag_indices(d)] += objective.l2
+            diagonal(block)[:] += objective.l2
         hessian[d, :d] = ones_row + ones_tilt * a
         hessian[d, d] = ones_ones
         if not objective.fit_intercept:

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from gaussguru.losses import Array
+from gaussguru.noise import diagonal
 from gaussguru.objective import Expansion
 
 # The Hessian is formed up to this many columns; two of them are then 64 MB.
@@ -39,25 +40,25 @@ class Factor(NamedTuple):
     """A Cholesky factor of a Hessian scaled to unit diagonal."""
 
     scale: Array
-    cholesky: tuple[Array, bool]
+    cholesky: Array
 
     def solve(self, g: Array) -> Array:
         """Return the inverse of the factored matrix times ``g``."""
-        return np.asarray(cho_solve(self.cholesky, g / self.scale, check_finite=False)) / self.scale
+        solution, _ = dpotrs(self.cholesky, g * self.scale, lower=True)
+        return np.asarray(solution) * self.scale
 
 
 def factorise(hessian: Array) -> Factor:
     """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs."""
-    scale = np.sqrt(np.maximum(np.diag(hessian), np.finfo(np.float64).tiny))
-    scaled = hessian / scale
-    scaled /= scale[:, np.newaxis]
+    scale = 1 / np.sqrt(np.maximum(diagonal(hessian), np.finfo(np.float64).tiny))
+    scaled = np.asfortranarray(hessian * scale * scale[:, np.newaxis])
     ridge = 1e-13
     while True:
-        scaled[np.diag_indices_from(scaled)] = 1.0 + ridge
-        try:
-            return Factor(scale, cho_factor(scaled, lower=True, check_finite=False))
-        except LinAlgError:
-            ridge *= 100
+        diagonal(scaled)[:] = 1.0 + ridge
+        cholesky, failed = dpotrf(scaled, lower=True, clean=False)
+        if not failed:
+            return Factor(scale, cholesky)
+        ridge *= 100
 
 
 class LazyInverse:

@@ -30,12 +30,14 @@ from gaussguru.certificates import certify, is_collapsed, refine
 from gaussguru.losses import Array
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
-from gaussguru.solvers.plane import is_vanishing, settle
+from gaussguru.solvers.plane import EXACTLY, ROUGHLY, is_vanishing, settle
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import from_coordinates, from_means, subsamples
 
 # A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
 CENTRAL, SPEED = 0.3, 4.0
+# A level that does not become central in so many iterations is left all the same.
+PATIENCE = 20
 # From this noise ratio on, problems with too many columns for a factor start from coordinate descent.
 FAR_NOISE = 3.0
 # A step whose decrement is at most this part of F needs no settling afterwards...
@@ -44,6 +46,7 @@ NEAR = 0.1
 LAST = 10.0
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
+_PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class _Run:
         # On a subsample it is enough to come as close as the next one will let it stay.
         enough = min(1e-2, max(1e-4, 0.1 * level.rows.n_columns / level.rows.n_rows))
         self.inverse.forget(factor=not last)
-        previous, stalled = np.inf, 0
+        previous, stalled, patience = np.inf, 0, PATIENCE
         while True:
             point = expansion.point
             out_of_steps = self.n_iter >= self.settings.max_iter
@@ -132,16 +135,19 @@ class _Run:
                 stalled += 1
                 if self._refine(expansion, p) or stalled > 5:
                     break
-            if ratio > 1 and decrement <= CENTRAL * point.scale * point.totals.conjugate:
+            patience -= 1
+            if ratio > 1 and (decrement <= CENTRAL * point.scale * point.totals.conjugate or not patience):
+                patience = PATIENCE
                 lower = max(1.0, ratio / SPEED)
                 p += (1 - lower / ratio) * solve(expansion.tangent())
                 ratio = lower
-                expansion = _follow(level.with_noise(ratio), point, p, pin)
+                step = _turn if pin else _follow
+                expansion = step(level.with_noise(ratio), point, p)
                 self.inverse.forget()
                 previous = np.inf
             else:
                 before = expansion
-                expansion = _follow(current, point, p, pin) if pin else self._advance(current, point, p, decrement)
+                expansion = _turn(current, point, p) if pin else self._advance(current, point, p, decrement)
                 self.inverse.learn(before, expansion)
                 previous = decrement
         return expansion.point.coef, expansion.point.b
@@ -183,7 +189,8 @@ class _Run:
         while t > 1e-12 and not falls(trial, t):
             t *= 0.4
             trial = interpolate(objective, point, end, t)
-        return objective.expand(settle(objective, trial))
+        likely_last = decrement <= LAST * self.target
+        return objective.expand(settle(objective, trial, EXACTLY if likely_last else ROUGHLY))
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
@@ -221,21 +228,29 @@ def _across(expansion: Expansion) -> Array:
     return gradient
 
 
-def _follow(objective: Objective, point: Point, p: Array, pin: bool) -> Expansion:
-    """Take the best part of a step after which F is not comparable: to another noise level, or with a pinned w."""
-    constant = 2 * min(objective.weights) if pin else 0.0
-
-    def merit(at: Point) -> float:
-        return (at.value - constant) / at.scale if pin else at.value
-
+def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
+    """Take the best part of a step to another noise level, after which F is not comparable with before."""
     start = objective.point(point.w, point.b, point.margin, point.stretch)
     end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
     best = start
-    for t in (1.0, 0.7, 0.4, 0.15, 0.05):
+    for t in _PARTS:
         trial = end if t == 1 else interpolate(objective, start, end, t)
-        if pin:
-            trial = settle(objective, trial)
-        if merit(trial) < merit(start):
+        if trial.value < start.value:
             best = trial
             break
-    return objective.expand(best if pin else settle(objective, best))
+    return objective.expand(settle(objective, best, ROUGHLY))
+
+
+def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
+    """Take the best part of a step of a pinned w: the least K = (F - 2 S_min)/a, or any that frees w."""
+    constant = 2 * min(objective.weights)
+    start = settle(objective, objective.point(point.w, point.b, point.margin, point.stretch))
+    if not is_vanishing(objective, start):
+        return objective.expand(start)
+    end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
+    for t in _PARTS:
+        trial = settle(objective, end if t == 1 else interpolate(objective, start, end, t))
+        free = not is_vanishing(objective, trial)
+        if free or (trial.value - constant) / trial.scale < (start.value - constant) / start.scale:
+            return objective.expand(trial)
+    return objective.expand(start)

@@ -15,22 +15,26 @@ from gaussguru.objective import Objective, Point
 
 _MAX_STEPS = 60
 _ROUNDING = 1e-15
-_SETTLED = 1e-13
+# How exactly to settle: to the last digits where a certificate follows, roughly on the way there.
+EXACTLY, ROUGHLY = 1e-13, 1e-3
 # f'' is 0 and f exactly linear beyond this standardised slack.
 _LINEAR = 40.0
 
 
-def settle(objective: Objective, point: Point) -> Point:
-    """Return the best point with the direction of ``point``, pinned where its length would vanish."""
-    point = _newton(objective, point)
+def settle(objective: Objective, point: Point, tol: float = EXACTLY) -> Point:
+    """Return the best point with the direction of ``point``, pinned where its length would vanish.
+
+    ``tol`` bounds the derivatives by length and intercept that remain, relative to the total weight.
+    """
+    point = _newton(objective, point, tol)
     if is_vanishing(objective, point):
-        point = _newton(objective, _pinned(objective, point), pin=True)
+        point = _newton(objective, _pinned(objective, point), EXACTLY, pin=True)
         if objective.plane(point)[0] < 0:  # K < 0 at the best intercept: the length only overshot
-            point = _newton(objective, point)
+            point = _newton(objective, point, EXACTLY)
     return point
 
 
-def _newton(objective: Objective, point: Point, *, pin: bool = False) -> Point:
+def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False) -> Point:
     weight = objective.weight
     # A little curvature keeps the step finite where every row is far from its margin.
     ridge = 1e-12 * weight
@@ -38,7 +42,7 @@ def _newton(objective: Objective, point: Point, *, pin: bool = False) -> Point:
         g_c, g_b, h_cc, h_cb, h_bb = objective.plane(point)
         if pin:
             g_c = h_cb = 0.0
-        if max(abs(g_c), abs(g_b)) <= _SETTLED * weight:
+        if max(abs(g_c), abs(g_b)) <= tol * weight:
             break
         h_cc, h_bb = h_cc + ridge, h_bb + ridge
         det = h_cc * h_bb - h_cb * h_cb
@@ -62,7 +66,7 @@ def _backtrack(objective: Objective, point: Point, step_c: float, step_b: float,
     reach = 2.0 * (1 + abs(point.b))
     t = min(t, reach / max(abs(step_b), reach))
     while t > 1e-18:
-        trial = objective.point(point.w, point.b + t * step_b, point.margin, point.stretch * (1 + t * step_c))
+        trial = objective.stretched(point, point.stretch * (1 + t * step_c), point.b + t * step_b)
         if trial.value <= point.value - 1e-4 * t * decrease + _ROUNDING * point.value:
             return trial
         t *= 0.3
@@ -74,7 +78,7 @@ def _pinned(objective: Objective, point: Point) -> Point:
     positive_wins = objective.weights[0] >= objective.weights[1]
     side, mean = (1.0, objective.means[0]) if positive_wins else (-1.0, objective.means[1])
     stretch = 1.0 / _reach(objective, point)
-    return objective.point(point.w, side - stretch * float(mean @ point.w), point.margin, stretch)
+    return objective.stretched(point, stretch, side - stretch * float(mean @ point.w))
 
 
 def is_vanishing(objective: Objective, point: Point, safety: float = 1.0) -> bool:

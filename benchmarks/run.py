@@ -1,0 +1,124 @@
+"""Time whole fits against scikit-learn's linear classifiers at their defaults, in one interleaved run.
+
+    python benchmarks/run.py [words that the names of the problems must contain]
+
+Every time is the least of several rounds; a round runs every estimator once, in turn, so that a busy moment of the
+machine hits all of them. "limit" is the time in which the same threads read X once from memory. "extra" is the peak
+memory of a fit beyond X itself, as a part of X and in vectors of n_samples doubles.
+"""
+
+import os
+import sys
+import time
+import tracemalloc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import joblib
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+from problems import DATA, PROBLEMS, Problem, feature_scale
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.svm import LinearSVC
+
+import gaussguru
+from gaussguru import GuruClassifier
+from gaussguru._kernels._binding import INSTRUCTION_SET
+
+ROUNDS = 7
+FACTORS = (0.1, 1.0)
+PEERS: dict[str, Any] = {
+    "LinearSVC": LinearSVC(),
+    "LogisticRegression": LogisticRegression(),
+    "newton-cholesky": LogisticRegression(solver="newton-cholesky"),
+    "SGDClassifier": SGDClassifier(random_state=0),
+}
+
+
+def seconds(estimator: Any, X: Any, y: np.ndarray) -> float:
+    began = time.perf_counter()
+    estimator.fit(X, y)
+    return time.perf_counter() - began
+
+
+def read_once(X: Any) -> float:
+    """Return the least time in which all cores add up the stored numbers of X."""
+    values = X.data if sp.issparse(X) else X.reshape(-1)
+    parts = np.array_split(values, joblib.cpu_count())
+    with ThreadPoolExecutor(len(parts)) as pool:
+        times = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            list(pool.map(np.sum, parts))
+            times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def extra_memory(estimator: Any, X: Any, y: np.ndarray) -> int:
+    tracemalloc.start()
+    estimator.fit(X, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+def n_bytes(X: Any) -> int:
+    return X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes
+
+
+def show(problem: Problem) -> None:
+    X, y = problem.load()
+    scale = feature_scale(X)
+    ours = {factor: GuruClassifier(sigma=factor * scale) for factor in FACTORS}
+    # Forming a dense Hessian of 130,000 columns is not what newton-cholesky is for.
+    peers = {
+        name: peer
+        for name, peer in PEERS.items()
+        if problem.peers in ("all", name) and not (name == "newton-cholesky" and X.shape[1] > 10_000)
+    }
+    everyone = {**peers, **{f"sigma = {factor:g} scale": model for factor, model in ours.items()}}
+    times: dict[str, list[float]] = {name: [] for name in everyone}
+    for _ in range(ROUNDS):
+        quickest = min((min(times[name]) for name in peers if times[name]), default=np.inf)
+        for name, model in everyone.items():
+            # A peer that is far behind cannot become the fastest: do not wait for it again.
+            if not times[name] or min(times[name]) <= 3 * quickest:
+                times[name].append(seconds(model, X, y))
+    best = {name: min(values) for name, values in times.items()}
+    fastest = min(peers, key=lambda name: best[name])
+    limit = read_once(X)
+    print(f"\n{problem.name}   ({n_bytes(X) / 1e6:.3g} MB, read once in {1e3 * limit:.3g} ms)")
+    for name in peers:
+        print(f"  {name:22s} {1e3 * best[name]:10.1f} ms{'   fastest' if name == fastest else ''}")
+    for factor, model in ours.items():
+        took = best[f"sigma = {factor:g} scale"]
+        ratio = best[fastest] / took
+        extra = extra_memory(model, X, y)
+        verdict = "ok" if ratio >= problem.goal else "BELOW GOAL"
+        print(
+            f"  {f'sigma = {factor:g} scale':22s} {1e3 * took:10.1f} ms   {ratio:6.2f} x as fast (goal {problem.goal:g}: "
+            f"{verdict})   {took / limit:7.1f} limits   gap {model.dual_gap_ / len(y):.0e}   {model.n_iter_} iterations   "
+            f"extra {extra / n_bytes(X):.2f} X = {extra / 8 / len(y):.1f} n"
+        )
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", ConvergenceWarning)  # peers stop at their defaults; ours report their gap
+    print(
+        f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
+        f"{joblib.cpu_count()} cores, {os.uname().machine}"
+    )
+    for problem in PROBLEMS:
+        if all(word in problem.name for word in sys.argv[1:]):
+            missing = [name for name in problem.files if not (DATA / name).exists()]
+            if missing:
+                print(f"\n{problem.name}\n  not run: {', '.join(missing)} not in {DATA} (set GAUSSGURU_DATA)")
+            else:
+                show(problem)
+
+
+if __name__ == "__main__":
+    main()

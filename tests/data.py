@@ -1,0 +1,80 @@
+"""Problems to solve: real data where it is found, scikit-learn's own and synthetic data always."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer
+
+_DIRECTORY = Path(os.environ.get("GAUSSGURU_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def _load(name):
+    with np.load(_DIRECTORY / f"{name}.npz", allow_pickle=False) as file:
+        return file["X"].astype(np.float64), file["y"]
+
+
+def _signs(positive):
+    return np.where(positive, 1.0, -1.0)
+
+
+def standardised(X):
+    spread = X.std(axis=0)
+    return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+
+
+def clouds(n_pos, n_neg, d, distance=1.0, seed=0):
+    """Return two Gaussian clouds, ``distance`` apart in units of their spread, not centred."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_pos + n_neg, d)) + 0.3
+    y = np.repeat([1.0, -1.0], [n_pos, n_neg])
+    X += np.outer(y, np.full(d, distance / (2 * np.sqrt(d))))
+    order = rng.permutation(len(y))
+    return X[order], y[order]
+
+
+def _table(name):
+    X, y = _load(name)
+    return X, _signs(y == 1)
+
+
+def _usps(scale):
+    X, y = _load("usps_all_11000")
+    rows = np.random.default_rng(0).choice(np.flatnonzero((y == 3) | (y == 5)), 800, replace=False)
+    return scale(X[rows] / 255), _signs(y[rows] == 3)
+
+
+def _breast_cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return standardised(X), _signs(y == 1)
+
+
+def _repeated_columns():
+    X, y = clouds(80, 70, 4, 1.5, seed=3)
+    return np.column_stack([X, X[:, :2], np.zeros(150), np.full(150, 2.0)]), y
+
+
+_MAKERS = {
+    "ionosphere": ("ionosphere", lambda: _table("ionosphere")),
+    "pima": ("pima", lambda: _table("pima")),
+    "usps": ("usps_all_11000", lambda: _usps(lambda X: X)),
+    "usps-standardised": ("usps_all_11000", lambda: _usps(standardised)),
+    "breast-cancer": (None, _breast_cancer),
+    "balanced": (None, lambda: clouds(100, 100, 5, 1.5, seed=1)),
+    "unbalanced": (None, lambda: clouds(6, 300, 4, 2.0, seed=2)),
+    "separable": (None, lambda: clouds(60, 40, 3, 12.0, seed=4)),
+    "wide": (None, lambda: clouds(16, 14, 100, 2.0, seed=5)),
+    "repeated-columns": (None, _repeated_columns),
+}
+PROBLEMS = [name for name, (file, _) in _MAKERS.items() if file is None or (_DIRECTORY / f"{file}.npz").exists()]
+
+
+@cache
+def problem(name):
+    """Return X and y = +-1 of a named problem, read-only."""
+    X, y = _MAKERS[name][1]()
+    X = np.ascontiguousarray(X)
+    for array in (X, y):
+        array.flags.writeable = False
+    return X, y

@@ -1,0 +1,188 @@
+"""Certificates: valid everywhere, tight at the optimum."""
+
+from functools import cache
+
+import numpy as np
+import oracles
+import pytest
+from data import clouds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gaussguru import CollapseWarning, GuruClassifier, sigma_max
+from gaussguru.certificates import certify, is_collapsed, norm_bound, recover_norm, refine
+from gaussguru.losses import LOSSES
+from gaussguru.noise import NOISES
+from gaussguru.objective import Objective
+from gaussguru.rows import Rows
+from gaussguru.solvers.plane import settle
+
+LOSS, ISOTROPIC = LOSSES["gaussian"], NOISES["isotropic"]
+CASES = {
+    "even": (clouds(40, 40, 3, 1.5, seed=1), 0.5),
+    "uneven": (clouds(12, 60, 3, 2.0, seed=2), 0.3),
+    "noisy": (clouds(40, 35, 4, 1.0, seed=3), 5.0),
+    "separable": (clouds(20, 20, 3, 8.0, seed=4), 0.5),
+    "wide": (clouds(10, 12, 30, 2.0, seed=5), 1.0),
+}
+every_case = pytest.mark.parametrize("name", CASES)
+options = pytest.mark.parametrize(
+    ("l2", "fit_intercept"), [(0.0, True), (0.0, False), (0.1, True), (0.1, False), (30.0, True), (30.0, False)]
+)
+
+
+def weights(y):
+    return np.random.default_rng(0).uniform(0.2, 2.0, len(y))
+
+
+@cache
+def least(name, l2, fit_intercept):
+    (X, y), sigma = CASES[name]
+    return oracles.minimum(X, y, sigma, weights(y), l2, fit_intercept)
+
+
+def make(name, l2, fit_intercept):
+    (X, y), sigma = CASES[name]
+    return Objective(Rows(X), weights(y) * y, LOSS, ISOTROPIC(sigma), l2, fit_intercept)
+
+
+def check_valid(certificate, value, optimum, weight):
+    slack = 1e-10 * weight  # what the oracle may miss
+    assert certificate.primal >= value
+    assert certificate.dual <= optimum + 1e-13 * weight  # a value of F, so truly an upper bound of the minimum
+    assert certificate.gap >= value - optimum - slack
+    assert certificate.gap >= 0
+
+
+@every_case
+@options
+@pytest.mark.parametrize("settled", [True, False])
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(seed=st.integers(0, 10**6), length=st.floats(-3, 2), nearness=st.floats(0, 8))
+def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, settled, seed, length, nearness):
+    objective = make(name, l2, fit_intercept)
+    optimum, w, b = least(name, l2, fit_intercept)
+    rng = np.random.default_rng(seed)
+    # From far away to next to the optimum.
+    w = w + 10.0 ** (length - nearness) * rng.standard_normal(len(w))
+    b = b + 10.0**-nearness * rng.standard_normal() if fit_intercept else 0.0
+    point = objective.point(w, b)
+    if settled:
+        point = settle(objective, point)
+    (X, y), sigma = CASES[name]
+    value = oracles.objective(point.coef, point.b, X, y, sigma, weights(y), l2)
+    expansion = objective.expand(point)
+    for thorough in (True, False):
+        for target in (0.0, 1e-6 * objective.weight, 1e-2 * objective.weight):
+            certificate = certify(expansion, target, thorough=thorough)
+            check_valid(certificate, value * (1 - 1e-14), optimum, objective.weight)
+    step = -np.linalg.solve(oracles.hessian(point.coef, point.b, X, y, sigma, weights(y), l2 + 1e-9)
+                            + 1e-9 * np.eye(len(w) + 1), expansion.gradient)
+    if not fit_intercept:
+        step[-1] = 0.0
+    assert refine(expansion, step) <= optimum + 1e-13 * objective.weight
+
+
+@every_case
+@options
+def test_tight_at_the_optimum(name, l2, fit_intercept):
+    objective = make(name, l2, fit_intercept)
+    optimum, w, b = least(name, l2, fit_intercept)
+    if not w.any():
+        assert is_collapsed(objective)
+        return
+    point = settle(objective, objective.point(w, b))
+    gap = certify(objective.expand(point), 0.0, thorough=True).gap
+    assert gap <= 1e-9 * objective.weight
+
+
+@every_case
+@options
+def test_gap_shrinks_with_the_error(name, l2, fit_intercept):
+    objective = make(name, l2, fit_intercept)
+    _, w, b = least(name, l2, fit_intercept)
+    if not w.any():
+        return
+    away = np.random.default_rng(0).standard_normal(len(w)) * np.linalg.norm(w) / np.sqrt(len(w))
+    gaps = [
+        certify(objective.expand(settle(objective, objective.point(w + t * away, b))), 0.0, thorough=True).gap
+        for t in (0.1, 0.01, 0.001)
+    ]
+    # Second order in the direction.
+    assert gaps[2] <= 0.05 * gaps[1] + 1e-9 * objective.weight
+    assert gaps[1] <= 0.05 * gaps[0] + 1e-9 * objective.weight
+
+
+@every_case
+def test_sigma_max_formula(name):
+    (X, y), _ = CASES[name]
+    np.testing.assert_allclose(sigma_max(X, y, weights(y)), oracles.sigma_max(X, y, weights(y)), rtol=1e-12)
+    if name in ("even", "separable"):
+        assert sigma_max(X, y) == np.inf
+    else:
+        np.testing.assert_allclose(sigma_max(X, y), oracles.sigma_max(X, y), rtol=1e-12)
+
+
+@every_case
+@pytest.mark.parametrize("factor", [1.0, 1.01, 10.0, 1e6])
+def test_collapse_from_sigma_max_on(name, factor):
+    (X, y), _ = CASES[name]
+    weight = weights(y)
+    sigma = oracles.sigma_max(X, y, weight) * factor * (1 + 1e-12)
+    with pytest.warns(CollapseWarning):
+        clf = GuruClassifier(sigma).fit(X, y, weight)
+    constant = 2 * min(weight[y > 0].sum(), weight[y < 0].sum())
+    assert not clf.coef_.any()
+    np.testing.assert_allclose(clf.objective_, constant, rtol=1e-13)
+    assert oracles.minimum(X, y, sigma, weight)[0] >= constant * (1 - 1e-13)
+
+
+@pytest.mark.parametrize("name", ["even", "separable"])
+@pytest.mark.parametrize("sigma", [1e2, 1e6])
+def test_equal_class_weights_never_collapse(name, sigma):
+    (X, y), _ = CASES[name]
+    assert GuruClassifier(sigma).fit(X, y).coef_.any()
+
+
+def test_collapse_message_says_what_to_do():
+    (X, y), _ = CASES["uneven"]
+    with pytest.warns(CollapseWarning, match=r"balanced.*smaller sigma.*sigma_max.*fit_intercept=False") as caught:
+        GuruClassifier(1e3).fit(X, y)
+    assert len(caught) == 1
+
+
+@every_case
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_norm_bound(name, l2):
+    (X, y), sigma = CASES[name]
+    for factor in (0.3, 1.0, 10.0):
+        w = oracles.minimum(X, y, sigma * factor, l2=l2, fit_intercept=False)[1]
+        radius = np.linalg.norm(X, axis=1).max()
+        bound = norm_bound(LOSS, ISOTROPIC(sigma * factor), radius, w)
+        assert np.linalg.norm(w) <= bound
+        level = sigma * factor
+        np.testing.assert_allclose(bound, 1 / (level * oracles.loss(-radius / level)), rtol=1e-9)
+
+
+@every_case
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_norm_and_intercept_are_recovered(name, fit_intercept):
+    (X, y), sigma = CASES[name]
+    clf = GuruClassifier(sigma, fit_intercept=fit_intercept, tol=1e-13, class_weight="balanced").fit(X, y)
+    norm, b = recover_norm(LOSS, ISOTROPIC(sigma), clf.dual_coef_, y, X, clf.coef_[0])
+    np.testing.assert_allclose(norm, np.linalg.norm(clf.coef_), rtol=1e-9)
+    np.testing.assert_allclose(b, clf.intercept_[0], rtol=1e-8, atol=1e-9)
+
+
+@every_case
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_dual_coef_is_optimal_for_the_dual(name, fit_intercept):
+    (X, y), sigma = CASES[name]
+    clf = GuruClassifier(sigma, fit_intercept=fit_intercept, tol=1e-12, class_weight="balanced").fit(X, y)
+    s = np.where(y > 0, len(y) / (2 * (y > 0).sum()), len(y) / (2 * (y < 0).sum()))
+    alpha = clf.dual_coef_
+    np.testing.assert_allclose(s @ alpha, clf.objective_, rtol=1e-9)
+    if fit_intercept:
+        np.testing.assert_allclose(s @ (y * alpha), 0.0, atol=1e-9 * s.sum())
+    v = X.T @ (s * y * alpha)
+    np.testing.assert_allclose(v / np.linalg.norm(v), clf.coef_[0] / np.linalg.norm(clf.coef_), atol=1e-4)

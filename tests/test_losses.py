@@ -1,0 +1,183 @@
+"""The pointwise functions against mpmath and generic minimisers, on every instruction set."""
+
+import json
+import os
+import subprocess
+import sys
+
+import mpmath
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from scipy.optimize import minimize_scalar
+from scipy.special import log_ndtr, ndtri_exp
+
+from gaussguru import GuruClassifier
+from gaussguru._kernels import _binding
+from gaussguru.losses import LOSSES, Gaussian, resolve_loss
+
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+slacks = npst.arrays(np.float64, st.integers(1, 40), elements=st.floats(-50, 50))
+
+
+def grid():
+    rng = np.random.default_rng(0)
+    near = rng.standard_normal(500) * 10.0 ** rng.uniform(-12, 0, 500)
+    return np.concatenate([np.linspace(-37, 37, 1481), rng.uniform(-37, 37, 1500), near, [0.0, -0.0]])
+
+
+def test_gaussian_is_accurate_to_the_last_digits():
+    z = grid()
+    with mpmath.workdps(50):
+        exact = [(x * mpmath.ncdf(x) + mpmath.npdf(x), mpmath.ncdf(x), mpmath.npdf(x)) for x in map(mpmath.mpf, z)]
+        for got, truth in zip(Gaussian().terms(z), zip(*exact, strict=True), strict=True):
+            errors = [abs(float((mpmath.mpf(g) - t) / t)) for g, t in zip(got.tolist(), truth, strict=True)]
+            assert max(errors) <= 2e-15
+
+
+@pytest.mark.parametrize("z", [38.5, 1e3, 1e9, 1e155, 1e300, np.inf])
+def test_gaussian_far_out(z):
+    f, slope, curvature = Gaussian().terms(np.array([-z, z]))
+    assert f.tolist() == [pytest.approx(0.0, abs=1e-300), z]
+    assert slope.tolist() == [pytest.approx(0.0, abs=1e-300), 1.0]
+    assert curvature.tolist() == pytest.approx([0.0, 0.0], abs=1e-300)
+
+
+@every_loss
+def test_nan_stays_nan(loss):
+    z = np.array([0.0, np.nan, 1.0, -np.nan, 2.0, 3.0, 4.0, 5.0, np.nan])
+    for term in loss.terms(z):
+        np.testing.assert_array_equal(np.isnan(term), np.isnan(z))
+
+
+@every_loss
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5), (2, 3, 4), (0, 3)])
+def test_shapes_are_kept(loss, shape):
+    z = np.linspace(-3, 3, int(np.prod(shape))).reshape(shape)
+    for term in loss.terms(z):
+        assert term.shape == shape
+    assert loss.value(z).shape == loss.slope(z).shape == loss.curvature(z).shape == shape
+
+
+@every_loss
+def test_neighbours_do_not_matter(loss):
+    z = np.random.default_rng(0).uniform(-40, 40, 67)
+    for at_once, alone in zip(loss.terms(z), zip(*(loss.terms(z[i : i + 1]) for i in range(67)), strict=True), strict=True):
+        np.testing.assert_array_equal(at_once, np.concatenate(alone))
+    for forward, strided in zip(loss.terms(z[::2].copy()), loss.terms(z[::2]), strict=True):
+        np.testing.assert_array_equal(forward, strided)
+
+
+@every_loss
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(z=slacks)
+def test_framework_conditions(loss, z):
+    z = np.sort(z)
+    f, slope, curvature = loss.terms(z)
+    assert np.all(f >= np.maximum(z, 0.0) * (1 - 1e-15))
+    assert np.all((slope >= 0) & (slope <= 1))
+    assert np.all(curvature >= 0)
+    assert np.all(np.diff(f) >= -1e-14 * f[1:])
+    assert np.all(np.diff(slope) >= -1e-14)
+    assert np.all(f - z * slope >= -1e-14 * np.abs(f))
+
+
+@every_loss
+def test_derivatives(loss):
+    z, h = np.linspace(-8, 8, 161), 1e-5
+    (f_up, slope_up, _), (f_down, slope_down, _) = loss.terms(z + h), loss.terms(z - h)
+    _, slope, curvature = loss.terms(z)
+    np.testing.assert_allclose((f_up - f_down) / (2 * h), slope, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose((slope_up - slope_down) / (2 * h), curvature, rtol=1e-7, atol=1e-10)
+
+
+@every_loss
+def test_slope_inverse(loss):
+    alpha = np.concatenate([np.logspace(-300, -1, 60), np.linspace(0.1, 0.999999, 50)])
+    np.testing.assert_allclose(loss.slope(loss.slope_inverse(alpha)), alpha, rtol=1e-11)
+
+
+@every_loss
+def test_conjugate_is_the_least_of_f_minus_alpha_z(loss):
+    for alpha in np.concatenate([np.logspace(-12, -1, 12), np.linspace(0.2, 0.99, 9)]):
+        least = minimize_scalar(lambda z, alpha=alpha: oracles.loss(z) - alpha * z, bounds=(-40, 40), method="bounded",
+                                options={"xatol": 1e-12})
+        np.testing.assert_allclose(loss.conjugate(np.array([alpha]))[0], least.fun, rtol=1e-9)
+
+
+@every_loss
+def test_conjugate_vanishes_at_the_ends(loss):
+    assert loss.conjugate(np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("factor", [1 - 1e-9, 0.999, 0.9, 0.5, 0.1, 1e-2, 1e-4])
+def test_shrunk_conjugate_is_a_tight_lower_bound(factor):
+    z = np.concatenate([np.linspace(-36, 12, 481), np.random.default_rng(0).uniform(-36, 40, 200)])
+    # One row at a time: with weight 1, label +1 and scale 1 the slack of a margin m is 1 - m.
+    got = np.array(
+        [_binding.shrunk_conjugate(0, 1, 0, np.ones(1), np.array([1 - x]), 1.0, 0.0, 1.0, factor) for x in z]
+    )
+    exact = oracles.pdf(ndtri_exp(np.log(factor) + log_ndtr(1 - (1 - z))))
+    assert np.all(got <= exact * (1 + 1e-11))
+    assert np.all(got >= exact * (1 - 2e-6))
+
+
+def test_shrunk_conjugate_sums_over_rows_and_weights():
+    rng = np.random.default_rng(1)
+    margin, signed_weight = rng.uniform(-3, 3, 101), rng.uniform(0.1, 2, 101) * rng.choice([-1, 1], 101)
+    z = (1 - np.sign(signed_weight) * (0.7 * margin + 0.2)) / 0.4
+    exact = np.abs(signed_weight) @ oracles.pdf(ndtri_exp(np.log(0.8) + log_ndtr(z)))
+    got = _binding.shrunk_conjugate(0, 101, 0, signed_weight, margin, 0.7, 0.2, 0.4, 0.8)
+    assert exact * (1 - 2e-6) <= got <= exact * (1 + 1e-12)
+
+
+CHILD = """
+import json
+import numpy as np
+from gaussguru import GuruClassifier
+from gaussguru._kernels import _binding
+from gaussguru.losses import Gaussian
+rng = np.random.default_rng(0)
+X, y = rng.standard_normal((101, 7)), np.arange(101) % 2
+X[:, 0] += y
+clf = GuruClassifier(sigma=0.5, tol=1e-12).fit(X, y)
+terms = [term.tolist() for term in Gaussian().terms(np.linspace(-37, 37, 203))]
+print(json.dumps([_binding.INSTRUCTION_SET, terms, clf.coef_.tolist(), clf.objective_]))
+"""
+
+
+def run(kernels):
+    environment = {**os.environ, "GAUSSGURU_KERNELS": kernels}
+    return subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_instruction_sets_agree():
+    child = run("baseline")
+    assert child.returncode == 0, child.stderr
+    name, terms, coef, least = json.loads(child.stdout)
+    assert name == "baseline"
+    for theirs, ours in zip(terms, Gaussian().terms(np.linspace(-37, 37, 203)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=4e-15)
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((101, 7)), np.arange(101) % 2
+    X[:, 0] += y
+    clf = GuruClassifier(sigma=0.5, tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(clf.coef_, coef, rtol=1e-6)
+    np.testing.assert_allclose(clf.objective_, least, rtol=1e-11)
+
+
+def test_unknown_instruction_set():
+    child = run("nonsense")
+    assert child.returncode != 0
+    assert "ImportError" in child.stderr
+    assert "GAUSSGURU_KERNELS='nonsense'" in child.stderr
+
+
+def test_resolve_loss():
+    loss = Gaussian()
+    assert resolve_loss(loss) is loss
+    for name, known in LOSSES.items():
+        assert resolve_loss(name) is known
