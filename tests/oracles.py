@@ -17,26 +17,26 @@ def loss(z):
     return np.maximum(z, 0.0) + tail
 
 
-def _parts(w, b, X, y, sigma, weight):
+def _parts(w, b, X, y, sigma, *, weight):
     s = np.ones(len(y)) if weight is None else weight
     return s, 1 - y * (X @ w + b), sigma * np.linalg.norm(w)
 
 
-def objective(w, b, X, y, sigma, weight=None, l2=0.0):
-    s, m, a = _parts(w, b, X, y, sigma, weight)
+def objective(w, b, X, y, sigma, *, weight=None, l2=0.0):
+    s, m, a = _parts(w, b, X, y, sigma, weight=weight)
     losses = a * loss(m / a) if a > 0 else np.maximum(m, 0.0)
     return float(s @ losses + 0.5 * l2 * w @ w)
 
 
-def gradient(w, b, X, y, sigma, weight=None, l2=0.0):
-    s, m, a = _parts(w, b, X, y, sigma, weight)
+def gradient(w, b, X, y, sigma, *, weight=None, l2=0.0):
+    s, m, a = _parts(w, b, X, y, sigma, weight=weight)
     z = m / a
     slope = s * y * ndtr(z)
     return np.append(-X.T @ slope + sigma * w / np.linalg.norm(w) * (s @ pdf(z)) + l2 * w, -slope.sum())
 
 
-def hessian(w, b, X, y, sigma, weight=None, l2=0.0):
-    s, m, a = _parts(w, b, X, y, sigma, weight)
+def hessian(w, b, X, y, sigma, *, weight=None, l2=0.0):
+    s, m, a = _parts(w, b, X, y, sigma, weight=weight)
     z, norm = m / a, np.linalg.norm(w)
     unit = w / norm
     u = np.column_stack([X + np.outer(y * z * sigma, unit), np.ones(len(y))])
@@ -45,15 +45,15 @@ def hessian(w, b, X, y, sigma, weight=None, l2=0.0):
     return H
 
 
-def minimum(X, y, sigma, weight=None, l2=0.0, fit_intercept=True, starts=()):
+def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True):
     """Return the least F found by a generic trust-region method from several starts, with its ``w`` and ``b``.
 
     It is an upper bound of the minimum whatever happens. The variable is ``w`` times a length, so that all is of
-    order one. ``starts`` are further ``(w, b)``.
+    order one.
     """
     s = np.ones(len(y)) if weight is None else weight
     unit = max(sigma, np.sqrt((X * X).sum() / len(X)))
-    args = (X / unit, y, sigma / unit, weight, l2 / unit**2)
+    args, kwargs = (X / unit, y, sigma / unit), {"weight": weight, "l2": l2 / unit**2}
     d = X.shape[1]
     pull = X[y > 0].T @ s[y > 0] / s[y > 0].sum() - X[y < 0].T @ s[y < 0] / s[y < 0].sum()
     if not fit_intercept:
@@ -65,24 +65,25 @@ def minimum(X, y, sigma, weight=None, l2=0.0, fit_intercept=True, starts=()):
         return params[:d], params[d] if fit_intercept else 0.0
 
     def value(params):
-        return objective(*full(params), *args)
+        return objective(*full(params), *args, **kwargs)
 
     def slope(params):
-        return gradient(*full(params), *args)[free]
+        return gradient(*full(params), *args, **kwargs)[free]
 
     def curvature(params):
-        return hessian(*full(params), *args)[np.ix_(free, free)]
+        return hessian(*full(params), *args, **kwargs)[np.ix_(free, free)]
 
     constants = [(np.zeros(d), b) for b in ((-1.0, 1.0) if fit_intercept else (0.0,))]
-    found = [(objective(w, b, X, y, sigma, weight, l2), w, b) for w, b in constants]
-    own = [(pull * length / unit, 0.0) for length in (0.3, 3.0)]
-    for w, b in [*own, *starts]:
-        begin = np.append(w * unit, b)[free]
+    found = [(value(np.append(w, b)[free]), w, b) for w, b in constants]
+    for length in (0.3, 3.0):
+        begin = np.append(pull * length, 0.0)[free]
         options = {"gtol": 1e-11 * s.sum(), "maxiter": 300, "initial_trust_radius": 0.5}
         result = minimize(value, begin, jac=slope, hess=curvature, method="trust-exact", options=options)
         w, b = full(result.x)
-        found.append((objective(w / unit, b, X, y, sigma, weight, l2), w / unit, float(b)))
-    return min(found, key=lambda item: item[0])
+        found.append((objective(w / unit, b, X, y, sigma, weight=weight, l2=l2), w / unit, float(b)))
+    # A constant classifier wins ties: a descent towards it ends at a tiny w.
+    constant, best = (min(part, key=lambda item: item[0]) for part in (found[: len(constants)], found))
+    return constant if constant[0] <= best[0] * (1 + 1e-14) else best
 
 
 def hinge_minimum(X, y, weight=None, fit_intercept=True):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaussguru import CollapseWarning, GuruClassifier, sigma_max
-from gaussguru.certificates import certify, is_collapsed, norm_bound, recover_norm, refine
+from gaussguru.certificates import certify, norm_bound, recover_norm, refine
 from gaussguru.losses import LOSSES
 from gaussguru.noise import NOISES
 from gaussguru.objective import Objective
@@ -21,7 +21,7 @@ LOSS, ISOTROPIC = LOSSES["gaussian"], NOISES["isotropic"]
 CASES = {
     "even": (clouds(40, 40, 3, 1.5, seed=1), 0.5),
     "uneven": (clouds(12, 60, 3, 2.0, seed=2), 0.3),
-    "noisy": (clouds(40, 35, 4, 1.0, seed=3), 5.0),
+    "noisy": (clouds(40, 35, 4, 1.0, seed=3), 1.5),
     "separable": (clouds(20, 20, 3, 8.0, seed=4), 0.5),
     "wide": (clouds(10, 12, 30, 2.0, seed=5), 1.0),
 }
@@ -38,7 +38,7 @@ def weights(y):
 @cache
 def least(name, l2, fit_intercept):
     (X, y), sigma = CASES[name]
-    return oracles.minimum(X, y, sigma, weights(y), l2, fit_intercept)
+    return oracles.minimum(X, y, sigma, weight=weights(y), l2=l2, fit_intercept=fit_intercept)
 
 
 def make(name, l2, fit_intercept):
@@ -58,8 +58,9 @@ def check_valid(certificate, value, optimum, weight):
 @options
 @pytest.mark.parametrize("settled", [True, False])
 @settings(deadline=None, derandomize=True, max_examples=25)
-@given(seed=st.integers(0, 10**6), length=st.floats(-3, 2), nearness=st.floats(0, 8))
-def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, settled, seed, length, nearness):
+@given(draw=st.tuples(st.integers(0, 10**6), st.floats(-3, 2), st.floats(0, 8)))
+def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, settled, draw):
+    seed, length, nearness = draw
     objective = make(name, l2, fit_intercept)
     optimum, w, b = least(name, l2, fit_intercept)
     rng = np.random.default_rng(seed)
@@ -70,14 +71,16 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, settled,
     if settled:
         point = settle(objective, point)
     (X, y), sigma = CASES[name]
-    value = oracles.objective(point.coef, point.b, X, y, sigma, weights(y), l2)
+    value = oracles.objective(point.coef, point.b, X, y, sigma, weight=weights(y), l2=l2)
     expansion = objective.expand(point)
     for thorough in (True, False):
         for target in (0.0, 1e-6 * objective.weight, 1e-2 * objective.weight):
             certificate = certify(expansion, target, thorough=thorough)
             check_valid(certificate, value * (1 - 1e-14), optimum, objective.weight)
-    step = -np.linalg.solve(oracles.hessian(point.coef, point.b, X, y, sigma, weights(y), l2 + 1e-9)
-                            + 1e-9 * np.eye(len(w) + 1), expansion.gradient)
+    step = -np.linalg.solve(
+        oracles.hessian(point.coef, point.b, X, y, sigma, weight=weights(y), l2=l2 + 1e-9) + 1e-9 * np.eye(len(w) + 1),
+        expansion.gradient,
+    )
     if not fit_intercept:
         step[-1] = 0.0
     assert refine(expansion, step) <= optimum + 1e-13 * objective.weight
@@ -87,13 +90,19 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, settled,
 @options
 def test_tight_at_the_optimum(name, l2, fit_intercept):
     objective = make(name, l2, fit_intercept)
-    optimum, w, b = least(name, l2, fit_intercept)
-    if not w.any():
-        assert is_collapsed(objective)
-        return
+    _, w, b = least(name, l2, fit_intercept)
     point = settle(objective, objective.point(w, b))
-    gap = certify(objective.expand(point), 0.0, thorough=True).gap
+    gap = certify(objective.expand(point), 1e-9 * objective.weight).gap
     assert gap <= 1e-9 * objective.weight
+
+
+@every_case
+def test_thorough_means_to_the_end(name):
+    objective = make(name, 0.0, True)
+    _, w, b = least(name, 0.0, True)
+    expansion = objective.expand(settle(objective, objective.point(w, b)))
+    for target in (0.0, 1e-15 * objective.weight):  # out of reach
+        assert certify(expansion, target, thorough=True).gap <= 1e-9 * objective.weight
 
 
 @every_case
@@ -101,11 +110,14 @@ def test_tight_at_the_optimum(name, l2, fit_intercept):
 def test_gap_shrinks_with_the_error(name, l2, fit_intercept):
     objective = make(name, l2, fit_intercept)
     _, w, b = least(name, l2, fit_intercept)
-    if not w.any():
-        return
+    assert w.any()
     away = np.random.default_rng(0).standard_normal(len(w)) * np.linalg.norm(w) / np.sqrt(len(w))
     gaps = [
-        certify(objective.expand(settle(objective, objective.point(w + t * away, b))), 0.0, thorough=True).gap
+        certify(
+            objective.expand(settle(objective, objective.point(w + t * away, b))),
+            1e-10 * objective.weight,
+            thorough=True,
+        ).gap
         for t in (0.1, 0.01, 0.001)
     ]
     # Second order in the direction.
@@ -134,7 +146,7 @@ def test_collapse_from_sigma_max_on(name, factor):
     constant = 2 * min(weight[y > 0].sum(), weight[y < 0].sum())
     assert not clf.coef_.any()
     np.testing.assert_allclose(clf.objective_, constant, rtol=1e-13)
-    assert oracles.minimum(X, y, sigma, weight)[0] >= constant * (1 - 1e-13)
+    assert oracles.minimum(X, y, sigma, weight=weight)[0] >= constant * (1 - 1e-13)
 
 
 @pytest.mark.parametrize("name", ["even", "separable"])
@@ -158,10 +170,13 @@ def test_norm_bound(name, l2):
     for factor in (0.3, 1.0, 10.0):
         w = oracles.minimum(X, y, sigma * factor, l2=l2, fit_intercept=False)[1]
         radius = np.linalg.norm(X, axis=1).max()
-        bound = norm_bound(LOSS, ISOTROPIC(sigma * factor), radius, w)
-        assert np.linalg.norm(w) <= bound
         level = sigma * factor
-        np.testing.assert_allclose(bound, 1 / (level * oracles.loss(-radius / level)), rtol=1e-9)
+        bound = norm_bound(LOSS, ISOTROPIC(level), radius, w)
+        assert np.linalg.norm(w) <= bound
+        if radius < 30 * level:
+            np.testing.assert_allclose(bound, 1 / (level * oracles.loss(-radius / level)), rtol=1e-9)
+        else:
+            assert bound > 1e100
 
 
 @every_case
@@ -181,8 +196,9 @@ def test_dual_coef_is_optimal_for_the_dual(name, fit_intercept):
     clf = GuruClassifier(sigma, fit_intercept=fit_intercept, tol=1e-12, class_weight="balanced").fit(X, y)
     s = np.where(y > 0, len(y) / (2 * (y > 0).sum()), len(y) / (2 * (y < 0).sum()))
     alpha = clf.dual_coef_
-    np.testing.assert_allclose(s @ alpha, clf.objective_, rtol=1e-9)
+    # The values meet to the gap, the variables only to its root.
+    np.testing.assert_allclose(s @ alpha, clf.objective_, atol=1e-5 * s.sum())
     if fit_intercept:
-        np.testing.assert_allclose(s @ (y * alpha), 0.0, atol=1e-9 * s.sum())
+        np.testing.assert_allclose(s @ (y * alpha), 0.0, atol=1e-5 * s.sum())
     v = X.T @ (s * y * alpha)
     np.testing.assert_allclose(v / np.linalg.norm(v), clf.coef_[0] / np.linalg.norm(clf.coef_), atol=1e-4)

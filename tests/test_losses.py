@@ -65,7 +65,9 @@ def test_shapes_are_kept(loss, shape):
 @every_loss
 def test_neighbours_do_not_matter(loss):
     z = np.random.default_rng(0).uniform(-40, 40, 67)
-    for at_once, alone in zip(loss.terms(z), zip(*(loss.terms(z[i : i + 1]) for i in range(67)), strict=True), strict=True):
+    for at_once, alone in zip(
+        loss.terms(z), zip(*(loss.terms(z[i : i + 1]) for i in range(67)), strict=True), strict=True
+    ):
         np.testing.assert_array_equal(at_once, np.concatenate(alone))
     for forward, strided in zip(loss.terms(z[::2].copy()), loss.terms(z[::2]), strict=True):
         np.testing.assert_array_equal(forward, strided)
@@ -103,8 +105,12 @@ def test_slope_inverse(loss):
 @every_loss
 def test_conjugate_is_the_least_of_f_minus_alpha_z(loss):
     for alpha in np.concatenate([np.logspace(-12, -1, 12), np.linspace(0.2, 0.99, 9)]):
-        least = minimize_scalar(lambda z, alpha=alpha: oracles.loss(z) - alpha * z, bounds=(-40, 40), method="bounded",
-                                options={"xatol": 1e-12})
+        least = minimize_scalar(
+            lambda z, alpha=alpha: oracles.loss(z) - alpha * z,
+            bounds=(-40, 40),
+            method="bounded",
+            options={"xatol": 1e-12},
+        )
         np.testing.assert_allclose(loss.conjugate(np.array([alpha]))[0], least.fun, rtol=1e-9)
 
 

@@ -175,9 +175,10 @@ def test_around_the_collapse(seed, part, solver):
 
 @every_solver
 @pytest.mark.parametrize("exponent", range(-20, 21, 8))
-def test_minority_inside_the_majority_always_collapses(exponent, solver):
+@pytest.mark.parametrize("d", [1, 2, 10])
+def test_minority_inside_the_majority_always_collapses(d, exponent, solver):
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.standard_normal(200), 0.1 + 0.1 * rng.standard_normal(20)])[:, None]
+    X = np.concatenate([rng.standard_normal((200, d)), 0.1 + 0.1 * rng.standard_normal((20, d))])
     y = np.repeat([-1.0, 1.0], [200, 20])
     np.testing.assert_allclose(oracles.hinge_minimum(X, y)[0], 2 * 20)
     clf, caught = solve(X, y, 2.0**exponent, solver=solver)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar, nnls
 
 from gaussguru.losses import Array, Loss
 from gaussguru.noise import Noise, norm
@@ -22,6 +23,8 @@ from gaussguru.objective import Expansion, Objective
 EPS = float(np.finfo(np.float64).eps)
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+# More dual points than two are mixed up to this many columns.
+MIXED_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -37,26 +40,24 @@ class Certificate:
         return max(0.0, self.primal - self.dual)
 
 
-def certify(expansion: Expansion, target: float, *, primal: float | None = None, thorough: bool = False) -> Certificate:
+def certify(expansion: Expansion, target: float, *, thorough: bool = False) -> Certificate:
     """Return a certificate from the slopes of a point.
 
-    ``primal`` is a bound on F of the solution to certify where that is not the point itself. A gap that cannot fall
-    below ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
+    A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
     Both values allow for rounding: a margin is known to ``eps |x||w|``, the vector ``v`` to ``eps sum s alpha |x|``.
     """
     objective, point = expansion.objective, expansion.point
     totals = point.totals
-    if primal is None:
-        reach = norm(point.coef) * _length(objective, point.mass)
-        primal = point.value + 4 * EPS * (point.value + reach)
+    reach = norm(point.coef) * _length(objective, point.mass)
+    primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target:
         return Certificate(primal, 0.0)
     v, mass, rho = _balanced(objective, expansion.by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
         objective, v, mass, rho * totals.conjugate, lambda c: rho * objective.shrunk_conjugate(point, c),
         # Steeper than at c = 1 the concave h cannot rise as c falls: is the target in reach at all?
-        steepest=np.inf if thorough else totals.value - totals.conjugate, wanted=primal - target,
+        steepest=totals.value - totals.conjugate, wanted=np.inf if thorough else primal - target,
     )
     return Certificate(primal, dual)
 
@@ -86,6 +87,55 @@ def refine(expansion: Expansion, step: Array) -> float:
         return rho * float(weight @ objective.loss.conjugate(c * alpha))
 
     return _bound(objective, v, mass, level(1.0), level)
+
+
+class CollapseProof:
+    """Dual points with the value ``2 S_min``, that of the constant classifier; is a mixture of them feasible?
+
+    They have ``alpha = 1`` on the lighter class: the uniform point of :func:`collapse_sigma`, and the slopes of pinned
+    points at any noise level. A mixture is feasible if ``polar(v) <= sum s f*``, where v is linear in it and f*
+    concave. Where K is stationary under fixed ``w.pull``, ``grad K = K v_u / (w.v_u)`` for the v of the uniform point,
+    and mixing in the proportion ``1 : K / (w.v_u)`` leaves ``v = grad a sum s f*``, which is feasible.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.value = 2 * min(objective.weights)
+        self.points = [(0.5 * self.value * objective.pull, _uniform_level(objective))]
+
+    def add(self, expansion: Expansion) -> None:
+        """Take in the slopes of a pinned point."""
+        totals = expansion.point.totals
+        v, mass, rho = _balanced(self.objective, expansion.by_label, totals.slope_pos, totals.slope_neg)
+        if mass >= self.value * (1 - 8 * EPS):
+            most = 4 * (len(v) + 2) if len(v) <= MIXED_COLUMNS else 2
+            self.points = [self.points[0], *self.points[1:][-most:], (v, rho * totals.conjugate)]
+
+    def holds(self) -> bool:
+        """Return whether the constant classifier is proven optimal."""
+        uniform, latest = self.points[0], self.points[-1]
+        if uniform is latest:
+            return self._violation([1.0], [uniform]) <= 0
+
+        def between(share: float) -> float:
+            return self._violation([share, 1 - share], [uniform, latest])
+
+        if minimize_scalar(between, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-12}).fun <= 0:
+            return True
+        if len(self.points) < 3 or len(uniform[0]) > MIXED_COLUMNS:
+            return False
+        # The mixture with the shortest v: the one that holds for the least noise.
+        directions = np.array([v for v, _ in self.points]).T / norm(uniform[0])
+        system = np.vstack([directions, np.ones(len(self.points))])
+        shares, _ = nnls(system, np.append(np.zeros(len(directions)), 1.0))
+        return self._violation(list(shares / shares.sum()), self.points) <= 0
+
+    def _violation(self, shares: list[float], points: list[tuple[Array, float]]) -> float:
+        v = sum(share * v for share, (v, _) in zip(shares, points, strict=True))
+        level = sum(share * level for share, (_, level) in zip(shares, points, strict=True))
+        size = norm(v)
+        blur = 4 * EPS * _length(self.objective, self.value)
+        return self.objective.noise.polar(v * (1 + blur / size) if size > 0 else v) - level
 
 
 def _length(objective: Objective, mass: float) -> float:
@@ -164,10 +214,14 @@ def collapse_sigma(objective: Objective) -> float:
     ``v = S_min (mu_+ - mu_-)``, and its dual value is ``2 S_min``, the objective of the constant classifier. It is
     feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``.
     """
-    minor, major = sorted(objective.weights)
-    level = major * float(objective.loss.conjugate(np.array([minor / major]))[0])
-    pull = objective.noise.polar(minor * objective.pull)
+    level = _uniform_level(objective)
+    pull = objective.noise.polar(min(objective.weights) * objective.pull)
     return pull / level if level > 0 else (np.inf if pull > 0 else 0.0)
+
+
+def _uniform_level(objective: Objective) -> float:
+    minor, major = sorted(objective.weights)
+    return major * float(objective.loss.conjugate(np.array([minor / major]))[0])
 
 
 def is_collapsed(objective: Objective) -> bool:

@@ -29,6 +29,7 @@ from gaussguru.validation import (
     check_choice,
     check_count,
     check_features,
+    check_jobs,
     check_real,
     check_samples,
     explain_not_finite,
@@ -179,12 +180,13 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         solver = SOLVERS[check_choice("solver", self.solver, SOLVERS)](
             tol=check_real("tol", self.tol),
             max_iter=check_count("max_iter", self.max_iter),
-            verbose=int(self.verbose),
+            verbose=check_count("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, low=0),
             seed=_seed(self.random_state),
         )
+        n_jobs = check_jobs(self.n_jobs)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         start = self._start(samples.X.shape[1])
-        with block_map(samples.X, self.n_jobs) as mapped:
+        with block_map(samples.X, n_jobs) as mapped:
             rows = Rows(samples.X, mapped)
             objective = Objective(rows, samples.signed_weight, loss, noise, l2, bool(self.fit_intercept))
             try:
@@ -207,7 +209,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         return self.coef_[0].copy(), float(self.intercept_[0]) if self.fit_intercept else 0.0
 
     def _warn(self, result: Result, objective: Objective) -> None:
-        if result.collapsed:
+        if result.collapsed and result.converged:
             warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=4)
         elif not result.converged:
             relative = result.gap / objective.weight
@@ -326,9 +328,7 @@ def block_map(X: Any, n_jobs: int | None) -> Iterator[BlockMap]:
 
 def _n_threads(n_jobs: int | None) -> int:
     if n_jobs is not None:
-        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
-            raise ValueError(f"n_jobs must be None or a whole number other than 0; got {n_jobs!r}")
-        return int(joblib.effective_n_jobs(int(n_jobs)))
+        return int(joblib.effective_n_jobs(n_jobs))
     backend, _ = get_active_backend()
     return 1 if backend.nesting_level else int(joblib.cpu_count())
 

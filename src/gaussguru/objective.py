@@ -325,7 +325,8 @@ class Expansion:
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; reads X once."""
         objective, a = self.objective, self.noise_gradient
-        out = objective.rows.product(self.weight, self.tilt, p[:-1], float(a @ p[:-1]), float(p[-1]))
+        shift = float(p[-1]) if objective.fit_intercept else 0.0
+        out = objective.rows.product(self.weight, self.tilt, p[:-1], float(a @ p[:-1]), shift)
         result = np.append(out[:-2] + out[-2] * a, out[-1] if objective.fit_intercept else p[-1])
         result[:-1] += self.point.totals.conjugate * objective.noise.hessian_product(self.point.coef, p[:-1])
         if objective.l2:

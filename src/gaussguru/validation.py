@@ -36,6 +36,16 @@ def check_count(name: str, value: Any, *, low: int = 1) -> int:
     return int(value)
 
 
+def check_jobs(n_jobs: Any) -> int | None:
+    """Return ``n_jobs`` if it is None or a whole number other than 0."""
+    if n_jobs is None:
+        return None
+    whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool | np.bool_)
+    if not whole or n_jobs == 0:
+        raise ValueError(f"n_jobs must be None or a whole number other than 0; got {n_jobs!r}")
+    return int(n_jobs)
+
+
 def check_choice(name: str, value: Any, known: Any) -> str:
     """Return ``value`` if it is one of the ``known`` names."""
     if not isinstance(value, str) or value not in known:
@@ -113,6 +123,7 @@ def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         if other[first] and np.array_equal(other, y == y[first]):
             classes = np.array([y[0], y[first]])
             return (classes, other) if classes[0] < classes[1] else (classes[::-1], ~other)
+    assert_all_finite(y, input_name="y")
     check_classification_targets(y)
     classes = np.unique(y)
     if len(classes) < 2:

@@ -20,6 +20,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from gaussguru.losses import Array
 from gaussguru.noise import diagonal
 from gaussguru.objective import Expansion
+from gaussguru.rows import Rows
 
 # The Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
@@ -50,7 +51,8 @@ class Factor(NamedTuple):
 
 def factorise(hessian: Array) -> Factor:
     """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs."""
-    scale = 1 / np.sqrt(np.maximum(diagonal(hessian), np.finfo(np.float64).tiny))
+    entries = diagonal(hessian)
+    scale = 1 / np.sqrt(np.maximum(entries, 1e-30 * float(entries.max()) or 1.0))
     scaled = np.asfortranarray(hessian * scale * scale[:, np.newaxis])
     ridge = 1e-13
     while True:
@@ -77,6 +79,8 @@ class LazyInverse:
 
     def learn(self, before: Expansion, after: Expansion) -> None:
         """Keep a step and what it did to the gradient."""
+        if _is_cheap(before.objective.rows):
+            return
         step = np.append(after.point.coef - before.point.coef, after.point.b - before.point.b)
         change = after.gradient - before.gradient
         curvature = float(step @ change)
@@ -87,19 +91,22 @@ class LazyInverse:
         """Return what solves systems with the Hessian of ``expansion``.
 
         ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step. With
-        ``pin`` the direction of ``w``, along which the Hessian vanishes, is made definite.
+        ``pin`` the solutions keep ``w.pull``: the Hessian vanishes along ``w`` itself.
         """
         rows = expansion.objective.rows
         factor = self._factor
+        if pin:
+            return self._pinned(expansion)
         if rows.n_columns <= MAX_COLUMNS:
-            cheap = rows.n_values * rows.n_columns < CHEAP_GRAM
-            renew = factor is None or self._stale or pin or cheap
+            renew = factor is None or self._stale or _is_cheap(rows)
             if factor is not None and not renew:
                 if float(self._corrected(factor, gradient) @ gradient) <= CONTRACTION * previous:
                     return lambda g: self._corrected(factor, g)
                 renew = rows.gram_cost < CHEAP_RATIO or self._debt + 2 > rows.gram_cost
             if renew:
-                return self._renewed(expansion, pin).solve
+                self._factor = factor = factorise(expansion.hessian())
+                self._debt, self._stale, self._memory = 0, False, []
+                return factor.solve
 
         def by_products(g: Array) -> Array:
             solution, n_products = conjugate_gradients(expansion.product, g, factor.solve if factor else None)
@@ -108,14 +115,30 @@ class LazyInverse:
 
         return by_products
 
-    def _renewed(self, expansion: Expansion, pin: bool) -> Factor:
-        hessian = expansion.hessian()
-        if pin:
-            w = expansion.point.w
-            hessian[:-1, :-1] += np.outer(w, w) * (np.trace(hessian) / float(w @ w))
-        self._factor = factorise(hessian)
-        self._debt, self._stale, self._memory = 0, False, []
-        return self._factor
+    def _pinned(self, expansion: Expansion) -> Solve:
+        """Solve on the plane of constant ``w.pull``, with a multiple of pull pull' to make the Hessian definite."""
+        self._stale = True
+        pull = np.append(expansion.objective.pull, 0.0)
+        weight = float(pull @ expansion.product(pull)) / float(pull @ pull) ** 2
+        if len(pull) <= MAX_COLUMNS:
+            hessian = expansion.hessian()
+            hessian += np.outer(pull * weight, pull)
+            solve = factorise(hessian).solve
+        else:
+
+            def product(p: Array) -> Array:
+                return expansion.product(p) + pull * (weight * float(pull @ p))
+
+            def solve(g: Array) -> Array:
+                return conjugate_gradients(product, g, None)[0]
+
+        across = solve(pull)
+
+        def on_plane(g: Array) -> Array:
+            p = solve(g)
+            return p - across * (float(pull @ p) / float(pull @ across))
+
+        return on_plane
 
     def _corrected(self, factor: Factor, g: Array) -> Array:
         """Return the corrected inverse times ``g`` (two-loop recursion: Nocedal & Wright, algorithm 7.4)."""
@@ -128,6 +151,10 @@ class LazyInverse:
         for (step, change, curvature), weight in zip(self._memory, reversed(weights), strict=True):
             p += (weight - float(change @ p) / curvature) * step
         return p
+
+
+def _is_cheap(rows: Rows) -> bool:
+    return rows.n_values * rows.n_columns < CHEAP_GRAM
 
 
 def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None) -> tuple[Array, int]:

@@ -17,16 +17,19 @@ Three things make it right everywhere and fast on many rows:
 * **Lazy inverses** (:mod:`gaussguru.solvers.inverse`): few steps form a Hessian.
 
 Where ``w`` vanishes because the constant classifier is optimal, or nearly so, the length is pinned
-(:mod:`gaussguru.solvers.plane`) and the direction improved until either a dual point proves the collapse or a
-direction of descent shows up.
+(:mod:`gaussguru.solvers.plane`): there F is linear in it, ``F = 2 S_min + K(w, b)`` with a homogeneous convex K. A
+direction of descent has ``w.pull > 0`` for the difference of class means ``pull``, because the uniform dual point
+bounds K from below; so K is minimised by Newton on the plane of constant ``w.pull`` until it turns negative or a dual
+point proves that it cannot.
 """
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from gaussguru.certificates import certify, is_collapsed, refine
+from gaussguru.certificates import CollapseProof, certify, is_collapsed, refine
 from gaussguru.losses import Array
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
@@ -42,8 +45,9 @@ PATIENCE = 20
 FAR_NOISE = 3.0
 # A step whose decrement is at most this part of F needs no settling afterwards...
 NEAR = 0.1
-# ...unless it may be the last: a settled point has the smaller gap. A step is expected to leave a tenth.
-LAST = 10.0
+# ...unless it may be the last, as a settled point has the smaller gap: when the decrement, in units of the wanted
+# gap, is below this.
+LAST = 1.0
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
@@ -94,6 +98,7 @@ class _Run:
         self.settings = settings
         self.objective = objective
         self.target = settings.tol * objective.weight
+        self.exactly = min(EXACTLY, 1e-4 * settings.tol)
         self.inverse = LazyInverse()
         self.n_iter = 0
         self.best: Point | None = None
@@ -119,11 +124,13 @@ class _Run:
                 expansion = level.expand(point)
             current = expansion.objective
             pin = is_vanishing(current, point)
-            done = last and ratio == 1 and self._certify(expansion, pin)
+            if pin and last:
+                self.proof.add(expansion)
+            done = last and ratio == 1 and self._certify(expansion, pin, thorough=out_of_steps)
             if done or out_of_steps:
                 self._report(expansion, ratio)
                 break
-            gradient = _across(expansion) if pin else expansion.gradient
+            gradient = expansion.gradient
             solve = self.inverse.at(expansion, gradient, previous if ratio == 1 else 0.0, pin=pin)
             p = -solve(gradient)
             decrement = -float(gradient @ p)
@@ -152,19 +159,26 @@ class _Run:
                 previous = decrement
         return expansion.point.coef, expansion.point.b
 
-    def _certify(self, expansion: Expansion, pin: bool) -> bool:
+    def _certify(self, expansion: Expansion, pin: bool, thorough: bool = False) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
-        primal = self.primal_bound if pin else None
-        certificate = certify(expansion, self.target, primal=primal, thorough=self.settings.verbose > 0)
-        if not pin and certificate.primal < self.primal_bound:
-            self.best, self.primal, self.primal_bound = expansion.point, expansion.point.value, certificate.primal
-        self.dual = max(self.dual, certificate.dual)
+        if pin:
+            self.dual = max(self.dual, self.proof.value if self.proof.holds() else 0.0)
+        else:
+            certificate = certify(expansion, self.target, thorough=thorough or self.settings.verbose > 0)
+            self.dual = max(self.dual, certificate.dual)
+            if certificate.primal < self.primal_bound:
+                self.best, self.primal, self.primal_bound = expansion.point, expansion.point.value, certificate.primal
         return self.gap <= self.target
 
     def _refine(self, expansion: Expansion, p: Array) -> bool:
         """Improve the dual value where rounding keeps the primal point from moving."""
         self.dual = max(self.dual, refine(expansion, p))
         return self.gap <= self.target
+
+    @cached_property
+    def proof(self) -> CollapseProof:
+        """What pinned points say about the constant classifier."""
+        return CollapseProof(self.objective)
 
     @property
     def gap(self) -> float:
@@ -190,7 +204,7 @@ class _Run:
             t *= 0.4
             trial = interpolate(objective, point, end, t)
         likely_last = decrement <= LAST * self.target
-        return objective.expand(settle(objective, trial, EXACTLY if likely_last else ROUGHLY))
+        return objective.expand(settle(objective, trial, self.exactly if likely_last else ROUGHLY))
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
@@ -221,13 +235,6 @@ class _Run:
         return Result(w, b, self.primal, gap, alpha, self.n_iter, gap <= self.target, True)
 
 
-def _across(expansion: Expansion) -> Array:
-    """Return the gradient without its part along ``w``, which only wants ``w`` shorter."""
-    gradient, w = expansion.gradient.copy(), expansion.point.w
-    gradient[:-1] -= w * (float(gradient[:-1] @ w) / float(w @ w))
-    return gradient
-
-
 def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
     """Take the best part of a step to another noise level, after which F is not comparable with before."""
     start = objective.point(point.w, point.b, point.margin, point.stretch)
@@ -242,15 +249,18 @@ def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
 
 
 def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
-    """Take the best part of a step of a pinned w: the least K = (F - 2 S_min)/a, or any that frees w."""
+    """Take the best part of a step of a pinned w: one that lowers K = (F - 2 S_min)/(w.pull), or frees w."""
     constant = 2 * min(objective.weights)
+
+    def merit(at: Point) -> float:
+        return (at.value - constant) / float(at.coef @ objective.pull)
+
     start = settle(objective, objective.point(point.w, point.b, point.margin, point.stretch))
     if not is_vanishing(objective, start):
         return objective.expand(start)
     end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
-    for t in _PARTS:
-        trial = settle(objective, end if t == 1 else interpolate(objective, start, end, t))
-        free = not is_vanishing(objective, trial)
-        if free or (trial.value - constant) / trial.scale < (start.value - constant) / start.scale:
-            return objective.expand(trial)
-    return objective.expand(start)
+    t, trial = 1.0, settle(objective, end)
+    while t > 1e-12 and is_vanishing(objective, trial) and not merit(trial) < merit(start):
+        t *= 0.3
+        trial = settle(objective, interpolate(objective, start, end, t))
+    return objective.expand(trial if t > 1e-12 else start)

@@ -15,8 +15,8 @@ from gaussguru.objective import Objective, Point
 
 _MAX_STEPS = 60
 _ROUNDING = 1e-15
-# How exactly to settle: to the last digits where a certificate follows, roughly on the way there.
-EXACTLY, ROUGHLY = 1e-13, 1e-3
+# How exactly to settle by default, and on the way, relative to the part of F that the noise makes.
+EXACTLY, ROUGHLY = 1e-10, 0.1
 # f'' is 0 and f exactly linear beyond this standardised slack.
 _LINEAR = 40.0
 
@@ -24,7 +24,7 @@ _LINEAR = 40.0
 def settle(objective: Objective, point: Point, tol: float = EXACTLY) -> Point:
     """Return the best point with the direction of ``point``, pinned where its length would vanish.
 
-    ``tol`` bounds the derivatives by length and intercept that remain, relative to the total weight.
+    ``tol`` bounds the derivatives by length and intercept that remain, relative to ``a sum s f*``.
     """
     point = _newton(objective, point, tol)
     if is_vanishing(objective, point):
@@ -42,7 +42,7 @@ def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False
         g_c, g_b, h_cc, h_cb, h_bb = objective.plane(point)
         if pin:
             g_c = h_cb = 0.0
-        if max(abs(g_c), abs(g_b)) <= tol * weight:
+        if max(abs(g_c), abs(g_b)) <= tol * point.scale * point.totals.conjugate:
             break
         h_cc, h_bb = h_cc + ridge, h_bb + ridge
         det = h_cc * h_bb - h_cb * h_cb

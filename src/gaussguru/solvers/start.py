@@ -21,10 +21,10 @@ CAP, BIAS = 10.0, 0.3
 
 def subsamples(objective: Objective, seed: int) -> list[Objective]:
     """Return ever larger parts of the data, the smallest first, all of them much smaller than the whole."""
-    rng = np.random.default_rng(seed)
     levels: list[Objective] = []
     n, least = objective.rows.n_rows, max(MIN_ROWS, ROWS_PER_COLUMN * objective.rows.n_columns)
     while n >= 4 * least:
+        rng = np.random.default_rng(seed)
         n = max(n // GROWTH, least)
         levels.insert(0, (levels[0] if levels else objective).subsample(n, rng))
     return levels
@@ -46,11 +46,13 @@ def from_means(objective: Objective) -> tuple[Point, float]:
         centred = margin
         half, centre = norm(objective.pull) / objective.weight, 0.0
     spread = np.sqrt(float(np.abs(objective.signed_weight) @ (centred * centred)) / objective.weight)
-    top = max(1.0, SMOOTH * spread / objective.noise.scale(w))
+    scale = objective.noise.scale(w)
+    top = max(1.0, SMOOTH * spread / scale)
+    stretch = 1 / max(half, scale)
     for part in (1, 4, 16, 1):
         ratio = max(1.0, top / part)
         noisy = objective.with_noise(ratio)
-        point = settle(noisy, noisy.point(w, -centre / half, margin, 1 / half), ROUGHLY)
+        point = settle(noisy, noisy.point(w, -centre * stretch, margin, stretch), ROUGHLY)
         if not is_vanishing(noisy, point):
             break
     return point, ratio
