@@ -52,7 +52,8 @@ class Factor(NamedTuple):
 def factorise(hessian: Array) -> Factor:
     """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs."""
     entries = diagonal(hessian)
-    scale = 1 / np.sqrt(np.maximum(entries, 1e-30 * float(entries.max()) or 1.0))
+    # No floor relative to the largest entry: w and b, or two features, may have very different units.
+    scale = 1 / np.sqrt(np.where(entries > 1e-200, entries, 1.0))
     scaled = np.asfortranarray(hessian * scale * scale[:, np.newaxis])
     ridge = 1e-13
     while True:

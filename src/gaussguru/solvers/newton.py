@@ -45,9 +45,9 @@ PATIENCE = 20
 FAR_NOISE = 3.0
 # A step whose decrement is at most this part of F needs no settling afterwards...
 NEAR = 0.1
-# ...unless it may be the last, as a settled point has the smaller gap: when the decrement, in units of the wanted
-# gap, is below this.
-LAST = 1.0
+# ...unless it may be the last, as a settled point has the smaller gap: when the decrement is below this in units of
+# the wanted gap, or of F.
+LAST, TINY = 1.0, 1e-7
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
@@ -192,7 +192,8 @@ class _Run:
         def falls(trial: Point, t: float) -> bool:
             return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
 
-        if LAST * self.target < decrement <= NEAR * point.value:
+        likely_last = decrement <= max(LAST * self.target, TINY * point.value)
+        if decrement <= NEAR * point.value and not likely_last:
             expansion = objective.visit(w, b)
             if falls(expansion.point, 1.0):
                 return expansion
@@ -203,7 +204,6 @@ class _Run:
         while t > 1e-12 and not falls(trial, t):
             t *= 0.4
             trial = interpolate(objective, point, end, t)
-        likely_last = decrement <= LAST * self.target
         return objective.expand(settle(objective, trial, self.exactly if likely_last else ROUGHLY))
 
     def _report(self, expansion: Expansion, ratio: float) -> None:

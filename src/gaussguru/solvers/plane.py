@@ -11,6 +11,8 @@ homogeneous ``K``; the sign of its minimum decides. There the length is *pinned*
 this to be exact, so that direction and intercept can still be improved.
 """
 
+import numpy as np
+
 from gaussguru.objective import Objective, Point
 
 _MAX_STEPS = 60
@@ -38,11 +40,14 @@ def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False
     weight = objective.weight
     # A little curvature keeps the step finite where every row is far from its margin.
     ridge = 1e-12 * weight
+    decrease, steepness = np.inf, np.inf
     for _ in range(_MAX_STEPS):
         g_c, g_b, h_cc, h_cb, h_bb = objective.plane(point)
         if pin:
             g_c = h_cb = 0.0
-        if max(abs(g_c), abs(g_b)) <= tol * point.scale * point.totals.conjugate:
+        before, steepness = steepness, max(abs(g_c), abs(g_b))
+        rounding = decrease <= _ROUNDING * weight and steepness > 0.5 * before
+        if rounding or steepness <= tol * point.scale * point.totals.conjugate:
             break
         h_cc, h_bb = h_cc + ridge, h_bb + ridge
         det = h_cc * h_bb - h_cb * h_cb
@@ -55,7 +60,7 @@ def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False
         if trial is None:
             break
         point = trial
-        if decrease <= _ROUNDING * weight or (not pin and is_vanishing(objective, point, 0.5)):
+        if not pin and is_vanishing(objective, point, 0.5):
             break
     return point
 
