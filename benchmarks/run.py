@@ -98,9 +98,10 @@ def show(problem: Problem) -> None:
         ratio = best[fastest] / took
         extra = extra_memory(model, X, y)
         verdict = "ok" if ratio >= problem.goal else "BELOW GOAL"
+        label = f"sigma = {factor:g} scale"
+        print(f"  {label:22s} {1e3 * took:10.1f} ms   {ratio:6.2f} x as fast (goal {problem.goal:g}: {verdict})")
         print(
-            f"  {f'sigma = {factor:g} scale':22s} {1e3 * took:10.1f} ms   {ratio:6.2f} x as fast (goal {problem.goal:g}: "
-            f"{verdict})   {took / limit:7.1f} limits   gap {model.dual_gap_ / len(y):.0e}   {model.n_iter_} iterations   "
+            f"{'':26s}gap {model.dual_gap_ / len(y):.0e}, {model.n_iter_} iterations, {took / limit:.1f} limits, "
             f"extra {extra / n_bytes(X):.2f} X = {extra / 8 / len(y):.1f} n"
         )
 

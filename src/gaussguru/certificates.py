@@ -55,9 +55,14 @@ def certify(expansion: Expansion, target: float, *, thorough: bool = False) -> C
         return Certificate(primal, 0.0)
     v, mass, rho = _balanced(objective, expansion.by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
-        objective, v, mass, rho * totals.conjugate, lambda c: rho * objective.shrunk_conjugate(point, c),
+        objective,
+        v,
+        mass,
+        rho * totals.conjugate,
+        lambda c: rho * objective.shrunk_conjugate(point, c),
         # Steeper than at c = 1 the concave h cannot rise as c falls: is the target in reach at all?
-        steepest=totals.value - totals.conjugate, wanted=np.inf if thorough else primal - target,
+        steepest=totals.value - totals.conjugate,
+        wanted=np.inf if thorough else primal - target,
     )
     return Certificate(primal, dual)
 
@@ -90,7 +95,7 @@ def refine(expansion: Expansion, step: Array) -> float:
 
 
 class CollapseProof:
-    """Dual points with the value ``2 S_min``, that of the constant classifier; is a mixture of them feasible?
+    """Dual points with the value ``2 S_min`` of the constant classifier, searched for a feasible mixture.
 
     They have ``alpha = 1`` on the lighter class: the uniform point of :func:`collapse_sigma`, and the slopes of pinned
     points at any noise level. A mixture is feasible if ``polar(v) <= sum s f*``, where v is linear in it and f*
@@ -115,10 +120,10 @@ class CollapseProof:
         """Return whether the constant classifier is proven optimal."""
         uniform, latest = self.points[0], self.points[-1]
         if uniform is latest:
-            return self._violation([1.0], [uniform]) <= 0
+            return self._violation(np.ones(1), [uniform]) <= 0
 
         def between(share: float) -> float:
-            return self._violation([share, 1 - share], [uniform, latest])
+            return self._violation(np.array([share, 1 - share]), [uniform, latest])
 
         if minimize_scalar(between, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-12}).fun <= 0:
             return True
@@ -128,11 +133,11 @@ class CollapseProof:
         directions = np.array([v for v, _ in self.points]).T / norm(uniform[0])
         system = np.vstack([directions, np.ones(len(self.points))])
         shares, _ = nnls(system, np.append(np.zeros(len(directions)), 1.0))
-        return self._violation(list(shares / shares.sum()), self.points) <= 0
+        return self._violation(shares / shares.sum(), self.points) <= 0
 
-    def _violation(self, shares: list[float], points: list[tuple[Array, float]]) -> float:
-        v = sum(share * v for share, (v, _) in zip(shares, points, strict=True))
-        level = sum(share * level for share, (_, level) in zip(shares, points, strict=True))
+    def _violation(self, shares: Array, points: list[tuple[Array, float]]) -> float:
+        v = np.array([point[0] for point in points]).T @ shares
+        level = float(np.array([point[1] for point in points]) @ shares)
         size = norm(v)
         blur = 4 * EPS * _length(self.objective, self.value)
         return self.objective.noise.polar(v * (1 + blur / size) if size > 0 else v) - level

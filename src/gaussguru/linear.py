@@ -180,7 +180,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         solver = SOLVERS[check_choice("solver", self.solver, SOLVERS)](
             tol=check_real("tol", self.tol),
             max_iter=check_count("max_iter", self.max_iter),
-            verbose=check_count("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, low=0),
+            verbose=check_count("verbose", self.verbose + 0 if isinstance(self.verbose, bool) else self.verbose, low=0),
             seed=_seed(self.random_state),
         )
         n_jobs = check_jobs(self.n_jobs)

@@ -20,6 +20,7 @@ from scipy.special import ndtri
 from gaussguru._kernels import _binding
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 Terms = tuple[Array, Array, Array]
 
 
@@ -27,10 +28,10 @@ class Loss(ABC):
     """A convex, nondecreasing scalar loss with a nonnegative concave conjugate.
 
     Subclasses give :meth:`terms`, :meth:`slope_inverse` and :meth:`conjugate` as vectorised NumPy functions;
-    everything else follows. ``code`` names the compiled twin of :meth:`terms`, if there is one.
+    everything else follows. ``code`` names the compiled twin of :meth:`terms`; negative, there is none.
     """
 
-    code: int | None = None
+    code: int = -1
 
     @abstractmethod
     def terms(self, z: Array) -> Terms:

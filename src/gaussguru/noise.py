@@ -27,7 +27,8 @@ def norm(v: Array) -> float:
 
 def diagonal(matrix: Array) -> Array:
     """Return a writable view of the diagonal."""
-    return np.einsum("ii->i", matrix)
+    view: Array = np.einsum("ii->i", matrix)
+    return view
 
 
 class Noise(ABC):

@@ -140,10 +140,10 @@ class Objective:
             share = max(min(len(members), 50), round(len(members) * n_rows / self.rows.n_rows))
             chosen.append(members[((np.arange(share) + rng.random(share)) * (len(members) / share)).astype(np.int64)])
         signed_weight = np.concatenate([self.signed_weight[index] for index in chosen])
-        parts = signed_weight[: len(chosen[0])], signed_weight[len(chosen[0]) :]
-        for part, total in zip(parts, self.weights, strict=True):
-            weight = float(np.abs(part).sum())
-            part *= total / weight if weight > 0 else 0.0
+        labels = slice(None, len(chosen[0])), slice(len(chosen[0]), None)
+        for mine, total in zip(labels, self.weights, strict=True):
+            weight = float(np.abs(signed_weight[mine]).sum())
+            signed_weight[mine] *= total / weight if weight > 0 else 0.0
         index = np.concatenate(chosen)
         order = np.argsort(index, kind="stable")
         return replace(self, rows=self.rows.take(index[order]), signed_weight=signed_weight[order])
@@ -190,7 +190,7 @@ class Objective:
                 ]
             )
 
-        return Totals(*self.rows.total(written_in_numpy if loss.code is None else compiled).tolist())
+        return Totals(*self.rows.total(written_in_numpy if loss.code < 0 else compiled).tolist())
 
     def _slack(
         self, begin: int, end: int, margin: Array, stretch: float, b: float, scale: float
@@ -233,11 +233,11 @@ class Objective:
             alpha = loss.slope(self._slack(begin, end, *at)[0])
             return float(np.abs(self.signed_weight[begin:end]) @ loss.conjugate(factor * alpha))
 
-        return float(self.rows.total(written_in_numpy if loss.code is None else compiled))
+        return float(self.rows.total(written_in_numpy if loss.code < 0 else compiled))
 
     def visit(self, w: Array, b: float) -> "Expansion":
         """Return the expansion of F at ``(w, b)``, from one pass over X."""
-        if self.loss.code is None:
+        if self.loss.code < 0:
             return self.expand(self.point(w, b))
         margin, residual, weight, tilt = (np.empty(self.rows.n_rows) for _ in range(4))
         scale = self.noise.scale(w)
@@ -271,7 +271,7 @@ class Objective:
             weight[begin:end] = np.abs(self.signed_weight[begin:end]) * curvature / point.scale
             tilt[begin:end] = y * z
 
-        self.rows.each(written_in_numpy if loss.code is None else compiled)
+        self.rows.each(written_in_numpy if loss.code < 0 else compiled)
         return self._expansion(point, residual, weight, tilt, self.rows.combine(residual))
 
     def _expansion(self, point: Point, residual: Array, weight: Array, tilt: Array, by_label: Array) -> "Expansion":
@@ -360,5 +360,3 @@ def interpolate(objective: Objective, start: Point, end: Point, t: float) -> Poi
     margin += (t * end.stretch) * end.margin
     w = (1 - t) * start.coef + t * end.coef
     return objective.point(w, (1 - t) * start.b + t * end.b, margin)
-
-

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._kernels import _binding
-from gaussguru.losses import Array
+from gaussguru.losses import Array, Index
 
 # A task this long (about 0.2 ms) hides the 20 us that handing it to a thread costs.
 BLOCK_BYTES = 4 << 20
@@ -40,11 +40,11 @@ class Rows:
 
     def __init__(self, X: Matrix, map: BlockMap = map) -> None:
         self.X = X
-        self.n_rows, self.n_columns = X.shape
+        self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
         self.map = map
         self.view = _binding.MatrixView(X)
         self.sparse = sp.issparse(X)
-        self.n_values = int(X.nnz) if self.sparse else X.size
+        self.n_values = int(X.nnz if self.sparse else X.size)
         if self.sparse:
             n_bytes = X.data.nbytes + X.indices.nbytes
             # Each block returns a vector of n_columns: keep adding them up cheaper than reading the rows.
@@ -61,8 +61,8 @@ class Rows:
     def gram_cost(self) -> float:
         """What :meth:`gram` costs, in units of :meth:`product` (measured)."""
         if self.sparse:
-            return 1 + self.n_values / max(1, self.n_rows) / 4
-        return 1 + self.n_columns / 22
+            return 1.0 + self.n_values / max(1, self.n_rows) / 4
+        return 1.0 + self.n_columns / 22
 
     def each(self, task: Callable[[int, int], Any]) -> list[Any]:
         """Return ``task(begin, end)`` for every block, in block order."""
@@ -78,7 +78,7 @@ class Rows:
             result += part
         return result
 
-    def take(self, index: Array) -> "Rows":
+    def take(self, index: Index) -> "Rows":
         """Return a copy of some rows."""
         return Rows(self.X[index], self.map)
 
@@ -116,9 +116,8 @@ class Rows:
         buffer = np.empty((min(step, end - begin), d + 2))
         for first in range(begin, end, step):
             last = min(end, first + step)
-            used: slice | Array = first + np.flatnonzero(weight[first:last])
-            if len(used) == last - first:
-                used = slice(first, last)
+            active = first + np.flatnonzero(weight[first:last])
+            used: Any = active if len(active) < last - first else slice(first, last)
             root = np.sqrt(weight[used])
             piece = buffer[: len(root)]
             np.multiply(self.X[used], root[:, None], out=piece[:, :d])
@@ -128,7 +127,7 @@ class Rows:
         return result
 
     def coordinate_pass(
-        self, order: Array, signed_weight: Array, cap: float, bias: float, alpha: Array, params: Array
+        self, order: Index, signed_weight: Array, cap: float, bias: float, alpha: Array, params: Array
     ) -> None:
         """Update ``alpha`` and ``params = sum y alpha (x, bias)`` by dual coordinate descent on the hinge loss.
 

@@ -19,7 +19,7 @@ EAGER_VALUES = 1_000_000
 def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = False) -> float:
     """Return a finite number above ``low`` (or equal to it) as a float."""
     expected = f"a finite number {'>=' if inclusive else '>'} {low:g}"
-    if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
+    if not _is_number(value, numbers.Real):
         raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}")
     number = float(value)
     if not np.isfinite(number) or number < low or (number == low and not inclusive):
@@ -27,9 +27,13 @@ def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = Fal
     return number
 
 
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+
+
 def check_count(name: str, value: Any, *, low: int = 1) -> int:
     """Return a whole number of at least ``low``."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool | np.bool_):
+    if not _is_number(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number >= {low}; got {value!r} of type {type(value).__name__}")
     if value < low:
         raise ValueError(f"{name} must be a whole number >= {low}; got {value!r}")
@@ -40,8 +44,7 @@ def check_jobs(n_jobs: Any) -> int | None:
     """Return ``n_jobs`` if it is None or a whole number other than 0."""
     if n_jobs is None:
         return None
-    whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool | np.bool_)
-    if not whole or n_jobs == 0:
+    if not _is_number(n_jobs, numbers.Integral) or n_jobs == 0:
         raise ValueError(f"n_jobs must be None or a whole number other than 0; got {n_jobs!r}")
     return int(n_jobs)
 
@@ -161,6 +164,6 @@ def _class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]
     if isinstance(class_weight, dict):
         unknown = [label for label in class_weight if label not in classes.tolist()]
         if unknown:
-            raise ValueError(f"class_weight has keys {unknown!r} that are not classes; the classes are {classes.tolist()!r}")
+            raise ValueError(f"class_weight has keys {unknown!r} that are not among the classes {classes.tolist()!r}")
         return [check_real(f"class_weight[{label!r}]", class_weight.get(label, 1.0)) for label in classes.tolist()]
     raise ValueError(f"class_weight must be None, 'balanced' or a dict from class to weight; got {class_weight!r}")

@@ -100,9 +100,10 @@ class LazyInverse:
             return self._pinned(expansion)
         if rows.n_columns <= MAX_COLUMNS:
             renew = factor is None or self._stale or _is_cheap(rows)
-            if factor is not None and not renew:
-                if float(self._corrected(factor, gradient) @ gradient) <= CONTRACTION * previous:
-                    return lambda g: self._corrected(factor, g)
+            if not renew and factor is not None:
+                lazy = factor
+                if float(self._corrected(lazy, gradient) @ gradient) <= CONTRACTION * previous:
+                    return lambda g: self._corrected(lazy, g)
                 renew = rows.gram_cost < CHEAP_RATIO or self._debt + 2 > rows.gram_cost
             if renew:
                 self._factor = factor = factorise(expansion.hessian())
@@ -166,7 +167,8 @@ def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None) ->
     rz = float(r @ z)
     goal = ACCURACY**2 * rz
     n_products = 0
-    for n_products in range(1, MAX_PRODUCTS[precondition is None] + 1):
+    while n_products < MAX_PRODUCTS[precondition is None]:
+        n_products += 1
         hp = product(p)
         curvature = float(p @ hp)
         if not curvature > 0:

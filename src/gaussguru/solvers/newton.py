@@ -208,12 +208,13 @@ class _Run:
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
-            last = ratio == 1 and expansion.objective.rows is self.objective.rows
-            rows = "" if expansion.objective.rows is self.objective.rows else f"  on {expansion.objective.rows.n_rows} rows"
+            part = expansion.objective.rows is not self.objective.rows
+            gap = np.inf if part or ratio > 1 else self.gap
+            rows = f"  on {expansion.objective.rows.n_rows} rows" if part else ""
             noise = "" if ratio == 1 else f"  at {ratio:.3g} x sigma"
             print(
                 f"[newton] iteration {self.n_iter}  objective {expansion.point.value:.10g}  "
-                f"gap {self.gap if last else np.inf:.3e}  {time.perf_counter() - self.began:.3f} s{rows}{noise}"
+                f"gap {gap:.3e}  {time.perf_counter() - self.began:.3f} s{rows}{noise}"
             )
 
     def result(self) -> Result:

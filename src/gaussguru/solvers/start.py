@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gaussguru.losses import Array
+from gaussguru.losses import Array, Index
 from gaussguru.noise import norm
 from gaussguru.objective import Objective, Point
 from gaussguru.solvers.plane import ROUGHLY, is_vanishing, settle
@@ -69,7 +69,7 @@ def from_coordinates(objective: Objective, seed: int) -> tuple[Array, float]:
     bias = BIAS * float(np.sqrt(square)) if objective.fit_intercept else 0.0
     params, alpha = np.zeros(objective.rows.n_columns + 1), np.zeros(objective.rows.n_rows)
 
-    def sweep(order: Array) -> None:
+    def sweep(order: Index) -> None:
         objective.rows.coordinate_pass(order, objective.signed_weight, CAP / square, bias, alpha, params)
 
     for _ in range(PASSES):

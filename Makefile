@@ -1,0 +1,38 @@
+# Each target sets itself up: a virtual environment in .venv with the package built from this checkout.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml meson.build $(shell find src -type f -not -path '*/__pycache__/*')
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/installed ## fit, certify and compare with a support vector machine under noise
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/installed-test lint ## every check: lint, types, tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed ## times against scikit-learn, in one run
+	$(BIN)/python benchmarks/run.py
+
+$(VENV)/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"Python >= 3.11 is needed, this is {sys.version}"'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# Installed as users have it, not editable: what is tested is what a wheel contains.
+$(VENV)/installed: $(VENV)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check .
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,78 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+INSTRUCTION_SET: str
+
+class MatrixView:
+    def __init__(self, X: Any) -> None: ...
+
+def evaluate(loss: int, z: Array, f: Array, slope: Array, curvature: Array) -> None: ...
+def totals(
+    begin: int,
+    end: int,
+    loss: int,
+    signed_weight: Array,
+    margin: Array,
+    stretch: float,
+    intercept: float,
+    scale: float,
+) -> Array: ...
+def slopes(
+    begin: int,
+    end: int,
+    loss: int,
+    signed_weight: Array,
+    margin: Array,
+    stretch: float,
+    intercept: float,
+    scale: float,
+    residual: Array,
+    weight: Array,
+    tilt: Array,
+) -> None: ...
+def shrunk_conjugate(
+    begin: int,
+    end: int,
+    loss: int,
+    signed_weight: Array,
+    margin: Array,
+    stretch: float,
+    intercept: float,
+    scale: float,
+    factor: float,
+) -> float: ...
+def visit(
+    begin: int,
+    end: int,
+    loss: int,
+    X: MatrixView,
+    w: Array,
+    signed_weight: Array,
+    intercept: float,
+    scale: float,
+    margin: Array,
+    residual: Array,
+    weight: Array,
+    tilt: Array,
+    measure: bool,
+) -> Array: ...
+def margins(begin: int, end: int, X: MatrixView, w: Array, out: Array) -> None: ...
+def combine(begin: int, end: int, X: MatrixView, r: Array) -> Array: ...
+def product(
+    begin: int, end: int, X: MatrixView, weight: Array, tilt: Array, p: Array, eta: float, shift: float
+) -> Array: ...
+def gram(begin: int, end: int, X: MatrixView, weight: Array, tilt: Array) -> Array: ...
+def coordinate_pass(
+    X: MatrixView,
+    order: NDArray[np.int64],
+    signed_weight: Array,
+    cap: float,
+    bias: float,
+    alpha: Array,
+    params: Array,
+) -> None: ...
+def moments(begin: int, end: int, X: MatrixView, signed_weight: Array) -> Array: ...
