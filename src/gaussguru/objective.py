@@ -26,9 +26,13 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._kernels import _binding
-from gaussguru.losses import Array, Loss
+from gaussguru.losses import Array, Index, Loss
 from gaussguru.noise import Noise, diagonal
 from gaussguru.rows import Rows
+
+
+# A subsample has at least this many rows of each class, if there are so many.
+RARE = 50
 
 
 class Totals(NamedTuple):
@@ -88,8 +92,7 @@ class Objective:
     @cached_property
     def weights(self) -> tuple[float, float]:
         """``sum s`` over the positive and over the negative rows."""
-        negative = float(-self.signed_weight[np.signbit(self.signed_weight)].sum())
-        return float(np.abs(self.signed_weight).sum()) - negative, negative
+        return float(np.maximum(self.signed_weight, 0.0).sum()), -float(np.minimum(self.signed_weight, 0.0).sum())
 
     @property
     def weight(self) -> float:
@@ -130,23 +133,28 @@ class Objective:
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":
-        """Return about ``n_rows`` rows, each class drawn alone and reweighted to its own total.
+        """Return about ``n_rows`` rows, each class reweighted to its own total.
 
         One row is drawn from each of equally long runs of rows, so no order of the rows does harm.
         """
-        negative = np.signbit(self.signed_weight)
-        chosen = []
-        for members in (np.flatnonzero(~negative), np.flatnonzero(negative)):
-            share = max(min(len(members), 50), round(len(members) * n_rows / self.rows.n_rows))
-            chosen.append(members[((np.arange(share) + rng.random(share)) * (len(members) / share)).astype(np.int64)])
-        signed_weight = np.concatenate([self.signed_weight[index] for index in chosen])
-        labels = slice(None, len(chosen[0])), slice(len(chosen[0]), None)
-        for mine, total in zip(labels, self.weights, strict=True):
+
+        def draw(n: int, share: int) -> Index:
+            return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
+
+        index = draw(self.rows.n_rows, n_rows)
+        negative = np.signbit(self.signed_weight[index])
+        if min(np.count_nonzero(negative), np.count_nonzero(~negative)) < RARE:
+            # A rare class is drawn by itself, so that some of it is there.
+            negative = np.signbit(self.signed_weight)
+            classes = np.flatnonzero(~negative), np.flatnonzero(negative)
+            shares = (max(min(len(rows), RARE), round(len(rows) * n_rows / self.rows.n_rows)) for rows in classes)
+            index = np.sort(np.concatenate([rows[draw(len(rows), n)] for rows, n in zip(classes, shares, strict=True)]))
+        signed_weight = self.signed_weight[index]
+        positive = ~np.signbit(signed_weight)
+        for mine, total in zip((positive, ~positive), self.weights, strict=True):
             weight = float(np.abs(signed_weight[mine]).sum())
             signed_weight[mine] *= total / weight if weight > 0 else 0.0
-        index = np.concatenate(chosen)
-        order = np.argsort(index, kind="stable")
-        return replace(self, rows=self.rows.take(index[order]), signed_weight=signed_weight[order])
+        return replace(self, rows=self.rows.take(index), signed_weight=signed_weight)
 
     # --- values -----------------------------------------------------------------------------------------
 
@@ -211,15 +219,6 @@ class Objective:
         if not self.fit_intercept:
             return f_c, 0.0, f_cc, 0.0, 1.0
         return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
-
-    def slopes(self, point: Point) -> Array:
-        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
-        parts = self.rows.each(
-            lambda begin, end: self.loss.slope(
-                self._slack(begin, end, point.margin, point.stretch, point.b, point.scale)[0]
-            )
-        )
-        return np.concatenate(parts)
 
     def shrunk_conjugate(self, point: Point, factor: float) -> float:
         """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
@@ -300,6 +299,14 @@ class Expansion:
     residual: Array
     weight: Array
     tilt: Array
+
+    def slopes(self) -> Array:
+        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
+        weight, point = self.objective.signed_weight, self.point
+        if np.all(weight):
+            return self.residual / weight
+        z, _ = self.objective._slack(0, len(weight), point.margin, point.stretch, point.b, point.scale)
+        return self.objective.loss.slope(z)
 
     def hessian(self) -> Array:
         """Return the Hessian from one Gram matrix of ``[X tilt 1]``; only its lower triangle is meaningful."""

@@ -47,7 +47,7 @@ FAR_NOISE = 3.0
 NEAR = 0.1
 # ...unless it may be the last, as a settled point has the smaller gap: when the decrement is below this in units of
 # the wanted gap, or of F.
-LAST, TINY = 1.0, 1e-7
+LAST, TINY = 4.0, 1e-7
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
@@ -101,9 +101,9 @@ class _Run:
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
         self.inverse = LazyInverse()
         self.n_iter = 0
-        self.best: Point | None = None
-        self.primal = 2 * min(objective.weights) if objective.fit_intercept else objective.weight
-        self.primal_bound = self.primal
+        self.best: Expansion | None = None
+        self.constant = 2 * min(objective.weights) if objective.fit_intercept else objective.weight
+        self.primal_bound = self.constant
         self.dual = 0.0
         self.began = time.perf_counter()
 
@@ -111,7 +111,7 @@ class _Run:
         """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
         last = level is self.objective
         # On a subsample it is enough to come as close as the next one will let it stay.
-        enough = min(1e-2, max(1e-4, 0.1 * level.rows.n_columns / level.rows.n_rows))
+        enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
         self.inverse.forget(factor=not last)
         previous, stalled, patience = np.inf, 0, PATIENCE
         while True:
@@ -167,7 +167,7 @@ class _Run:
             certificate = certify(expansion, self.target, thorough=thorough or self.settings.verbose > 0)
             self.dual = max(self.dual, certificate.dual)
             if certificate.primal < self.primal_bound:
-                self.best, self.primal, self.primal_bound = expansion.point, expansion.point.value, certificate.primal
+                self.best, self.primal_bound = expansion, certificate.primal
         return self.gap <= self.target
 
     def _refine(self, expansion: Expansion, p: Array) -> bool:
@@ -221,8 +221,8 @@ class _Run:
         """Return the best point, or the constant classifier where nothing was better."""
         objective = self.objective
         if self.best is not None:
-            point, gap = self.best, self.gap
-            alpha = objective.slopes(point)
+            point, gap = self.best.point, self.gap
+            alpha = self.best.slopes()
             return Result(point.coef, point.b, point.value, gap, alpha, self.n_iter, gap <= self.target)
         w, n = np.zeros(objective.rows.n_columns), objective.rows.n_rows
         # Without a descent the uniform dual point was feasible, and its value is that of the constant classifier.
@@ -233,7 +233,7 @@ class _Run:
         b = float(np.sign(weight_pos - weight_neg))
         share = min(objective.weights) / max(objective.weights)
         alpha = np.where(np.copysign(1.0, objective.signed_weight) == b, share, 1.0)
-        return Result(w, b, self.primal, gap, alpha, self.n_iter, gap <= self.target, True)
+        return Result(w, b, self.constant, gap, alpha, self.n_iter, gap <= self.target, True)
 
 
 def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
