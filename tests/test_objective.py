@@ -174,7 +174,7 @@ def test_slopes_and_sums_of_the_data():
     w, b = place()
     point = objective.point(w, b)
     z = (1 - y * (X @ w + b)) / (0.6 * np.linalg.norm(w))
-    np.testing.assert_allclose(objective.expand(point).slopes(), ndtr(z), rtol=1e-13)
+    np.testing.assert_allclose(objective.slopes(point), ndtr(z), rtol=1e-13)
     np.testing.assert_allclose(point.mass, weight @ ndtr(z), rtol=1e-13)
     np.testing.assert_allclose(objective.weights, [weight[y > 0].sum(), weight[y < 0].sum()], rtol=1e-13)
     np.testing.assert_allclose(objective.squares, weight @ (X * X).sum(axis=1), rtol=1e-13)
@@ -199,7 +199,7 @@ def everything(objective):
     p = np.linspace(-1, 1, objective.rows.n_columns + 1)
     return [
         *(point.value, point.margin, point.totals, expansion.gradient, symmetric(expansion.hessian())),
-        *(expansion.product(p), expansion.tangent(), expansion.slopes(), objective.pull, objective.squares),
+        *(expansion.product(p), expansion.tangent(), objective.slopes(point), objective.pull, objective.squares),
         *(objective.shrunk_conjugate(point, 0.9), objective.expand(point).gradient),
     ]
 

@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar, nnls
 
 from gaussguru.losses import Array, Loss
 from gaussguru.noise import Noise, norm
-from gaussguru.objective import Expansion, Objective
+from gaussguru.objective import Expansion, Objective, Point
 
 EPS = float(np.finfo(np.float64).eps)
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
@@ -40,31 +40,42 @@ class Certificate:
         return max(0.0, self.primal - self.dual)
 
 
-def certify(expansion: Expansion, target: float, *, thorough: bool = False) -> Certificate:
+def certify(expansion: Expansion, target: float, *, at: Point | None = None, thorough: bool = False) -> Certificate:
     """Return a certificate from the slopes of a point.
 
-    A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
+    The point is that of ``expansion``, or ``at``, one of the same direction near it. A gap that cannot fall below
+    ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
     Both values allow for rounding: a margin is known to ``eps |x||w|``, the vector ``v`` to ``eps sum s alpha |x|``.
     """
-    objective, point = expansion.objective, expansion.point
+    objective, point = expansion.objective, at or expansion.point
     totals = point.totals
     reach = norm(point.coef) * _length(objective, point.mass)
     primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target:
         return Certificate(primal, 0.0)
-    v, mass, rho = _balanced(objective, expansion.by_label, totals.slope_pos, totals.slope_neg)
+    by_label, error = expansion.moved(point) if at else (expansion.by_label, 0.0)
+    v, mass, rho = _balanced(objective, by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
         objective,
         v,
         mass,
         rho * totals.conjugate,
         lambda c: rho * objective.shrunk_conjugate(point, c),
+        error=error,
         # Steeper than at c = 1 the concave h cannot rise as c falls: is the target in reach at all?
         steepest=totals.value - totals.conjugate,
         wanted=np.inf if thorough else primal - target,
     )
     return Certificate(primal, dual)
+
+
+def expected_gap(expansion: Expansion) -> float:
+    """Return about the gap that the point of ``expansion`` would have with its best length and intercept."""
+    objective, totals, w = expansion.objective, expansion.point.totals, expansion.point.w
+    across = expansion.gradient[:-1] - w * (float(expansion.gradient[:-1] @ w) / float(w @ w))
+    violation = objective.noise.polar(totals.conjugate * expansion.noise_gradient - across) - totals.conjugate
+    return expansion.point.mass * violation / totals.value if totals.value > 0 else 0.0
 
 
 def refine(expansion: Expansion, step: Array) -> float:
@@ -168,20 +179,21 @@ def _bound(
     mass: float,
     level: float,
     level_at: Callable[[float], float],
+    error: float = 0.0,
     steepest: float = np.inf,
     wanted: float = np.inf,
 ) -> float:
     """Return the best dual value on the ray ``c alpha``, ``0 <= c <= 1``.
 
-    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` and (a lower bound of) ``sum s f*(alpha)``;
-    ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords: one value at a
+    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` (to within ``error``) and (a lower bound of)
+    ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords: one value at a
     strictly feasible c bounds how far alpha must shrink to become feasible, and a second chord from there bounds it
     better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
     """
     noise, l2 = objective.noise, objective.l2
     size = norm(v)
     if size > 0:
-        v = v * (1 + 4 * EPS * _length(objective, mass) / size)
+        v = v * (1 + (error + 4 * EPS * _length(objective, mass)) / size)
     here = noise.polar(v) - level
     if here <= 0:
         return mass

@@ -29,9 +29,11 @@ class Loss(ABC):
 
     Subclasses give :meth:`terms`, :meth:`slope_inverse` and :meth:`conjugate` as vectorised NumPy functions;
     everything else follows. ``code`` names the compiled twin of :meth:`terms`; negative, there is none.
+    ``jerk`` bounds the third derivative.
     """
 
     code: int = -1
+    jerk: float = np.inf
 
     @abstractmethod
     def terms(self, z: Array) -> Terms:
@@ -76,6 +78,7 @@ class Gaussian(Loss):
     """
 
     code = 0
+    jerk = 0.2419707245191434  # phi(1), the largest |z phi(z)|
 
     def terms(self, z: Array) -> Terms:
         """Return ``f(z)``, ``Phi(z)`` and ``phi(z)``."""

@@ -19,6 +19,7 @@ margin : array (n_rows,), ``w.x_i`` without the intercept
 params : array (n_columns + 1,), ``(w, b)``; without an intercept the last entry is 0
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -46,8 +47,7 @@ class Totals(NamedTuple):
     conjugate: float
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A place in parameter space with what one look at its margins told.
 
     The coefficients are ``stretch * w``: the length of ``w`` changes without touching the margins.
@@ -220,6 +220,15 @@ class Objective:
             return f_c, 0.0, f_cc, 0.0, 1.0
         return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
 
+    def slopes(self, point: Point) -> Array:
+        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
+        parts = self.rows.each(
+            lambda begin, end: self.loss.slope(
+                self._slack(begin, end, point.margin, point.stretch, point.b, point.scale)[0]
+            )
+        )
+        return np.concatenate(parts)
+
     def shrunk_conjugate(self, point: Point, factor: float) -> float:
         """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
         loss = self.loss
@@ -234,25 +243,25 @@ class Objective:
 
         return float(self.rows.total(written_in_numpy if loss.code < 0 else compiled))
 
-    def visit(self, w: Array, b: float) -> "Expansion":
-        """Return the expansion of F at ``(w, b)``, from one pass over X."""
+    def visit(self, w: Array, b: float, *, curved: bool = False) -> "Expansion":
+        """Return the expansion of F at ``(w, b)`` from one pass over X, with its curves by label if ``curved``."""
         if self.loss.code < 0:
             return self.expand(self.point(w, b))
         margin, residual, weight, tilt = (np.empty(self.rows.n_rows) for _ in range(4))
         scale = self.noise.scale(w)
-        measure = "squares" not in self.__dict__
+        measured = "squares" not in self.__dict__
         sums = self.rows.total(
             lambda begin, end: _binding.visit(
                 *(begin, end, self.loss.code, self.rows.view, w, self.signed_weight, b, scale),
-                *(margin, residual, weight, tilt, measure),
+                *(margin, residual, weight, tilt, curved, measured),
             )
         )
-        n_totals, d = len(Totals._fields), self.rows.n_columns
-        if measure:
-            self.__dict__["squares"] = _total_square(sums[n_totals + 2 * d :])
+        n_totals = len(Totals._fields)
+        vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
+        if measured:
+            self.__dict__["squares"] = _total_square(vectors[-1])
         point = self._point(w, b, margin, 1.0, scale, Totals(*sums[:n_totals].tolist()))
-        by_label = sums[n_totals : n_totals + 2 * d].reshape(2, d)
-        return self._expansion(point, residual, weight, tilt, by_label)
+        return self._expansion(point, residual, weight, tilt, vectors[:2], vectors[2:4] if curved else None)
 
     def expand(self, point: Point) -> "Expansion":
         """Return the expansion of F at ``point``; reads X once, for the gradient."""
@@ -273,22 +282,23 @@ class Objective:
         self.rows.each(written_in_numpy if loss.code < 0 else compiled)
         return self._expansion(point, residual, weight, tilt, self.rows.combine(residual))
 
-    def _expansion(self, point: Point, residual: Array, weight: Array, tilt: Array, by_label: Array) -> "Expansion":
+    def _expansion(
+        self, point: Point, residual: Array, weight: Array, tilt: Array, by_label: Array, curves: Array | None = None
+    ) -> "Expansion":
         noise_gradient = self.noise.gradient(point.w)
         gradient = np.empty(self.rows.n_columns + 1)
         gradient[:-1] = point.totals.conjugate * noise_gradient - by_label[0] - by_label[1]
         if self.l2:
             gradient[:-1] += self.l2 * point.coef
         gradient[-1] = point.totals.slope_neg - point.totals.slope_pos if self.fit_intercept else 0.0
-        return Expansion(self, point, gradient, by_label, noise_gradient, residual, weight, tilt)
+        return Expansion(self, point, gradient, by_label, noise_gradient, residual, weight, tilt, curves)
 
 
-@dataclass(frozen=True)
-class Expansion:
+class Expansion(NamedTuple):
     """Gradient and Hessian of an objective at one point, and how the gradient changes with the noise level.
 
     ``by_label`` is ``sum s y alpha x`` over the rows of each label; ``residual``, ``weight`` and ``tilt`` are
-    ``s y alpha``, ``s f''/a`` and ``y z`` of every row.
+    ``s y alpha``, ``s f''/a`` and ``y z`` of every row. ``curves``, where known, is ``sum (s f''/a) x`` by label.
     """
 
     objective: Objective
@@ -299,14 +309,24 @@ class Expansion:
     residual: Array
     weight: Array
     tilt: Array
+    curves: Array | None = None
 
-    def slopes(self) -> Array:
-        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
-        weight, point = self.objective.signed_weight, self.point
-        if np.all(weight):
-            return self.residual / weight
-        z, _ = self.objective._slack(0, len(weight), point.margin, point.stretch, point.b, point.scale)
-        return self.objective.loss.slope(z)
+    def moved(self, point: Point) -> tuple[Array, float]:
+        """Return ``by_label`` at a point with the same direction, and a bound on the length of its error.
+
+        Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
+        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square.
+        """
+        here, unit = self.point, self.point.scale / self.point.stretch
+        shift_pos = ((1 - point.b) / point.stretch - (1 - here.b) / here.stretch) / unit
+        shift_neg = ((1 + point.b) / point.stretch - (1 + here.b) / here.stretch) / unit
+        if self.curves is None:
+            return self.by_label, 0.0 if shift_pos == shift_neg == 0 else np.inf
+        objective = self.objective
+        largest = max(shift_pos**2, shift_neg**2)
+        error = 0.5 * objective.loss.jerk * largest * math.sqrt(objective.weight * objective.squares)
+        shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
+        return self.by_label + shifts * self.curves, error
 
     def hessian(self) -> Array:
         """Return the Hessian from one Gram matrix of ``[X tilt 1]``; only its lower triangle is meaningful."""

@@ -58,7 +58,8 @@ def visit(
     residual: Array,
     weight: Array,
     tilt: Array,
-    measure: bool,
+    curved: bool,
+    measured: bool,
 ) -> Array: ...
 def margins(begin: int, end: int, X: MatrixView, w: Array, out: Array) -> None: ...
 def combine(begin: int, end: int, X: MatrixView, r: Array) -> Array: ...

@@ -264,12 +264,12 @@ void add_squares(const Csr<T, I>& x, int64_t begin, int64_t end, const double* s
     }
 }
 
-// One piece of combine(): the rows of each sign gathered, so that four of them share a pass over their sum.
+// One piece of combine(): the rows of each label gathered, so that four of them share a pass over their sum.
 template <class Rows>
-void combine_piece(const Rows& x, int64_t begin, int64_t end, const double* r, double* out) {
+void combine_piece(const Rows& x, int64_t begin, int64_t end, const double* labels, const double* r, double* out) {
     int64_t rows[2][kPiece], n[2] = {0, 0};
     for (int64_t i = begin; i < end; ++i) {
-        const int side = std::signbit(r[i]);
+        const int side = std::signbit(labels[i]);
         rows[side][n[side]] = i;
         n[side] += r[i] != 0.0;
     }
@@ -279,19 +279,20 @@ void combine_piece(const Rows& x, int64_t begin, int64_t end, const double* r, d
 template <class Rows>
 void combine_of(const Rows& x, int64_t begin, int64_t end, const double* r, double* out) {
     const int64_t step = piece_rows(x);
-    for (int64_t i = begin; i < end; i += step) combine_piece(x, i, i + step < end ? i + step : end, r, out);
+    for (int64_t i = begin; i < end; i += step) combine_piece(x, i, i + step < end ? i + step : end, r, r, out);
 }
 
 template <class Rows>
 void visit_of(int loss, const Rows& x, int64_t begin, int64_t end, const double* w, const Pointwise& at, double* margin,
-              const Slopes& to, double* sums, double* out, double* squares) {
+              const Slopes& to, double* sums, double* out, double* curves, double* squares) {
     with_loss(loss, [&](auto family) {
         const int64_t step = piece_rows(x);
         for (int64_t i = begin; i < end; i += step) {
             const int64_t last = i + step < end ? i + step : end;
             margins_of(x, i, last, w, margin);
             pointwise<decltype(family), true, true>(i, last, at, to, sums);
-            combine_piece(x, i, last, to.residual, out);
+            combine_piece(x, i, last, at.signed_weight, to.residual, out);
+            if (curves) combine_piece(x, i, last, at.signed_weight, to.weight, curves);
             if (squares) add_squares(x, i, last, at.signed_weight, squares);
         }
     });
@@ -302,7 +303,7 @@ void moments_of(const Rows& x, int64_t begin, int64_t end, const double* signed_
     const int64_t step = piece_rows(x);
     for (int64_t i = begin; i < end; i += step) {
         const int64_t last = i + step < end ? i + step : end;
-        combine_piece(x, i, last, signed_weight, out);
+        combine_piece(x, i, last, signed_weight, signed_weight, out);
         add_squares(x, i, last, signed_weight, squares);
     }
 }
@@ -458,8 +459,8 @@ void combine(const Matrix& m, int64_t begin, int64_t end, const double* r, doubl
 }
 
 void visit(int loss, const Matrix& m, int64_t begin, int64_t end, const double* w, const Pointwise& at, double* margin,
-           const Slopes& to, double* sums, double* out, double* squares) {
-    with_rows(m, [&](const auto& x) { visit_of(loss, x, begin, end, w, at, margin, to, sums, out, squares); });
+           const Slopes& to, double* sums, double* out, double* curves, double* squares) {
+    with_rows(m, [&](const auto& x) { visit_of(loss, x, begin, end, w, at, margin, to, sums, out, curves, squares); });
 }
 
 void product(const Matrix& m, int64_t begin, int64_t end, const double* weight, const double* tilt, const double* p,

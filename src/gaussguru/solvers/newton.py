@@ -23,13 +23,14 @@ bounds K from below; so K is minimised by Newton on the plane of constant ``w.pu
 point proves that it cannot.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from gaussguru.certificates import CollapseProof, certify, is_collapsed, refine
+from gaussguru.certificates import CollapseProof, certify, expected_gap, is_collapsed, refine
 from gaussguru.losses import Array
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
@@ -38,16 +39,17 @@ from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import from_coordinates, from_means, subsamples
 
 # A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
-CENTRAL, SPEED = 0.3, 4.0
+CENTRAL, SPEED = 0.3, 3.0
 # A level that does not become central in so many iterations is left all the same.
 PATIENCE = 20
 # From this noise ratio on, problems with too many columns for a factor start from coordinate descent.
 FAR_NOISE = 3.0
 # A step whose decrement is at most this part of F needs no settling afterwards...
 NEAR = 0.1
-# ...unless it may be the last, as a settled point has the smaller gap: when the decrement is below this in units of
-# the wanted gap, or of F.
-LAST, TINY = 4.0, 1e-7
+# ...unless it may be the last, as a settled point has the smaller gap: when so much of the expected gap is what is
+# wanted, or the decrement is so small against F. With this many values in X the certificate does the settling.
+LEFT, TINY = 0.05, 1e-7
+FUSED = 100_000
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
@@ -101,7 +103,7 @@ class _Run:
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
         self.inverse = LazyInverse()
         self.n_iter = 0
-        self.best: Expansion | None = None
+        self.best: Point | None = None
         self.constant = 2 * min(objective.weights) if objective.fit_intercept else objective.weight
         self.primal_bound = self.constant
         self.dual = 0.0
@@ -145,7 +147,9 @@ class _Run:
             patience -= 1
             if ratio > 1 and (decrement <= CENTRAL * point.scale * point.totals.conjugate or not patience):
                 patience = PATIENCE
-                lower = max(1.0, ratio / SPEED)
+                # In equal steps of about SPEED each.
+                lower = ratio ** (1 - 1 / max(1, round(math.log(ratio, SPEED))))
+                lower = lower if lower > 1.01 else 1.0
                 p += (1 - lower / ratio) * solve(expansion.tangent())
                 ratio = lower
                 step = _turn if pin else _follow
@@ -154,7 +158,7 @@ class _Run:
                 previous = np.inf
             else:
                 before = expansion
-                expansion = _turn(current, point, p) if pin else self._advance(current, point, p, decrement)
+                expansion = _turn(current, point, p) if pin else self._advance(expansion, p, decrement)
                 self.inverse.learn(before, expansion)
                 previous = decrement
         return expansion.point.coef, expansion.point.b
@@ -164,10 +168,12 @@ class _Run:
         if pin:
             self.dual = max(self.dual, self.proof.value if self.proof.holds() else 0.0)
         else:
-            certificate = certify(expansion, self.target, thorough=thorough or self.settings.verbose > 0)
+            # An unsettled point is settled on its margins first; its curves tell what that does to the dual vector.
+            near = expansion.point if expansion.curves is None else settle(self.objective, expansion.point, self.exactly)
+            certificate = certify(expansion, self.target, at=near, thorough=thorough or self.settings.verbose > 0)
             self.dual = max(self.dual, certificate.dual)
             if certificate.primal < self.primal_bound:
-                self.best, self.primal_bound = expansion, certificate.primal
+                self.best, self.primal_bound = near, certificate.primal
         return self.gap <= self.target
 
     def _refine(self, expansion: Expansion, p: Array) -> bool:
@@ -185,26 +191,27 @@ class _Run:
         """The proven gap of the best point."""
         return max(0.0, self.primal_bound - self.dual)
 
-    def _advance(self, objective: Objective, point: Point, p: Array, decrement: float) -> Expansion:
+    def _advance(self, expansion: Expansion, p: Array, decrement: float) -> Expansion:
         """Take a Newton step at one noise level, shortened until F falls."""
+        objective, point = expansion.objective, expansion.point
         w, b = point.coef + p[:-1], point.b + float(p[-1])
+        nearly_done = LEFT * expected_gap(expansion) <= self.target or decrement <= TINY * point.value
 
         def falls(trial: Point, t: float) -> bool:
             return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
 
-        likely_last = decrement <= max(LAST * self.target, TINY * point.value)
-        if decrement <= NEAR * point.value and not likely_last:
-            expansion = objective.visit(w, b)
-            if falls(expansion.point, 1.0):
-                return expansion
-            end = expansion.point
+        if decrement <= NEAR * point.value and not (nearly_done and objective.rows.n_values < FUSED):
+            visited = objective.visit(w, b, curved=nearly_done)
+            if falls(visited.point, 1.0):
+                return visited
+            end = visited.point
         else:
             end = objective.point(w, b)
         t, trial = 1.0, end
         while t > 1e-12 and not falls(trial, t):
             t *= 0.4
             trial = interpolate(objective, point, end, t)
-        return objective.expand(settle(objective, trial, self.exactly if likely_last else ROUGHLY))
+        return objective.expand(settle(objective, trial, self.exactly if nearly_done else ROUGHLY))
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
@@ -221,8 +228,8 @@ class _Run:
         """Return the best point, or the constant classifier where nothing was better."""
         objective = self.objective
         if self.best is not None:
-            point, gap = self.best.point, self.gap
-            alpha = self.best.slopes()
+            point, gap = self.best, self.gap
+            alpha = objective.slopes(point)
             return Result(point.coef, point.b, point.value, gap, alpha, self.n_iter, gap <= self.target)
         w, n = np.zeros(objective.rows.n_columns), objective.rows.n_rows
         # Without a descent the uniform dual point was feasible, and its value is that of the constant classifier.
