@@ -227,8 +227,9 @@ def test_gram(form, d):
     X, _, weight = sample(n=311, d=d)
     weight[::3] = 0.0
     tilt = np.random.default_rng(0).standard_normal(311)
-    U = np.column_stack([X, tilt, np.ones(311)])
-    gram = Rows(form(X)).gram(weight, tilt)
+    direction = np.random.default_rng(1).standard_normal(d)
+    U = np.column_stack([X + np.outer(tilt, direction), np.ones(311)])
+    gram = Rows(form(X)).gram(weight, tilt, direction)
     np.testing.assert_allclose(np.tril(gram), np.tril((U.T * weight) @ U), rtol=1e-11, atol=1e-11)
 
 

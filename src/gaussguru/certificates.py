@@ -50,9 +50,10 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     """
     objective, point = expansion.objective, at or expansion.point
     totals = point.totals
-    reach = norm(point.coef) * _length(objective, point.mass)
+    reach = norm(point.w) * point.stretch * _length(objective, point.mass)
     primal = point.value + 4 * EPS * (point.value + reach)
-    if primal <= target:
+    most = 2 * min(totals.slope_pos, totals.slope_neg) if objective.fit_intercept else point.mass
+    if primal <= target or (primal - most > target and not thorough):
         return Certificate(primal, 0.0)
     by_label, error = expansion.moved(point) if at else (expansion.by_label, 0.0)
     v, mass, rho = _balanced(objective, by_label, totals.slope_pos, totals.slope_neg)

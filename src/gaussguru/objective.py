@@ -329,24 +329,16 @@ class Expansion(NamedTuple):
         return self.by_label + shifts * self.curves, error
 
     def hessian(self) -> Array:
-        """Return the Hessian from one Gram matrix of ``[X tilt 1]``; only its lower triangle is meaningful."""
-        objective, a = self.objective, self.noise_gradient
-        d = objective.rows.n_columns
-        gram = objective.rows.gram(self.weight, self.tilt)
-        tilt_row, ones_row = gram[d, :d].copy(), gram[d + 1, :d].copy()
-        tilt_tilt, ones_tilt, ones_ones = float(gram[d, d]), float(gram[d + 1, d]), float(gram[d + 1, d + 1])
-        hessian = gram[: d + 1, : d + 1]
-        block = hessian[:d, :d]
-        block += np.outer(tilt_row, a)
-        block += np.outer(a, tilt_row + tilt_tilt * a)
+        """Return the Hessian; only its lower triangle is meaningful."""
+        objective = self.objective
+        hessian = objective.rows.gram(self.weight, self.tilt, self.noise_gradient)
+        block = hessian[:-1, :-1]
         objective.noise.add_hessian(self.point.coef, self.point.totals.conjugate, block)
         if objective.l2:
             diagonal(block)[:] += objective.l2
-        hessian[d, :d] = ones_row + ones_tilt * a
-        hessian[d, d] = ones_ones
         if not objective.fit_intercept:
-            hessian[d, :d] = 0.0
-            hessian[d, d] = 1.0
+            hessian[-1, :-1] = 0.0
+            hessian[-1, -1] = 1.0
         return hessian
 
     def product(self, p: Array) -> Array:

@@ -34,7 +34,7 @@ class Rows:
         margins(w)             X w
         combine(r)             X' r, the rows of each sign of r apart
         product(h, e, p, ...)  [X e 1]' diag(h) [X e 1] p
-        gram(h, e)             [X e 1]' diag(h) [X e 1]
+        gram(h, e, a)          the sum of h u u', u = (x + e a, 1)
         moments(s y)           combine(s y), and the sums of s x^2
     """
 
@@ -66,12 +66,12 @@ class Rows:
 
     def each(self, task: Callable[[int, int], Any]) -> list[Any]:
         """Return ``task(begin, end)`` for every block, in block order."""
-        if len(self._edges) == 2:
-            return [task(0, self.n_rows)]
-        return list(self.map(task, self._edges[:-1], self._edges[1:]))
+        return list((self.map if len(self._edges) > 2 else map)(task, self._edges[:-1], self._edges[1:]))
 
     def total(self, task: Callable[[int, int], Any]) -> Any:
         """Return the sum of ``task(begin, end)`` over the blocks, added in block order."""
+        if len(self._edges) == 2:
+            return task(0, self.n_rows)
         parts = self.each(task)
         result = parts[0]
         for part in parts[1:]:
@@ -100,16 +100,26 @@ class Rows:
         )
         return result
 
-    def gram(self, weight: Array, tilt: Array) -> Array:
-        """Return the lower triangle of ``U' diag(weight) U``; above the diagonal is rubbish."""
-        if not self.sparse and self.n_columns >= BLAS_COLUMNS:
-            result: Array = self.total(lambda begin, end: self._gram_blas(begin, end, weight, tilt))
-        else:
-            result = self.total(lambda begin, end: _binding.gram(begin, end, self.view, weight, tilt))
+    def gram(self, weight: Array, tilt: Array, direction: Array) -> Array:
+        """Return the lower triangle of ``sum weight u u'``, ``u = (x + tilt direction, 1)``; above it is rubbish."""
+        if self.sparse or self.n_columns < BLAS_COLUMNS:
+            result: Array = self.total(
+                lambda begin, end: _binding.gram(begin, end, self.view, weight, tilt, direction)
+            )
+            return result
+        gram = self.total(lambda begin, end: self._gram_blas(begin, end, weight, tilt))
+        d = self.n_columns
+        tilts, ones = gram[d], gram[d + 1]
+        block = gram[:d, :d]
+        block += np.outer(tilts[:d], direction)
+        block += np.outer(direction, tilts[:d] + tilts[d] * direction)
+        gram[d, :d] = ones[:d] + ones[d] * direction
+        gram[d, d] = ones[d + 1]
+        result = gram[: d + 1, : d + 1]
         return result
 
     def _gram_blas(self, begin: int, end: int, weight: Array, tilt: Array) -> Array:
-        """Build the rows ``sqrt(weight) (x, tilt, 1)`` in pieces that stay in cache, and let BLAS square them."""
+        """Return the Gram matrix of ``(x, tilt, 1)``: pieces of rows that stay in cache, squared by BLAS."""
         d = self.n_columns
         result = np.zeros((d + 2, d + 2))
         step = max(64, BLAS_BYTES // (8 * d))

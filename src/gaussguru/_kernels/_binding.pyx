@@ -47,7 +47,8 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*combine)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*product)(const Matrix&, int64_t, int64_t, const double*, const double*, const double*, double, double,
                         double*, double*) noexcept nogil
-        void (*gram)(const Matrix&, int64_t, int64_t, const double*, const double*, double*, int64_t) noexcept nogil
+        void (*gram)(const Matrix&, int64_t, int64_t, const double*, const double*, const double*, double*,
+                     int64_t) noexcept nogil
         void (*coordinate_pass)(const Matrix&, int64_t, const int64_t*, const double*, double, double, double*,
                                 double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
@@ -196,14 +197,15 @@ def product(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, 
     return result
 
 
-def gram(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, const double[::1] tilt):
-    """Lower triangle of the weighted Gram matrix of (x, tilt, 1); above the diagonal is rubbish."""
-    cdef int64_t width = X.matrix.n_columns + 2
+def gram(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, const double[::1] tilt,
+         const double[::1] direction):
+    """Lower triangle of the weighted Gram matrix of (x + tilt direction, 1); above the diagonal is rubbish."""
+    cdef int64_t width = X.matrix.n_columns + 1
     cdef int64_t stride = (width + 8) & ~7
     result = np.zeros((width + 1, stride))
     cdef double[:, ::1] out = result
     with nogil:
-        table.gram(X.matrix, begin, end, &weight[0], &tilt[0], &out[0, 0], stride)
+        table.gram(X.matrix, begin, end, &weight[0], &tilt[0], &direction[0], &out[0, 0], stride)
     return result[:width, :width]
 
 

@@ -348,9 +348,9 @@ void product_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* we
 // Rows with weight 0 are dropped, the others gathered four at a time into a padded buffer; then two rows of
 // the result at once: 8 multiply-adds for 6 loads, and loops without remainders.
 template <class T>
-void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight, const double* tilt, double* out,
-             int64_t stride) {
-    const int64_t d = x.n_columns, width = d + 2;
+void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
+             const double* direction, double* out, int64_t stride) {
+    const int64_t d = x.n_columns, width = d + 1;
     std::vector<double> buffer(kRows * stride, 0.0);
     double* u[kRows];
     for (int k = 0; k < kRows; ++k) u[k] = buffer.data() + k * stride;
@@ -375,9 +375,10 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
         if (weight[i] == 0.0) continue;
         const T* row = x.row(i);
         double* to = u[filled];
-        for (int64_t j = 0; j < d; ++j) to[j] = row[j];
-        to[d] = tilt[i];
-        to[d + 1] = 1.0;
+        const double e = tilt[i];
+#pragma omp simd
+        for (int64_t j = 0; j < d; ++j) to[j] = row[j] + e * direction[j];
+        to[d] = 1.0;
         c[filled++] = weight[i];
         if (filled == kRows) {
             update(c);
@@ -390,12 +391,14 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
     }
 }
 
+// The direction is dense: it enters once, after the sums over the rows.
 template <class T, class I>
-void gram_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* weight, const double* tilt, double* out,
-             int64_t stride) {
+void gram_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
+             const double* direction, double* out, int64_t stride) {
     const int64_t d = x.n_columns;
-    double* const tilt_row = out + d * stride;
-    double* const ones_row = tilt_row + stride;
+    std::vector<double> tilts(d, 0.0);
+    double* const ones = out + d * stride;
+    double tilt_tilt = 0, one_tilt = 0;
     for (int64_t i = begin; i < end; ++i) {
         const double c = weight[i], e = tilt[i];
         if (c == 0.0) continue;
@@ -403,12 +406,18 @@ void gram_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* weigh
             const double v = c * x.values[k];
             double* const row = out + x.indices[k] * stride;
             for (I l = x.indptr[i]; l <= k; ++l) row[x.indices[l]] += v * x.values[l];
-            tilt_row[x.indices[k]] += v * e;
-            ones_row[x.indices[k]] += v;
+            tilts[x.indices[k]] += v * e;
+            ones[x.indices[k]] += v;
         }
-        tilt_row[d] += c * e * e;
-        ones_row[d] += c * e;
-        ones_row[d + 1] += c;
+        tilt_tilt += c * e * e;
+        one_tilt += c * e;
+        ones[d] += c;
+    }
+    for (int64_t j = 0; j < d; ++j) {
+        double* const row = out + j * stride;
+        const double a = direction[j], t = tilts[j] + tilt_tilt * a;
+        for (int64_t k = 0; k <= j; ++k) row[k] += t * direction[k] + a * tilts[k];
+        ones[j] += one_tilt * a;
     }
 }
 
@@ -468,9 +477,9 @@ void product(const Matrix& m, int64_t begin, int64_t end, const double* weight, 
     with_rows(m, [&](const auto& x) { product_of(x, begin, end, weight, tilt, p, eta, shift, out, sums); });
 }
 
-void gram(const Matrix& m, int64_t begin, int64_t end, const double* weight, const double* tilt, double* out,
-          int64_t stride) {
-    with_rows(m, [&](const auto& x) { gram_of(x, begin, end, weight, tilt, out, stride); });
+void gram(const Matrix& m, int64_t begin, int64_t end, const double* weight, const double* tilt,
+          const double* direction, double* out, int64_t stride) {
+    with_rows(m, [&](const auto& x) { gram_of(x, begin, end, weight, tilt, direction, out, stride); });
 }
 
 void coordinate_pass(const Matrix& m, int64_t n, const int64_t* order, const double* signed_weight, double cap,

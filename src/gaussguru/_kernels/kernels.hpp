@@ -76,10 +76,10 @@ struct Kernels {
     void (*product)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
                     const double* p, double eta, double shift, double* out, double* sums);
 
-    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i, tilt_i, 1); rows of out are `stride` apart,
-    // stride >= n_columns + 2 rounded up to a multiple of 8.
-    void (*gram)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt, double* out,
-                 int64_t stride);
+    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i + tilt_i direction, 1), in n_columns + 2 rows, `stride`
+    // apart: a multiple of 8 above n_columns + 1.
+    void (*gram)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
+                 const double* direction, double* out, int64_t stride);
 
     // Dual coordinate descent for (1/2)|params|^2 + cap sum s max(0, 1 - y (x, bias).params), in the given order:
     // one exact step in each alpha, with params = sum y alpha (x, bias) kept up to date. Sequential.

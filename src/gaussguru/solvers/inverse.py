@@ -45,7 +45,7 @@ class Factor(NamedTuple):
 
     def solve(self, g: Array) -> Array:
         """Return the inverse of the factored matrix times ``g``."""
-        solution, _ = dpotrs(self.cholesky, g * self.scale, lower=True)
+        solution, _ = dpotrs(self.cholesky, g * self.scale)
         return np.asarray(solution) * self.scale
 
 
@@ -54,11 +54,13 @@ def factorise(hessian: Array) -> Factor:
     entries = diagonal(hessian)
     # No floor relative to the largest entry: w and b, or two features, may have very different units.
     scale = 1 / np.sqrt(np.where(entries > 1e-200, entries, 1.0))
-    scaled = np.asfortranarray(hessian * scale * scale[:, np.newaxis])
+    scaled = hessian * scale
+    scaled *= scale[:, np.newaxis]
     ridge = 1e-13
     while True:
         diagonal(scaled)[:] = 1.0 + ridge
-        cholesky, failed = dpotrf(scaled, lower=True, clean=False)
+        # To LAPACK, which counts by columns, the lower triangle is the upper one of the transpose.
+        cholesky, failed = dpotrf(scaled.T, clean=False)
         if not failed:
             return Factor(scale, cholesky)
         ridge *= 100

@@ -195,7 +195,9 @@ class _Run:
         """Take a Newton step at one noise level, shortened until F falls."""
         objective, point = expansion.objective, expansion.point
         w, b = point.coef + p[:-1], point.b + float(p[-1])
-        nearly_done = LEFT * expected_gap(expansion) <= self.target or decrement <= TINY * point.value
+        nearly_done = decrement <= TINY * point.value or (
+            decrement <= self.target / LEFT**2 and LEFT * expected_gap(expansion) <= self.target
+        )
 
         def falls(trial: Point, t: float) -> bool:
             return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
