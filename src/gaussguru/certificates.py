@@ -187,9 +187,9 @@ def _bound(
     """Return the best dual value on the ray ``c alpha``, ``0 <= c <= 1``.
 
     ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` (to within ``error``) and (a lower bound of)
-    ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords: one value at a
-    strictly feasible c bounds how far alpha must shrink to become feasible, and a second chord from there bounds it
-    better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
+    ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords:
+    one value at a strictly feasible c bounds how far alpha must shrink to become feasible, and a second chord from
+    there bounds it better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
     """
     noise, l2 = objective.noise, objective.l2
     size = norm(v)

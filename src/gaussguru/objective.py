@@ -31,7 +31,6 @@ from gaussguru.losses import Array, Index, Loss
 from gaussguru.noise import Noise, diagonal
 from gaussguru.rows import Rows
 
-
 # A subsample has at least this many rows of each class, if there are so many.
 RARE = 50
 

@@ -48,7 +48,7 @@ class Rows:
         if self.sparse:
             n_bytes = X.data.nbytes + X.indices.nbytes
             # Each block returns a vector of n_columns: keep adding them up cheaper than reading the rows.
-            most = max(1, X.nnz // (2 * max(1, self.n_columns)))
+            most = max(1, X.nnz // (4 * max(1, self.n_columns)))
             n_blocks = min(MAX_BLOCKS, most, 1 + n_bytes // BLOCK_BYTES)
             cuts = np.linspace(0, X.nnz, n_blocks + 1)[1:-1]
             edges = np.searchsorted(X.indptr, cuts)
@@ -103,11 +103,9 @@ class Rows:
     def gram(self, weight: Array, tilt: Array, direction: Array) -> Array:
         """Return the lower triangle of ``sum weight u u'``, ``u = (x + tilt direction, 1)``; above it is rubbish."""
         if self.sparse or self.n_columns < BLAS_COLUMNS:
-            result: Array = self.total(
-                lambda begin, end: _binding.gram(begin, end, self.view, weight, tilt, direction)
-            )
-            return result
-        gram = self.total(lambda begin, end: self._gram_blas(begin, end, weight, tilt))
+            whole: Array = self.total(lambda begin, end: _binding.gram(begin, end, self.view, weight, tilt, direction))
+            return whole
+        gram: Array = self.total(lambda begin, end: self._gram_blas(begin, end, weight, tilt))
         d = self.n_columns
         tilts, ones = gram[d], gram[d + 1]
         block = gram[:d, :d]
@@ -115,8 +113,7 @@ class Rows:
         block += np.outer(direction, tilts[:d] + tilts[d] * direction)
         gram[d, :d] = ones[:d] + ones[d] * direction
         gram[d, d] = ones[d + 1]
-        result = gram[: d + 1, : d + 1]
-        return result
+        return gram[: d + 1, : d + 1]
 
     def _gram_blas(self, begin: int, end: int, weight: Array, tilt: Array) -> Array:
         """Return the Gram matrix of ``(x, tilt, 1)``: pieces of rows that stay in cache, squared by BLAS."""

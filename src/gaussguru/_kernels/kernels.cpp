@@ -48,7 +48,8 @@ void pointwise(int64_t begin, int64_t end, const Pointwise& at, const Slopes& to
         const double slope = s * terms.slope, curve = s * terms.curvature;
         if (kSlopes) {
             residual[i] = std::copysign(slope, weight[i]);
-            curve_of[i] = curve / scale;
+            // Rows without curvature are skipped by gram() and product(); 1e-15 of the largest is none.
+            curve_of[i] = terms.curvature > 1e-16 ? curve / scale : 0.0;
             tilt[i] = y * z;
         }
         if (kTotals) {

@@ -32,7 +32,7 @@ CHEAP_RATIO = 7.0
 CONTRACTION = 0.3
 # Conjugate gradients: reduction of the residual, and most products for one system with and without a factor.
 ACCURACY = 0.1
-MAX_PRODUCTS = (60, 12)
+MAX_PRODUCTS = (60, 8)
 
 Solve = Callable[[Array], Array]
 

@@ -36,7 +36,7 @@ from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
 from gaussguru.solvers.plane import EXACTLY, ROUGHLY, is_vanishing, settle
 from gaussguru.solvers.result import Result
-from gaussguru.solvers.start import from_coordinates, from_means, subsamples
+from gaussguru.solvers.start import from_coordinates, from_means, look_along_means, subsamples
 
 # A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
 CENTRAL, SPEED = 0.3, 3.0
@@ -86,10 +86,11 @@ class Newton:
         return run.result()
 
     def _first(self, objective: Objective) -> tuple[Expansion, float]:
-        point, ratio = from_means(objective)
-        if objective.rows.n_columns > MAX_COLUMNS and ratio > FAR_NOISE:
-            ratio = 1.0
+        means = look_along_means(objective)
+        if objective.rows.n_columns > MAX_COLUMNS and means.noise > FAR_NOISE:
             point = settle(objective, objective.point(*from_coordinates(objective, self.seed)))
+            return objective.expand(point), 1.0
+        point, ratio = from_means(objective, means)
         return objective.with_noise(ratio).expand(point), ratio
 
 
@@ -169,7 +170,9 @@ class _Run:
             self.dual = max(self.dual, self.proof.value if self.proof.holds() else 0.0)
         else:
             # An unsettled point is settled on its margins first; its curves tell what that does to the dual vector.
-            near = expansion.point if expansion.curves is None else settle(self.objective, expansion.point, self.exactly)
+            near = (
+                expansion.point if expansion.curves is None else settle(self.objective, expansion.point, self.exactly)
+            )
             certificate = certify(expansion, self.target, at=near, thorough=thorough or self.settings.verbose > 0)
             self.dual = max(self.dual, certificate.dual)
             if certificate.primal < self.primal_bound:

@@ -1,5 +1,7 @@
 """Where to begin: a direction, a noise level, and how many rows to look at first."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gaussguru.losses import Array, Index
@@ -30,12 +32,19 @@ def subsamples(objective: Objective, seed: int) -> list[Objective]:
     return levels
 
 
-def from_means(objective: Objective) -> tuple[Point, float]:
-    """Return the best point along the difference of the class means, and the noise level (a factor) it is best at.
+class Means(NamedTuple):
+    """The direction of the class means, its margins, the middle and half the distance of the means along it."""
 
-    The level is a part of the spread of the margins within the classes, where F is smooth; lower if ``w`` vanishes
-    there.
-    """
+    w: Array
+    margin: Array
+    centre: float
+    half: float
+    noise: float
+    """The noise level, as a factor of the objective's, at which F is smooth: a part of the spread of the margins."""
+
+
+def look_along_means(objective: Objective) -> Means:
+    """Project the rows on the difference of the class means."""
     w = objective.pull / norm(objective.pull)
     margin = objective.rows.margins(w)
     if objective.fit_intercept:
@@ -46,13 +55,16 @@ def from_means(objective: Objective) -> tuple[Point, float]:
         centred = margin
         half, centre = norm(objective.pull) / objective.weight, 0.0
     spread = np.sqrt(float(np.abs(objective.signed_weight) @ (centred * centred)) / objective.weight)
-    scale = objective.noise.scale(w)
-    top = max(1.0, SMOOTH * spread / scale)
-    stretch = 1 / max(half, scale)
+    return Means(w, margin, centre, half, max(1.0, SMOOTH * float(spread) / objective.noise.scale(w)))
+
+
+def from_means(objective: Objective, means: Means) -> tuple[Point, float]:
+    """Return the best point along the class means and its noise level: the smooth one, or lower if w vanishes there."""
+    stretch = 1 / max(means.half, objective.noise.scale(means.w))
     for part in (1, 4, 16, 1):
-        ratio = max(1.0, top / part)
+        ratio = max(1.0, means.noise / part)
         noisy = objective.with_noise(ratio)
-        point = settle(noisy, noisy.point(w, -centre * stretch, margin, stretch), ROUGHLY)
+        point = settle(noisy, noisy.point(means.w, -means.centre * stretch, means.margin, stretch), ROUGHLY)
         if not is_vanishing(noisy, point):
             break
     return point, ratio
