@@ -98,9 +98,11 @@ class Isotropic(Noise):
 
     def hessian_product(self, w: Array, p: Array) -> Array:
         """Return ``sigma (p - w (w.p)/||w||^2) / ||w||``."""
-        length = norm(w)
-        unit = w / length
-        return (p - unit * float(unit @ p)) * (self.sigma / length)
+        square = float(w @ w)
+        result = w * (-float(w @ p) / square)
+        result += p
+        result *= self.sigma / math.sqrt(square)
+        return result
 
     def polar(self, v: Array) -> float:
         """Return ``||v|| / sigma``."""

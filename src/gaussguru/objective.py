@@ -63,7 +63,7 @@ class Point(NamedTuple):
     @property
     def coef(self) -> Array:
         """The coefficients."""
-        return self.w * self.stretch
+        return self.w if self.stretch == 1 else self.w * self.stretch
 
     @property
     def mass(self) -> float:
@@ -197,7 +197,7 @@ class Objective:
                 ]
             )
 
-        return Totals(*self.rows.total(written_in_numpy if loss.code < 0 else compiled).tolist())
+        return Totals(*self.rows.total(written_in_numpy if loss.code < 0 else compiled, pointwise=True).tolist())
 
     def _slack(
         self, begin: int, end: int, margin: Array, stretch: float, b: float, scale: float
@@ -224,7 +224,8 @@ class Objective:
         parts = self.rows.each(
             lambda begin, end: self.loss.slope(
                 self._slack(begin, end, point.margin, point.stretch, point.b, point.scale)[0]
-            )
+            ),
+            pointwise=True,
         )
         return np.concatenate(parts)
 
@@ -240,7 +241,7 @@ class Objective:
             alpha = loss.slope(self._slack(begin, end, *at)[0])
             return float(np.abs(self.signed_weight[begin:end]) @ loss.conjugate(factor * alpha))
 
-        return float(self.rows.total(written_in_numpy if loss.code < 0 else compiled))
+        return float(self.rows.total(written_in_numpy if loss.code < 0 else compiled, pointwise=True))
 
     def visit(self, w: Array, b: float, *, curved: bool = False) -> "Expansion":
         """Return the expansion of F at ``(w, b)`` from one pass over X, with its curves by label if ``curved``."""
@@ -278,7 +279,7 @@ class Objective:
             weight[begin:end] = np.abs(self.signed_weight[begin:end]) * curvature / point.scale
             tilt[begin:end] = y * z
 
-        self.rows.each(written_in_numpy if loss.code < 0 else compiled)
+        self.rows.each(written_in_numpy if loss.code < 0 else compiled, pointwise=True)
         return self._expansion(point, residual, weight, tilt, self.rows.combine(residual))
 
     def _expansion(

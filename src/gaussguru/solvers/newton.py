@@ -214,7 +214,9 @@ class _Run:
             end = objective.point(w, b)
         t, trial = 1.0, end
         while t > 1e-12 and not falls(trial, t):
-            t *= 0.4
+            # The minimum of the parabola through F, its slope and the trial, within bounds.
+            rise = trial.value - point.value + t * decrement
+            t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if np.isfinite(rise) else 0.3
             trial = interpolate(objective, point, end, t)
         return objective.expand(settle(objective, trial, self.exactly if nearly_done else ROUGHLY))
 
