@@ -108,13 +108,13 @@ class Objective:
         """``sum s |x|^2``."""
         return self._moments[1]
 
-    @property
+    @cached_property
     def means(self) -> tuple[Array, Array]:
         """The weighted means of the positive and of the negative rows."""
         (positive, negative), (weight_pos, weight_neg) = self._moments[0], self.weights
         return positive / weight_pos, -negative / weight_neg
 
-    @property
+    @cached_property
     def pull(self) -> Array:
         """The direction in which F falls first from zero: the difference of class means, or ``sum s y x``."""
         if self.fit_intercept:
@@ -127,7 +127,8 @@ class Objective:
         if factor == 1:
             return self
         other = replace(self, noise=self.noise.scaled(factor))
-        known = ("weights", "_moments", "squares")  # sums over the rows, which do not depend on the noise
+        # Sums over the rows do not depend on the noise.
+        known = ("weights", "_moments", "squares", "means", "pull")
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
 

@@ -46,17 +46,19 @@ class Rows:
         self.view = _binding.MatrixView(X)
         self.sparse = sp.issparse(X)
         self.n_values = int(X.nnz if self.sparse else X.size)
+        self._edges = self._cut(X.data.nbytes + X.indices.nbytes if self.sparse else X.nbytes)
+
+    def _cut(self, n_bytes: int) -> list[int]:
+        """Return the edges of blocks with about as much to read in each."""
+        n_blocks = min(MAX_BLOCKS, 1 + n_bytes // BLOCK_BYTES)
         if self.sparse:
-            n_bytes = X.data.nbytes + X.indices.nbytes
-            # Each block returns a vector of n_columns: keep adding them up cheaper than reading the rows.
-            most = max(1, X.nnz // (4 * max(1, self.n_columns)))
-            n_blocks = min(MAX_BLOCKS, most, 1 + n_bytes // BLOCK_BYTES)
-            cuts = np.linspace(0, X.nnz, n_blocks + 1)[1:-1]
-            edges = np.searchsorted(X.indptr, cuts)
-        else:
-            n_blocks = min(MAX_BLOCKS, 1 + X.nbytes // BLOCK_BYTES)
-            edges = np.linspace(0, self.n_rows, n_blocks + 1)[1:-1].astype(np.int64)
-        self._edges = [0, *(int(edge) for edge in edges), self.n_rows]
+            # Each block returns a vector of n_columns: adding them up must stay cheaper than reading the rows.
+            n_blocks = min(n_blocks, max(1, self.n_values // (4 * max(1, self.n_columns))))
+        if n_blocks == 1:
+            return [0, self.n_rows]
+        cuts = np.linspace(0, self.n_values if self.sparse else self.n_rows, n_blocks + 1)[1:-1]
+        edges = np.searchsorted(self.X.indptr, cuts) if self.sparse else cuts.astype(np.int64)
+        return [0, *(int(edge) for edge in edges), self.n_rows]
 
     @property
     def gram_cost(self) -> float:

@@ -119,7 +119,8 @@ def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
     """
-    y = column_or_1d(y, warn=True)
+    if type(y) is not np.ndarray or y.ndim != 1:
+        y = column_or_1d(y, warn=True)
     if y.size and y.dtype.kind in "biu":
         other = y != y[0]
         first = int(np.argmax(other))

@@ -82,7 +82,7 @@ class LazyInverse:
 
     def learn(self, before: Expansion, after: Expansion) -> None:
         """Keep a step and what it did to the gradient."""
-        if _is_cheap(before.objective.rows):
+        if self._factor is None or _is_cheap(before.objective.rows):
             return
         step = np.append(after.point.coef - before.point.coef, after.point.b - before.point.b)
         change = after.gradient - before.gradient
