@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import oracles
@@ -261,6 +262,17 @@ def test_warm_start_reaches_the_same_optimum_sooner(fit_intercept):
     np.testing.assert_allclose(warm.objective_, cold.objective_, atol=2e-9 * len(y))
 
 
+@pytest.mark.parametrize(("before", "after"), [(1.0, 2.0**-16), (2.0**-16, 1.0), (2.0**-12, 2.0**-14), (3.0, 0.1)])
+@with_and_without
+def test_warm_start_from_far_away(before, after, fit_intercept):
+    X, y = problem("breast-cancer")
+    warm = GuruClassifier(before, fit_intercept=fit_intercept, warm_start=True).fit(X, y)
+    warm.set_params(sigma=after).fit(X, y)
+    cold = GuruClassifier(after, fit_intercept=fit_intercept).fit(X, y)
+    assert warm.dual_gap_ <= 1e-6 * len(y)
+    np.testing.assert_allclose(warm.objective_, cold.objective_, atol=2e-6 * len(y))
+
+
 def test_warm_start_after_a_collapse_and_with_other_features():
     X, y = clouds(20, 60, 3, 2.0)
     clf = GuruClassifier(1e6, warm_start=True)
@@ -418,3 +430,17 @@ def test_verbose_prints_one_line_per_iteration(sigma, capsys):
     np.testing.assert_allclose([float(text) for text in last.groups()], [clf.objective_, clf.dual_gap_], rtol=1e-3)
     GuruClassifier(sigma).fit(X, y)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_beyond_the_data_is_small(dtype):
+    n, d = 120_000, 60
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    y = (X[:, 0] + 0.5 * rng.standard_normal(n) > 0).astype(int)
+    tracemalloc.start()
+    GuruClassifier(0.1).fit(X, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # A subsample, a dozen or so vectors of n doubles, and the Hessian of each row block.
+    assert peak <= X.nbytes / 16 + 20 * 8 * n + 70 * 8 * (d + 10) ** 2

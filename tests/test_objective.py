@@ -153,6 +153,21 @@ def test_visit_is_expand(form):
     np.testing.assert_allclose(visited.point.totals, expanded.point.totals, rtol=1e-12)
 
 
+@every_form
+@pytest.mark.parametrize("stretch", [1.0, 1.001, 0.97])
+@pytest.mark.parametrize("shift", [0.0, 1e-3, -0.02])
+def test_moved_slopes_are_within_their_error(form, stretch, shift):
+    X, y, weight = sample()
+    objective = make(form(X), y, weight)
+    w, b = place()
+    visited = objective.visit(w, b, curved=True)
+    point = objective.point(w, b + shift, stretch=stretch)
+    moved, error = visited.moved(point)
+    exact = objective.expand(point).by_label
+    assert np.linalg.norm((moved - exact).sum(axis=0)) <= error + 1e-12
+    assert error <= 10 * max(abs(stretch - 1), abs(shift)) ** 2 * np.abs(weight).sum() * np.abs(X).max() * X.shape[1]
+
+
 def test_stretch_is_length():
     objective = make(*sample())
     w, b = place()

@@ -42,6 +42,8 @@ from gaussguru.solvers.start import from_coordinates, from_means, look_along_mea
 CENTRAL, SPEED = 0.3, 3.0
 # A level that does not become central in so many iterations is left all the same.
 PATIENCE = 20
+# How much of the change that more rows bring is hidden by noise at first.
+BLUR = 0.1
 # From this noise ratio on, problems with too many columns for a factor start from coordinate descent.
 FAR_NOISE = 3.0
 # A step whose decrement is at most this part of F needs no settling afterwards...
@@ -75,14 +77,19 @@ class Newton:
     def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
         """Minimise ``objective``, from ``(w, b)`` if given."""
         run = _Run(self, objective)
-        levels = [objective] if start else [*subsamples(objective, self.seed), objective]
-        for level in levels:
-            if start is not None and np.any(start[0]):
-                start = run.descend(level, level.visit(*start), 1.0)
-            elif is_collapsed(level):
-                start = np.zeros(level.rows.n_columns), 0.0
-            else:
-                start = run.descend(level, *self._first(level))
+        if start is not None and np.any(start[0]):
+            warm = run.central(start)
+            if warm is not None:
+                run.descend(objective, *warm)
+                return run.result()
+        point, ratio = None, 1.0
+        for level in [*subsamples(objective, self.seed), objective]:
+            if point is not None:
+                point = run.descend(level, _resume(level, point, ratio), ratio)
+            elif not is_collapsed(level):
+                point = run.descend(level, *self._first(level))
+            if point is not None:
+                ratio = _blur(level, point)
         return run.result()
 
     def _first(self, objective: Objective) -> tuple[Expansion, float]:
@@ -110,7 +117,7 @@ class _Run:
         self.dual = 0.0
         self.began = time.perf_counter()
 
-    def descend(self, level: Objective, expansion: Expansion, ratio: float) -> tuple[Array, float]:
+    def descend(self, level: Objective, expansion: Expansion, ratio: float) -> Point:
         """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
         last = level is self.objective
         # On a subsample it is enough to come as close as the next one will let it stay.
@@ -146,7 +153,7 @@ class _Run:
                 if self._refine(expansion, p) or stalled > 5:
                     break
             patience -= 1
-            if ratio > 1 and (decrement <= CENTRAL * point.scale * point.totals.conjugate or not patience):
+            if ratio > 1 and (_is_central(point, decrement) or not patience):
                 patience = PATIENCE
                 # In equal steps of about SPEED each.
                 lower = ratio ** (1 - 1 / max(1, round(math.log(ratio, SPEED))))
@@ -162,7 +169,26 @@ class _Run:
                 expansion = _turn(current, point, p) if pin else self._advance(expansion, p, decrement)
                 self.inverse.learn(before, expansion)
                 previous = decrement
-        return expansion.point.coef, expansion.point.b
+        return expansion.point
+
+    def central(self, start: tuple[Array, float]) -> tuple[Expansion, float] | None:
+        """Return the lowest noise level at which a start is central, or None if it is no better than none."""
+        objective, ratio = self.objective, 1.0
+        if is_collapsed(objective):
+            return None
+        top = look_along_means(objective).noise
+        point = objective.point(*start)
+        while ratio == 1 or ratio < top:
+            noisy = objective.with_noise(ratio)
+            point = settle(noisy, noisy.point(point.w, point.b, point.margin, point.stretch), ROUGHLY)
+            if is_vanishing(noisy, point):
+                return None
+            expansion = noisy.expand(point)
+            p = self.inverse.at(expansion, expansion.gradient, 0.0)(expansion.gradient)
+            if _is_central(point, float(p @ expansion.gradient)):
+                return expansion, ratio
+            ratio *= SPEED**2
+        return None
 
     def _certify(self, expansion: Expansion, pin: bool, thorough: bool = False) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
@@ -248,6 +274,27 @@ class _Run:
         share = min(objective.weights) / max(objective.weights)
         alpha = np.where(np.copysign(1.0, objective.signed_weight) == b, share, 1.0)
         return Result(w, b, self.constant, gap, alpha, self.n_iter, gap <= self.target, True)
+
+
+def _is_central(point: Point, decrement: float) -> bool:
+    return decrement <= CENTRAL * point.scale * point.totals.conjugate
+
+
+def _blur(level: Objective, point: Point) -> float:
+    """Return the noise level (a factor) that hides how much the optimum of more rows will differ from this one.
+
+    Every margin may move by a part ``sqrt(columns / rows)`` of the spread of the margins.
+    """
+    spread = float(np.std(point.margin)) * point.stretch / point.scale
+    return max(1.0, BLUR * spread * math.sqrt(level.rows.n_columns / level.rows.n_rows))
+
+
+def _resume(objective: Objective, point: Point, ratio: float) -> Expansion:
+    """Return the expansion of F at the optimum of fewer rows."""
+    if ratio == 1:
+        return objective.visit(point.coef, point.b)
+    noisy = objective.with_noise(ratio)
+    return noisy.expand(settle(noisy, noisy.point(point.coef, point.b), ROUGHLY))
 
 
 def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
