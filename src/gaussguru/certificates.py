@@ -144,7 +144,10 @@ class CollapseProof:
         # The mixture with the shortest v: the one that holds for the least noise.
         directions = np.array([v for v, _ in self.points]).T / norm(uniform[0])
         system = np.vstack([directions, np.ones(len(self.points))])
-        shares, _ = nnls(system, np.append(np.zeros(len(directions)), 1.0))
+        try:
+            shares, _ = nnls(system, np.append(np.zeros(len(directions)), 1.0))
+        except RuntimeError:  # it did not converge: no proof
+            return False
         return self._violation(shares / shares.sum(), self.points) <= 0
 
     def _violation(self, shares: Array, points: list[tuple[Array, float]]) -> float:
@@ -220,6 +223,8 @@ def _on_chord(objective: Objective, v: Array, mass: float, level: float, feasibl
     excess = objective.noise.excess(v, level)
     if not objective.l2 or feasible == 1:
         return feasible * mass
+    if excess == 0:
+        return mass
     rise = excess / (1 - feasible)
     kept = min(excess, mass * objective.l2 / rise)  # the excess at which its cost grows as fast as the mass
     return mass * (feasible + kept / rise) - kept**2 / (2 * objective.l2)

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Self
 
 import joblib
@@ -14,7 +15,6 @@ from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -29,12 +29,15 @@ from gaussguru.validation import (
     check_choice,
     check_count,
     check_features,
+    check_flag,
     check_jobs,
     check_real,
     check_samples,
     explain_not_finite,
 )
 
+# Below, quotients of slacks and noise overflow.
+LEAST_SIGMA = 1e-290
 # Fewer values than this are read faster by one thread than handed to several.
 THREAD_VALUES = 1_000_000
 
@@ -174,7 +177,10 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             raise
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        noise = resolve_noise(self.noise, check_real("sigma", self.sigma))
+        sigma = check_real("sigma", self.sigma)
+        if sigma < LEAST_SIGMA:
+            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+        noise = resolve_noise(self.noise, sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
         solver = SOLVERS[check_choice("solver", self.solver, SOLVERS)](
@@ -184,16 +190,19 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             seed=_seed(self.random_state),
         )
         n_jobs = check_jobs(self.n_jobs)
+        check_flag("fit_intercept", self.fit_intercept)
+        check_flag("warm_start", self.warm_start)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         start = self._start(samples.X.shape[1])
         with block_map(samples.X, n_jobs) as mapped:
             rows = Rows(samples.X, mapped)
-            objective = Objective(rows, samples.signed_weight, loss, noise, l2, bool(self.fit_intercept))
+            objective = Objective(rows, samples.signed_weight, loss, noise, l2, self.fit_intercept)
             try:
                 result = solver.solve(objective, start)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
         self._warn(result, objective)
+        self._noise = noise
         self.classes_ = samples.classes
         self.coef_ = result.coef[np.newaxis, :]
         self.intercept_ = np.array([result.intercept])
@@ -214,10 +223,10 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         elif not result.converged:
             relative = result.gap / objective.weight
             reason = (
-                "max_iter was reached: increase it"
+                f"max_iter={self.max_iter} was reached: increase it, or centre and scale the features"
                 if result.n_iter >= self.max_iter
-                else "double precision resolves no more: sigma is very small against the scale of the features, "
-                "so increase sigma, or standardise the features if their scales differ widely"
+                else "double precision resolves no more: increase sigma or tol, or centre and scale the features if "
+                "sigma is very small against their values"
             )
             warnings.warn(
                 f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
@@ -239,7 +248,8 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = check_features(X, estimator=self)
-        scores: Array = safe_sparse_dot(X, self.coef_[0], dense_output=True) + self.intercept_[0]
+        with block_map(X, self.n_jobs) as mapped:
+            scores: Array = Rows(X, mapped).margins(self.coef_[0]) + self.intercept_[0]
         return scores
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -271,7 +281,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, 2)
         """
         scores = self.decision_function(X)
-        scale = resolve_noise(self.noise, self.sigma).scale(self.coef_[0])
+        scale = self._noise.scale(self.coef_[0])
         z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
         return np.column_stack([ndtr(-z), ndtr(z)])
 
@@ -311,6 +321,30 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
         raise explain_not_finite(samples.X) from None
 
 
+class _SingleBlas:
+    """Keep BLAS to one thread while anyone is inside; the limit is the process's, so whoever leaves last lifts it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._limits: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limits = threadpool_limits(1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limits.restore_original_limits()
+
+
+_SINGLE_BLAS = _SingleBlas()
+
+
 @contextmanager
 def block_map(X: Any, n_jobs: int | None) -> Iterator[BlockMap]:
     """Yield what maps a function over row blocks: the built-in map, or that of a pool of threads for large X.
@@ -322,7 +356,7 @@ def block_map(X: Any, n_jobs: int | None) -> Iterator[BlockMap]:
     if n_threads == 1:
         yield map
         return
-    with ThreadPoolExecutor(n_threads) as pool, threadpool_limits(1, user_api="blas"):
+    with ThreadPoolExecutor(n_threads) as pool, _SINGLE_BLAS:
         yield pool.map
 
 
@@ -340,11 +374,15 @@ def _seed(random_state: Any) -> int:
 
 
 def _collapse_message(estimator: GuruClassifier, objective: Objective) -> str:
-    if not estimator.fit_intercept:
-        return "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
+    if not np.any(objective.pull):
+        return (
+            "the weighted means of the classes coincide, so the best classifier ignores the features"
+            if estimator.fit_intercept
+            else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
+        )
     light, heavy = sorted(objective.weights)
     return (
         f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
         f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma "
-        f"(sigma_max bounds it from above: {collapse_sigma(objective):.3g}), or fit_intercept=False"
+        f"(sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g}), or fit_intercept=False"
     )

@@ -22,7 +22,7 @@ params : array (n_columns + 1,), ``(w, b)``; without an intercept the last entry
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Point(NamedTuple):
 
 
 class NotFiniteError(ArithmeticError):
-    """F is not a finite number: X has NaN or infinity, or its squares overflow."""
+    """X has NaN or infinity, or values whose squares overflow or underflow."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,15 @@ class Objective:
 
     def with_noise(self, factor: float) -> "Objective":
         """Return the same problem with all standard deviations multiplied by ``factor``."""
-        if factor == 1:
-            return self
-        other = replace(self, noise=self.noise.scaled(factor))
-        # Sums over the rows do not depend on the noise.
+        return self if factor == 1 else self._variant(noise=self.noise.scaled(factor))
+
+    def without_ridge(self) -> "Objective":
+        """Return the same problem with ``l2 = 0``."""
+        return self if self.l2 == 0 else self._variant(l2=0.0)
+
+    def _variant(self, **changes: Any) -> "Objective":
+        other = replace(self, **changes)
+        # Sums over the rows depend on neither.
         known = ("weights", "_moments", "squares", "means", "pull")
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
@@ -215,7 +220,7 @@ class Objective:
         ridge = self.l2 * point.stretch**2 * float(point.w @ point.w) if self.l2 else 0.0
         pos, neg = totals.curve_pos / scale, totals.curve_neg / scale
         f_c = scale * totals.value - totals.slope_pos * (1 - b) - totals.slope_neg * (1 + b) + ridge
-        f_cc = pos * (1 - b) ** 2 + neg * (1 + b) ** 2 + ridge
+        f_cc = pos * (1 - b) * (1 - b) + neg * (1 + b) * (1 + b) + ridge
         if not self.fit_intercept:
             return f_c, 0.0, f_cc, 0.0, 1.0
         return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
@@ -324,8 +329,10 @@ class Expansion(NamedTuple):
         if self.curves is None:
             return self.by_label, 0.0 if shift_pos == shift_neg == 0 else np.inf
         objective = self.objective
-        largest = max(shift_pos**2, shift_neg**2)
+        largest = max(shift_pos * shift_pos, shift_neg * shift_neg)
         error = 0.5 * objective.loss.jerk * largest * math.sqrt(objective.weight * objective.squares)
+        rounding = 4 * np.finfo(np.float64).eps * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
+        error += rounding * here.scale * float(np.abs(self.curves).sum())
         shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
         return self.by_label + shifts * self.curves, error
 
@@ -368,8 +375,9 @@ class Expansion(NamedTuple):
 
 
 def _total_square(squares: Array) -> float:
-    total = float(squares.sum())
-    if not np.isfinite(total):
+    with np.errstate(over="ignore"):
+        total = float(squares.sum())
+    if not (total == 0 or 1e-200 < total < 1e200):
         raise NotFiniteError
     return total
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru.losses import Array
 
@@ -49,6 +49,12 @@ def check_jobs(n_jobs: Any) -> int | None:
     return int(n_jobs)
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise unless ``value`` is true or false."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False; got {value!r}")
+
+
 def check_choice(name: str, value: Any, known: Any) -> str:
     """Return ``value`` if it is one of the ``known`` names."""
     if not isinstance(value, str) or value not in known:
@@ -69,15 +75,29 @@ _ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, 
 
 def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: bool = False) -> Any:
     """Return X as C-contiguous or canonical CSR, float32 or float64; copied only where it is neither."""
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: X must hold real numbers; got dtype {X.dtype}")
+    if kind in ("U", "S"):
+        raise ValueError(f"X must hold numbers; got strings (dtype {X.dtype})")
     size = X.nnz if sp.issparse(X) else np.size(X) if hasattr(X, "shape") else 0
     options = {**_ARRAY_OPTIONS, "ensure_all_finite": not (lazy and size > EAGER_VALUES)}
-    if estimator is None:
-        X = check_array(X, input_name="X", **options)
-    else:
-        X = validate_data(estimator, X, reset=reset, **options)
-    if sp.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
+    try:
+        if estimator is None:
+            X = check_array(X, input_name="X", **options)
+        else:
+            X = validate_data(estimator, X, reset=reset, **options)
+    except ValueError as error:
+        if "could not convert" in str(error):
+            raise ValueError(f"X must hold numbers; {error}") from error
+        raise
+    if sp.issparse(X):
+        if X.indices.dtype != X.indptr.dtype:
+            index = np.result_type(X.indices, X.indptr)
+            X = type(X)((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=X.shape)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
     return X
 
 
@@ -89,13 +109,14 @@ def check_samples(
         raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
     X = check_features(X, estimator=estimator, reset=True, lazy=True)
     classes, positive = _encode_labels(y)
-    check_consistent_length(X, positive)
+    if X.shape[0] != len(positive):
+        raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(positive)}")
     weight = _check_weights(sample_weight, X.shape[0])
     if weight is None:
         totals = [float(positive.size - np.count_nonzero(positive)), float(np.count_nonzero(positive))]
     else:
         totals = [float(weight[~positive].sum()), float(weight[positive].sum())]
-    for label, total in zip(classes, totals, strict=True):
+    for label, total in zip(classes.tolist(), totals, strict=True):
         if total == 0:
             raise ValueError(f"sample_weight must leave two classes; class {label!r} has no sample of positive weight")
     factors = _class_factors(class_weight, classes, totals)
@@ -111,7 +132,7 @@ def explain_not_finite(X: Any) -> ValueError:
         assert_all_finite(X, input_name="X")
     except ValueError as error:
         return error
-    return ValueError("X has values so large that their squares overflow; rescale X and sigma together")
+    return ValueError("X has values whose squares overflow or underflow; rescale X and sigma together")
 
 
 def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -128,7 +149,10 @@ def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
             classes = np.array([y[0], y[first]])
             return (classes, other) if classes[0] < classes[1] else (classes[::-1], ~other)
     assert_all_finite(y, input_name="y")
-    check_classification_targets(y)
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        raise ValueError(f"y must hold the labels of two classes. {error}") from error
     classes = np.unique(y)
     if len(classes) < 2:
         raise ValueError(f"y must have two classes; got one class: {classes.tolist()!r}")
@@ -153,6 +177,10 @@ def _check_weights(sample_weight: Any, n_samples: int) -> Array | None:
         raise ValueError(f"sample_weight must not be negative; got {weight.min():g}")
     if not weight.any():
         raise ValueError("sample_weight must have a positive number; got only zeros")
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not 1e-100 < total < 1e100:
+        raise ValueError(f"sample_weight must add up to something between 1e-100 and 1e100; got {total:g}")
     return np.asarray(weight)
 
 

@@ -82,7 +82,6 @@ cdef class MatrixView:
     cdef object owner
 
     def __init__(self, X):
-        cdef const char[::1] raw
         self.owner = X
         self.matrix.n_columns = X.shape[1]
         if isinstance(X, np.ndarray):
@@ -91,6 +90,8 @@ cdef class MatrixView:
             self.matrix.index_type = DENSE
             values = X
         else:
+            if X.indices.dtype != X.indptr.dtype:
+                raise ValueError("the indices and indptr of a CSR matrix must have one type")
             self.matrix.index_type = INT64 if X.indices.dtype == np.int64 else INT32
             self.matrix.indices = <const void*> <size_t> X.indices.ctypes.data
             self.matrix.indptr = <const void*> <size_t> X.indptr.ctypes.data

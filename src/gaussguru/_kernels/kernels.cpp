@@ -5,6 +5,12 @@
 
 #include "losses.hpp"
 
+#ifdef _MSC_VER
+#define GAUSSGURU_RESTRICT __restrict
+#else
+#define GAUSSGURU_RESTRICT __restrict__
+#endif
+
 namespace gaussguru {
 namespace {
 
@@ -360,8 +366,8 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
         for (int64_t j = 0; j < width; j += 2) {
             const double a0 = c[0] * u0[j], a1 = c[1] * u1[j], a2 = c[2] * u2[j], a3 = c[3] * u3[j];
             const double b0 = c[0] * u0[j + 1], b1 = c[1] * u1[j + 1], b2 = c[2] * u2[j + 1], b3 = c[3] * u3[j + 1];
-            double* __restrict__ ha = out + j * stride;
-            double* __restrict__ hb = ha + stride;
+            double* GAUSSGURU_RESTRICT ha = out + j * stride;
+            double* GAUSSGURU_RESTRICT hb = ha + stride;
             const int64_t length = (j + 2 + 7) & ~int64_t{7};
 #pragma omp simd
             for (int64_t k = 0; k < length; ++k) {

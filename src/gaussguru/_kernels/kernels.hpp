@@ -40,7 +40,7 @@ struct Slopes {
 
 enum LossCode : int { GAUSSIAN = 0 };
 
-// Where totals() puts its six sums; see binary.py for what each is for.
+// Where totals() puts its six sums; see objective.py for what each is for.
 enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };
 
 struct Kernels {

@@ -30,9 +30,9 @@ CHEAP_GRAM = 4e6
 CHEAP_RATIO = 7.0
 # A lazy step must leave at most this part of the last decrement.
 CONTRACTION = 0.3
-# Conjugate gradients: reduction of the residual, and most products for one system with and without a factor.
+# Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
 ACCURACY = 0.1
-MAX_PRODUCTS = (60, 8)
+MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
 
 Solve = Callable[[Array], Array]
 
@@ -72,6 +72,7 @@ class LazyInverse:
     def __init__(self) -> None:
         self._factor: Factor | None = None
         self._debt = 0  # products spent since the factor was made
+        self._n_systems = 0  # solved by products
         self._memory: list[tuple[Array, Array, float]] = []
         self._stale = False
 
@@ -113,8 +114,11 @@ class LazyInverse:
                 return factor.solve
 
         def by_products(g: Array) -> Array:
-            solution, n_products = conjugate_gradients(expansion.product, g, factor.solve if factor else None)
+            # Without a factor few products must do, as long as there are few systems.
+            most = MOST_PRODUCTS if factor else max(LEAST_PRODUCTS, 2 * (self._n_systems - LEAST_PRODUCTS))
+            solution, n_products = conjugate_gradients(expansion.product, g, factor.solve if factor else None, most)
             self._debt += n_products
+            self._n_systems += 1
             return solution
 
         return by_products
@@ -134,7 +138,7 @@ class LazyInverse:
                 return expansion.product(p) + pull * (weight * float(pull @ p))
 
             def solve(g: Array) -> Array:
-                return conjugate_gradients(product, g, None)[0]
+                return conjugate_gradients(product, g, None, MOST_PRODUCTS)[0]
 
         across = solve(pull)
 
@@ -161,7 +165,7 @@ def _is_cheap(rows: Rows) -> bool:
     return rows.n_values * rows.n_columns < CHEAP_GRAM
 
 
-def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None) -> tuple[Array, int]:
+def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, most: int) -> tuple[Array, int]:
     """Return an approximate solution of ``H p = g`` and the number of products it took."""
     x, r = np.zeros_like(g), g.copy()
     z = precondition(r) if precondition else r
@@ -169,7 +173,7 @@ def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None) ->
     rz = float(r @ z)
     goal = ACCURACY**2 * rz
     n_products = 0
-    while n_products < MAX_PRODUCTS[precondition is None]:
+    while n_products < most:
         n_products += 1
         hp = product(p)
         curvature = float(p @ hp)

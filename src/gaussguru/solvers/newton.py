@@ -32,6 +32,7 @@ import numpy as np
 
 from gaussguru.certificates import CollapseProof, certify, expected_gap, is_collapsed, refine
 from gaussguru.losses import Array
+from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
 from gaussguru.solvers.plane import EXACTLY, ROUGHLY, is_vanishing, settle
@@ -52,6 +53,8 @@ NEAR = 0.1
 # wanted, or the decrement is so small against F. With this many values in X the certificate does the settling.
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
+# The least noise that double precision resolves, relative to the lengths of the rows.
+RESOLVED = 1e-13
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
@@ -77,17 +80,28 @@ class Newton:
     def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
         """Minimise ``objective``, from ``(w, b)`` if given."""
         run = _Run(self, objective)
+        levels = [*subsamples(objective, self.seed), objective]
+        factor = _resolvable(levels[0])
+        if factor > 1:
+            # Slacks cannot be told from zero to within the noise: solve for the least noise that can be resolved.
+            result = self.solve(objective.with_noise(factor), start)
+            run.n_iter = result.n_iter
+            if result.coef.any():
+                run.certify(objective.expand(objective.point(result.coef, result.intercept)), thorough=True)
+            return run.result()
         if start is not None and np.any(start[0]):
             warm = run.central(start)
             if warm is not None:
                 run.descend(objective, *warm)
                 return run.result()
         point, ratio = None, 1.0
-        for level in [*subsamples(objective, self.seed), objective]:
+        for level in levels:
             if point is not None:
                 point = run.descend(level, _resume(level, point, ratio), ratio)
             elif not is_collapsed(level):
                 point = run.descend(level, *self._first(level))
+            elif level is objective:
+                run.dual = run.constant  # the uniform dual point is feasible and has the value of w = 0
             if point is not None:
                 ratio = _blur(level, point)
         return run.result()
@@ -124,6 +138,7 @@ class _Run:
         enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
         self.inverse.forget(factor=not last)
         previous, stalled, patience = np.inf, 0, PATIENCE
+        turned: Array | None = None
         while True:
             point = expansion.point
             out_of_steps = self.n_iter >= self.settings.max_iter
@@ -136,10 +151,12 @@ class _Run:
             pin = is_vanishing(current, point)
             if pin and last:
                 self.proof.add(expansion)
-            done = last and ratio == 1 and self._certify(expansion, pin, thorough=out_of_steps)
+            done = last and ratio == 1 and self.certify(expansion, pin=pin, thorough=out_of_steps)
             if done or out_of_steps:
                 self._report(expansion, ratio)
                 break
+            if pin and level.l2:
+                expansion = current.without_ridge().expand(point)
             gradient = expansion.gradient
             solve = self.inverse.at(expansion, gradient, previous if ratio == 1 else 0.0, pin=pin)
             p = -solve(gradient)
@@ -148,7 +165,8 @@ class _Run:
             self.n_iter += 1
             if ratio == 1 and not last and decrement <= enough * point.value:
                 break
-            if ratio == 1 and last and decrement <= 1e3 * ROUNDING * point.value:
+            stuck, turned = pin and point.w is turned, point.w
+            if ratio == 1 and last and (stuck or decrement <= 1e3 * ROUNDING * point.value):
                 stalled += 1
                 if self._refine(expansion, p) or stalled > 5:
                     break
@@ -174,7 +192,7 @@ class _Run:
     def central(self, start: tuple[Array, float]) -> tuple[Expansion, float] | None:
         """Return the lowest noise level at which a start is central, or None if it is no better than none."""
         objective, ratio = self.objective, 1.0
-        if is_collapsed(objective):
+        if not np.isfinite(start[0]).all() or not 1e-100 < norm(start[0]) < 1e100 or is_collapsed(objective):
             return None
         top = look_along_means(objective).noise
         point = objective.point(*start)
@@ -190,10 +208,12 @@ class _Run:
             ratio *= SPEED**2
         return None
 
-    def _certify(self, expansion: Expansion, pin: bool, thorough: bool = False) -> bool:
+    def certify(self, expansion: Expansion, *, pin: bool = False, thorough: bool = False) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
         if pin:
             self.dual = max(self.dual, self.proof.value if self.proof.holds() else 0.0)
+            if self.objective.l2:
+                self.dual = max(self.dual, certify(expansion, self.target, thorough=True).dual)
         else:
             # An unsettled point is settled on its margins first; its curves tell what that does to the dual vector.
             near = (
@@ -244,6 +264,8 @@ class _Run:
             rise = trial.value - point.value + t * decrement
             t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if np.isfinite(rise) else 0.3
             trial = interpolate(objective, point, end, t)
+        if not falls(trial, t):
+            trial = point
         return objective.expand(settle(objective, trial, self.exactly if nearly_done else ROUGHLY))
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
@@ -265,8 +287,7 @@ class _Run:
             alpha = objective.slopes(point)
             return Result(point.coef, point.b, point.value, gap, alpha, self.n_iter, gap <= self.target)
         w, n = np.zeros(objective.rows.n_columns), objective.rows.n_rows
-        # Without a descent the uniform dual point was feasible, and its value is that of the constant classifier.
-        gap = self.gap if self.n_iter or self.dual else 0.0
+        gap = self.gap
         if not objective.fit_intercept:
             return Result(w, 0.0, objective.weight, gap, np.ones(n), self.n_iter, gap <= self.target, True)
         weight_pos, weight_neg = objective.weights
@@ -274,6 +295,15 @@ class _Run:
         share = min(objective.weights) / max(objective.weights)
         alpha = np.where(np.copysign(1.0, objective.signed_weight) == b, share, 1.0)
         return Result(w, b, self.constant, gap, alpha, self.n_iter, gap <= self.target, True)
+
+
+def _resolvable(objective: Objective) -> float:
+    """Return the factor on the noise, if above 1, below which rounding errors of the margins exceed it."""
+    if not np.any(objective.pull):
+        return 1.0
+    unit = objective.pull / norm(objective.pull)
+    factor = RESOLVED * math.sqrt(objective.squares / objective.weight) / objective.noise.scale(unit)
+    return factor if factor > 1 + 1e-9 else 1.0
 
 
 def _is_central(point: Point, decrement: float) -> bool:
@@ -315,9 +345,13 @@ def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
     constant = 2 * min(objective.weights)
 
     def merit(at: Point) -> float:
-        return (at.value - constant) / float(at.coef @ objective.pull)
+        return (at.value - 0.5 * objective.l2 * float(at.coef @ at.coef) - constant) / float(at.coef @ objective.pull)
 
     start = settle(objective, objective.point(point.w, point.b, point.margin, point.stretch))
+    if float(start.w @ objective.pull) <= 0:
+        # No direction of descent looks that way: begin again with the class means.
+        start = settle(objective, objective.point(objective.pull / norm(objective.pull), start.b))
+        return objective.expand(start)
     if not is_vanishing(objective, start):
         return objective.expand(start)
     end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))

@@ -31,7 +31,7 @@ def settle(objective: Objective, point: Point, tol: float = EXACTLY) -> Point:
     point = _newton(objective, point, tol)
     if is_vanishing(objective, point):
         point = _newton(objective, _pinned(objective, point), EXACTLY, pin=True)
-        if objective.plane(point)[0] < 0:  # K < 0 at the best intercept: the length only overshot
+        if not is_vanishing(objective, point):  # K < 0 at the best intercept: the length only overshot
             point = _newton(objective, point, EXACTLY)
     return point
 
@@ -51,6 +51,8 @@ def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False
             break
         h_cc, h_bb = h_cc + ridge, h_bb + ridge
         det = h_cc * h_bb - h_cb * h_cb
+        if not det > 0:
+            break
         step_c = (h_cb * g_b - h_bb * g_c) / det
         step_b = (h_cb * g_c - h_cc * g_b) / det
         decrease = -(g_c * step_c + g_b * step_b)
@@ -90,7 +92,11 @@ def is_vanishing(objective: Objective, point: Point, safety: float = 1.0) -> boo
     """Return whether the length of ``w`` is running to zero along this direction."""
     if not objective.fit_intercept or point.scale * _LINEAR > safety:
         return False
-    return point.stretch * _reach(objective, point) < safety * (1 + 1e-9)
+    if point.stretch * _reach(objective, point) > safety * (1 + 1e-9):
+        return False
+    # With a ridge F may have its minimum at a small length: what counts is the loss alone.
+    ridge = objective.l2 * point.stretch**2 * float(point.w @ point.w)
+    return objective.plane(point)[0] >= ridge
 
 
 def _reach(objective: Objective, point: Point) -> float:
