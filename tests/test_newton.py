@@ -194,3 +194,19 @@ def test_without_intercept_nothing_to_learn(sigma):
     assert caught == [CollapseWarning]
     assert clf.objective_ == 4
     assert not clf.coef_.any()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_problem_is_solved_and_certified(seed):
+    """Random sizes, scales, balances, noise levels and ridges, mostly without anything to learn."""
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        n, d = int(rng.integers(6, 100)), int(rng.integers(1, 12))
+        y = np.where(rng.random(n) < rng.uniform(0.1, 0.9), 1, -1)
+        y[:2] = 1, -1
+        X = rng.standard_normal((n, d)) + np.outer(y, rng.standard_normal(d)) * rng.choice([0.0, 0.3, 1.0])
+        sigma, l2 = 10.0 ** rng.uniform(-4, 3), rng.choice([0.0, 1e-3, 1.0, 1e2, 1e4])
+        clf, caught = solve(X, y, sigma, l2=l2, fit_intercept=bool(rng.random() < 0.7))
+        assert clf.dual_gap_ <= 1e-6 * n
+        assert caught in ([], [CollapseWarning])
+        np.testing.assert_allclose(value(clf, X, y, l2=l2), clf.objective_, rtol=1e-9, atol=1e-9)

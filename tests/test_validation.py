@@ -110,8 +110,10 @@ def test_features_whose_squares_overflow(fit_intercept):
 FEATURES = {
     "1-d": (X[:, 0], ["2D"]),
     "3-d": (X[:, :, None], ["dim 3"]),
-    "complex": (X + 1j, ["omplex"]),
-    "string": (np.array([["a", "b"]] * 20), ["a"]),
+    "complex": (X + 1j, ["omplex", "X", "complex128"]),
+    "string": (np.array([["a", "b"]] * 20), ["X", "numbers", "strings", "<U1"]),
+    "numbers as strings": (X.astype(str), ["X", "numbers", "strings"]),
+    "objects": (np.array([["a", 1.0]] * 20, dtype=object), ["X", "numbers", "'a'"]),
     "no columns": (X[:, :0], ["0 feature"]),
     "no rows": (X[:0], ["0 sample"]),
     "complex csr": (sp.csr_array(X + 1j), ["omplex"]),

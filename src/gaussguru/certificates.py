@@ -23,6 +23,8 @@ from gaussguru.objective import Expansion, Objective, Point
 EPS = float(np.finfo(np.float64).eps)
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+# A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
+SHORT = 1e-11
 # More dual points than two are mixed up to this many columns.
 MIXED_COLUMNS = 64
 
@@ -118,39 +120,40 @@ class CollapseProof:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self.value = 2 * min(objective.weights)
-        self.points = [(0.5 * self.value * objective.pull, _uniform_level(objective))]
+        self.points = [(0.5 * self.value * objective.pull, _uniform_level(objective), self.value)]
 
     def add(self, expansion: Expansion) -> None:
         """Take in the slopes of a pinned point."""
         totals = expansion.point.totals
         v, mass, rho = _balanced(self.objective, expansion.by_label, totals.slope_pos, totals.slope_neg)
-        if mass >= self.value * (1 - 8 * EPS):
+        if mass >= self.value * (1 - SHORT):
             most = 4 * (len(v) + 2) if len(v) <= MIXED_COLUMNS else 2
-            self.points = [self.points[0], *self.points[1:][-most:], (v, rho * totals.conjugate)]
+            self.points = [self.points[0], *self.points[1:][-most:], (v, rho * totals.conjugate, mass)]
 
-    def holds(self) -> bool:
-        """Return whether the constant classifier is proven optimal."""
+    def dual(self) -> float:
+        """Return the dual value that is proven: that of the constant classifier but for rounding, or 0."""
         uniform, latest = self.points[0], self.points[-1]
+        least = min(mass for *_, mass in self.points)
         if uniform is latest:
-            return self._violation(np.ones(1), [uniform]) <= 0
+            return least if self._violation(np.ones(1), [uniform]) <= 0 else 0.0
 
         def between(share: float) -> float:
             return self._violation(np.array([share, 1 - share]), [uniform, latest])
 
         if minimize_scalar(between, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-12}).fun <= 0:
-            return True
+            return least
         if len(self.points) < 3 or len(uniform[0]) > MIXED_COLUMNS:
-            return False
+            return 0.0
         # The mixture with the shortest v: the one that holds for the least noise.
-        directions = np.array([v for v, _ in self.points]).T / norm(uniform[0])
+        directions = np.array([v for v, *_ in self.points]).T / norm(uniform[0])
         system = np.vstack([directions, np.ones(len(self.points))])
         try:
             shares, _ = nnls(system, np.append(np.zeros(len(directions)), 1.0))
         except RuntimeError:  # it did not converge: no proof
-            return False
-        return self._violation(shares / shares.sum(), self.points) <= 0
+            return 0.0
+        return least if self._violation(shares / shares.sum(), self.points) <= 0 else 0.0
 
-    def _violation(self, shares: Array, points: list[tuple[Array, float]]) -> float:
+    def _violation(self, shares: Array, points: list[tuple[Array, float, float]]) -> float:
         v = np.array([point[0] for point in points]).T @ shares
         level = float(np.array([point[1] for point in points]) @ shares)
         size = norm(v)

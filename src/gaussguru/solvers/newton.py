@@ -211,7 +211,7 @@ class _Run:
     def certify(self, expansion: Expansion, *, pin: bool = False, thorough: bool = False) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
         if pin:
-            self.dual = max(self.dual, self.proof.value if self.proof.holds() else 0.0)
+            self.dual = max(self.dual, self.proof.dual())
             if self.objective.l2:
                 self.dual = max(self.dual, certify(expansion, self.target, thorough=True).dual)
         else:

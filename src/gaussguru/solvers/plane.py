@@ -29,14 +29,14 @@ def settle(objective: Objective, point: Point, tol: float = EXACTLY) -> Point:
     ``tol`` bounds the derivatives by length and intercept that remain, relative to ``a sum s f*``.
     """
     point = _newton(objective, point, tol)
-    if is_vanishing(objective, point):
+    if _is_short(objective, point):
         point = _newton(objective, _pinned(objective, point), EXACTLY, pin=True)
         if not is_vanishing(objective, point):  # K < 0 at the best intercept: the length only overshot
-            point = _newton(objective, point, EXACTLY)
+            point = _newton(objective, point, EXACTLY, free=True)
     return point
 
 
-def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False) -> Point:
+def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False, free: bool = False) -> Point:
     weight = objective.weight
     # A little curvature keeps the step finite where every row is far from its margin.
     ridge = 1e-12 * weight
@@ -62,7 +62,7 @@ def _newton(objective: Objective, point: Point, tol: float, *, pin: bool = False
         if trial is None:
             break
         point = trial
-        if not pin and is_vanishing(objective, point, 0.5):
+        if not pin and not free and _is_short(objective, point, 0.5):
             break
     return point
 
@@ -88,15 +88,17 @@ def _pinned(objective: Objective, point: Point) -> Point:
     return objective.stretched(point, stretch, side - stretch * float(mean @ point.w))
 
 
-def is_vanishing(objective: Objective, point: Point, safety: float = 1.0) -> bool:
-    """Return whether the length of ``w`` is running to zero along this direction."""
+def is_vanishing(objective: Objective, point: Point) -> bool:
+    """Return whether the length of ``w`` wants to be zero along this direction."""
+    # With a ridge F may have its minimum at a small length: what counts is the loss alone.
+    return _is_short(objective, point) and objective.plane(point)[0] >= objective.l2 * float(point.coef @ point.coef)
+
+
+def _is_short(objective: Objective, point: Point, safety: float = 1.0) -> bool:
+    """Return whether the length is so small that the lighter class is linear."""
     if not objective.fit_intercept or point.scale * _LINEAR > safety:
         return False
-    if point.stretch * _reach(objective, point) > safety * (1 + 1e-9):
-        return False
-    # With a ridge F may have its minimum at a small length: what counts is the loss alone.
-    ridge = objective.l2 * point.stretch**2 * float(point.w @ point.w)
-    return objective.plane(point)[0] >= ridge
+    return point.stretch * _reach(objective, point) <= safety * (1 + 1e-9)
 
 
 def _reach(objective: Objective, point: Point) -> float:
