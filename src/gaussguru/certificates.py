@@ -57,7 +57,7 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     most = 2 * min(totals.slope_pos, totals.slope_neg) if objective.fit_intercept else point.mass
     if primal <= target or (primal - most > target and not thorough):
         return Certificate(primal, 0.0)
-    by_label, error = expansion.moved(point) if at else (expansion.by_label, 0.0)
+    by_label, error = (expansion.by_label, 0.0) if point is expansion.point else expansion.moved(point)
     v, mass, rho = _balanced(objective, by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
         objective,
