@@ -312,7 +312,7 @@ def test_failing_fit_leaves_the_estimator_alone(spoil):
     X, y, _ = sample()
     clf = GuruClassifier(0.5).fit(X, y)
     before = dict(vars(clf))
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError, match=r"X|y must|sample_weight|2D array"):
         spoil(clf, X, y)
     assert vars(clf).keys() == before.keys()
     assert all(vars(clf)[name] is before[name] for name in before)

@@ -119,7 +119,7 @@ class CollapseProof:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        self.value = 2 * min(objective.weights)
+        self.value = objective.constant
         self.points = [(0.5 * self.value * objective.pull, _uniform_level(objective), self.value)]
 
     def add(self, expansion: Expansion) -> None:
@@ -156,14 +156,18 @@ class CollapseProof:
     def _violation(self, shares: Array, points: list[tuple[Array, float, float]]) -> float:
         v = np.array([point[0] for point in points]).T @ shares
         level = float(np.array([point[1] for point in points]) @ shares)
-        size = norm(v)
-        blur = 4 * EPS * _length(self.objective, self.value)
-        return self.objective.noise.polar(v * (1 + blur / size) if size > 0 else v) - level
+        return self.objective.noise.polar(_lengthened(self.objective, v, self.value)) - level
 
 
 def _length(objective: Objective, mass: float) -> float:
     """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
     return math.sqrt(mass * objective.squares)
+
+
+def _lengthened(objective: Objective, v: Array, mass: float, error: float = 0.0) -> Array:
+    """Return ``v`` longer by its rounding error, and by ``error``."""
+    size = norm(v)
+    return v * (1 + (error + 4 * EPS * _length(objective, mass)) / size) if size > 0 else v
 
 
 def _balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg: float) -> tuple[Array, float, float]:
@@ -198,9 +202,7 @@ def _bound(
     there bounds it better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
     """
     noise, l2 = objective.noise, objective.l2
-    size = norm(v)
-    if size > 0:
-        v = v * (1 + (error + 4 * EPS * _length(objective, mass)) / size)
+    v = _lengthened(objective, v, mass, error)
     here = noise.polar(v) - level
     if here <= 0:
         return mass

@@ -98,6 +98,11 @@ class Objective:
         """``sum s``, which is also F at zero."""
         return self.weights[0] + self.weights[1]
 
+    @property
+    def constant(self) -> float:
+        """F of the best classifier that ignores the features: ``w = 0`` and ``b = +-1``, or 0 without an intercept."""
+        return 2 * min(self.weights) if self.fit_intercept else self.weight
+
     @cached_property
     def _moments(self) -> tuple[Array, float]:
         by_label, squares = self.rows.moments(self.signed_weight)
@@ -170,6 +175,10 @@ class Objective:
         scale = stretch * self.noise.scale(w)
         return self._point(w, b, margin, stretch, scale, self._totals(margin, stretch, b, scale))
 
+    def again(self, point: Point) -> Point:
+        """Evaluate F at a point of another objective on the same rows."""
+        return self.point(point.w, point.b, point.margin, point.stretch)
+
     def stretched(self, point: Point, stretch: float, b: float) -> Point:
         """Evaluate F with another length and intercept."""
         scale = point.scale * (stretch / point.stretch)
@@ -211,13 +220,17 @@ class Objective:
         y = np.copysign(1.0, self.signed_weight[begin:end])
         return (1.0 - y * (stretch * margin[begin:end] + b)) / scale, y
 
+    def ridge(self, point: Point) -> float:
+        """Return ``l2 ||w||^2``: twice what the ridge adds to F, and its derivative by the relative length."""
+        return self.l2 * point.stretch**2 * float(point.w @ point.w) if self.l2 else 0.0
+
     def plane(self, point: Point) -> tuple[float, float, float, float, float]:
         """Return the derivatives of F by the relative length ``c`` of ``w`` and by ``b``.
 
         They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1.
         """
         b, scale, totals = point.b, point.scale, point.totals
-        ridge = self.l2 * point.stretch**2 * float(point.w @ point.w) if self.l2 else 0.0
+        ridge = self.ridge(point)
         pos, neg = totals.curve_pos / scale, totals.curve_neg / scale
         f_c = scale * totals.value - totals.slope_pos * (1 - b) - totals.slope_neg * (1 + b) + ridge
         f_cc = pos * (1 - b) * (1 - b) + neg * (1 + b) * (1 + b) + ridge

@@ -101,7 +101,7 @@ class Newton:
             elif not is_collapsed(level):
                 point = run.descend(level, *self._first(level))
             elif level is objective:
-                run.dual = run.constant  # the uniform dual point is feasible and has the value of w = 0
+                run.dual = objective.constant  # the uniform dual point is feasible and has the value of w = 0
             if point is not None:
                 ratio = _blur(level, point)
         return run.result()
@@ -126,8 +126,7 @@ class _Run:
         self.inverse = LazyInverse()
         self.n_iter = 0
         self.best: Point | None = None
-        self.constant = 2 * min(objective.weights) if objective.fit_intercept else objective.weight
-        self.primal_bound = self.constant
+        self.primal_bound = objective.constant
         self.dual = 0.0
         self.began = time.perf_counter()
 
@@ -145,7 +144,7 @@ class _Run:
             if ratio > 1 and (out_of_steps or point.value <= 0.5 * self.target):
                 # Separated beyond the noise already: whatever holds at this level holds at the lower one.
                 ratio = 1.0
-                point = settle(level, level.point(point.w, point.b, point.margin, point.stretch))
+                point = settle(level, level.again(point))
                 expansion = level.expand(point)
             current = expansion.objective
             pin = is_vanishing(current, point)
@@ -198,7 +197,7 @@ class _Run:
         point = objective.point(*start)
         while ratio == 1 or ratio < top:
             noisy = objective.with_noise(ratio)
-            point = settle(noisy, noisy.point(point.w, point.b, point.margin, point.stretch), ROUGHLY)
+            point = settle(noisy, noisy.again(point), ROUGHLY)
             if is_vanishing(noisy, point):
                 return None
             expansion = noisy.expand(point)
@@ -294,7 +293,7 @@ class _Run:
         b = float(np.sign(weight_pos - weight_neg))
         share = min(objective.weights) / max(objective.weights)
         alpha = np.where(np.copysign(1.0, objective.signed_weight) == b, share, 1.0)
-        return Result(w, b, self.constant, gap, alpha, self.n_iter, gap <= self.target, True)
+        return Result(w, b, objective.constant, gap, alpha, self.n_iter, gap <= self.target, True)
 
 
 def _resolvable(objective: Objective) -> float:
@@ -329,7 +328,7 @@ def _resume(objective: Objective, point: Point, ratio: float) -> Expansion:
 
 def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
     """Take the best part of a step to another noise level, after which F is not comparable with before."""
-    start = objective.point(point.w, point.b, point.margin, point.stretch)
+    start = objective.again(point)
     end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
     best = start
     for t in _PARTS:
@@ -342,12 +341,11 @@ def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
 
 def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
     """Take the best part of a step of a pinned w: one that lowers K = (F - 2 S_min)/(w.pull), or frees w."""
-    constant = 2 * min(objective.weights)
 
     def merit(at: Point) -> float:
-        return (at.value - 0.5 * objective.l2 * float(at.coef @ at.coef) - constant) / float(at.coef @ objective.pull)
+        return (at.value - 0.5 * objective.ridge(at) - objective.constant) / float(at.coef @ objective.pull)
 
-    start = settle(objective, objective.point(point.w, point.b, point.margin, point.stretch))
+    start = settle(objective, objective.again(point))
     if float(start.w @ objective.pull) <= 0:
         # No direction of descent looks that way: begin again with the class means.
         start = settle(objective, objective.point(objective.pull / norm(objective.pull), start.b))

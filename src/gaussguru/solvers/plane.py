@@ -91,7 +91,7 @@ def _pinned(objective: Objective, point: Point) -> Point:
 def is_vanishing(objective: Objective, point: Point) -> bool:
     """Return whether the length of ``w`` wants to be zero along this direction."""
     # With a ridge F may have its minimum at a small length: what counts is the loss alone.
-    return _is_short(objective, point) and objective.plane(point)[0] >= objective.l2 * float(point.coef @ point.coef)
+    return _is_short(objective, point) and objective.plane(point)[0] >= objective.ridge(point)
 
 
 def _is_short(objective: Objective, point: Point, safety: float = 1.0) -> bool:
