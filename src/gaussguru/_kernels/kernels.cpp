@@ -178,12 +178,12 @@ inline double dot(const Csr<T, I>& x, int64_t i, const double* w) {
     return s;
 }
 
+// out += r[0] x0 + ... + r[3] x3
 template <class T>
-inline void add4(const Dense<T>& x, int64_t i, const double* r, double* out) {
-    const T *x0 = x.row(i), *x1 = x.row(i + 1), *x2 = x.row(i + 2), *x3 = x.row(i + 3);
+inline void add4(int64_t n_columns, const T* x0, const T* x1, const T* x2, const T* x3, const double* r, double* out) {
     const double r0 = r[0], r1 = r[1], r2 = r[2], r3 = r[3];
 #pragma omp simd
-    for (int64_t j = 0; j < x.n_columns; ++j) out[j] += (r0 * x0[j] + r1 * x1[j]) + (r2 * x2[j] + r3 * x3[j]);
+    for (int64_t j = 0; j < n_columns; ++j) out[j] += (r0 * x0[j] + r1 * x1[j]) + (r2 * x2[j] + r3 * x3[j]);
 }
 
 template <class T>
@@ -228,10 +228,9 @@ template <class T>
 void add_rows(const Dense<T>& x, const int64_t* rows, int64_t n, const double* r, double* out) {
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
-        const T *x0 = x.row(rows[k]), *x1 = x.row(rows[k + 1]), *x2 = x.row(rows[k + 2]), *x3 = x.row(rows[k + 3]);
-        const double r0 = r[rows[k]], r1 = r[rows[k + 1]], r2 = r[rows[k + 2]], r3 = r[rows[k + 3]];
-#pragma omp simd
-        for (int64_t j = 0; j < x.n_columns; ++j) out[j] += (r0 * x0[j] + r1 * x1[j]) + (r2 * x2[j] + r3 * x3[j]);
+        const int64_t* i = rows + k;
+        const double weights[kRows] = {r[i[0]], r[i[1]], r[i[2]], r[i[3]]};
+        add4(x.n_columns, x.row(i[0]), x.row(i[1]), x.row(i[2]), x.row(i[3]), weights, out);
     }
     for (; k < n; ++k) add(x, rows[k], r[rows[k]], out);
 }
@@ -329,7 +328,7 @@ void product_of(const Dense<T>& x, int64_t begin, int64_t end, const double* wei
             sums[0] += c[k] == 0.0 ? 0.0 : t[k] * tilt[i + k];
             sums[1] += t[k];
         }
-        add4(x, i, t, out);
+        add4(x.n_columns, x.row(i), x.row(i + 1), x.row(i + 2), x.row(i + 3), t, out);
     }
     for (; i < end; ++i) {
         if (weight[i] == 0.0) continue;
