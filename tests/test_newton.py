@@ -82,7 +82,7 @@ def test_whole_range_of_sigma(name, exponent, fit_intercept, factor, solver):
 @pytest.mark.parametrize("name", ["balanced", "unbalanced", "repeated-columns"])
 def test_gap_is_honest_below_double_precision(name, fit_intercept):
     X, y = problem(name)
-    sigma = 1e-13 * np.abs(X).max()
+    sigma = 1e-15 * np.abs(X).max()
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept)
     least, w, b = oracles.hinge_minimum(X, y, fit_intercept=fit_intercept)
     assert caught == [ConvergenceWarning]

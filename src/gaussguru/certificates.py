@@ -203,19 +203,20 @@ def _bound(
     """
     noise, l2 = objective.noise, objective.l2
     v = _lengthened(objective, v, mass, error)
-    here = noise.polar(v) - level
+    size = noise.polar(v)
+    here = size - level
     if here <= 0:
         return mass
     best = max(0.0, mass - noise.excess(v, level) ** 2 / (2 * l2)) if l2 else 0.0
-    if best >= wanted or (not l2 and mass * (1 - here / max(noise.polar(v) + steepest, here)) < wanted < np.inf):
+    if best >= wanted or (not l2 and mass * (1 - here / max(size + steepest, here)) < wanted < np.inf):
         return best
     for shrink in SHRINKS:
-        there = noise.polar(shrink * v) - level_at(shrink)
+        there = shrink * size - level_at(shrink)
         if there < 0:
             feasible = 1 - (1 - shrink) * here / (here - there)
             best = max(best, _on_chord(objective, v, mass, level, feasible))
             if best < wanted:
-                there = noise.polar(feasible * v) - level_at(feasible)
+                there = feasible * size - level_at(feasible)
                 if there < 0:
                     feasible = 1 - (1 - feasible) * here / (here - there)
                     best = max(best, _on_chord(objective, v, mass, level, feasible))

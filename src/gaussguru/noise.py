@@ -23,7 +23,7 @@ from gaussguru.losses import Array
 
 def norm(v: Array) -> float:
     """Return the Euclidean length of a vector, also where its square overflows or underflows."""
-    square = float(v @ v)
+    square = float(v.dot(v))  # quicker than v @ v on short vectors
     if 1e-280 < square < 1e280:
         return math.sqrt(square)
     largest = float(np.abs(v).max(initial=0.0))
@@ -32,7 +32,8 @@ def norm(v: Array) -> float:
 
 def diagonal(matrix: Array) -> Array:
     """Return a writable view of the diagonal."""
-    view: Array = np.einsum("ii->i", matrix)
+    view: Array = matrix.diagonal()
+    view.flags.writeable = True
     return view
 
 
@@ -98,8 +99,8 @@ class Isotropic(Noise):
         length = norm(w)
         curvature = factor * self.sigma / length
         diagonal(out)[:] += curvature
-        unit = w / length
-        out -= np.outer(unit * curvature, unit)
+        unit = w * (math.sqrt(curvature) / length)
+        out -= unit[:, np.newaxis] * unit
 
     def hessian_product(self, w: Array, p: Array) -> Array:
         """Return ``sigma (p - w (w.p)/||w||^2) / ||w||``."""

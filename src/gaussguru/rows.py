@@ -72,20 +72,22 @@ class Rows:
 
         A ``pointwise`` task looks at some numbers a row, not at X: few rows of it are one block.
         """
-        return list(self._parts(task, pointwise))
+        if self._is_one_block(pointwise):
+            return [task(0, self.n_rows)]
+        return list(self.map(task, self._edges[:-1], self._edges[1:]))
 
     def total(self, task: Callable[[int, int], Any], *, pointwise: bool = False) -> Any:
         """Return the sum of ``task(begin, end)`` over the blocks, added in block order as they come."""
-        parts = iter(self._parts(task, pointwise))
+        if self._is_one_block(pointwise):
+            return task(0, self.n_rows)
+        parts = iter(self.map(task, self._edges[:-1], self._edges[1:]))
         result = next(parts)
         for part in parts:
             result += part
         return result
 
-    def _parts(self, task: Callable[[int, int], Any], pointwise: bool) -> Iterable[Any]:
-        if len(self._edges) == 2 or (pointwise and self.n_rows < POINTWISE_ROWS):
-            return (task(0, self.n_rows),)
-        return self.map(task, self._edges[:-1], self._edges[1:])
+    def _is_one_block(self, pointwise: bool) -> bool:
+        return len(self._edges) == 2 or (pointwise and self.n_rows < POINTWISE_ROWS)
 
     def take(self, index: Index) -> "Rows":
         """Return a copy of some rows."""

@@ -38,31 +38,31 @@ Solve = Callable[[Array], Array]
 
 
 class Factor(NamedTuple):
-    """A Cholesky factor of a Hessian scaled to unit diagonal."""
+    """A Cholesky factor."""
 
-    scale: Array
     cholesky: Array
 
     def solve(self, g: Array) -> Array:
         """Return the inverse of the factored matrix times ``g``."""
-        solution, _ = dpotrs(self.cholesky, g * self.scale)
-        return np.asarray(solution) * self.scale
+        solution: Array = dpotrs(self.cholesky, g)[0]
+        return solution
 
 
 def factorise(hessian: Array) -> Factor:
-    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs."""
+    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs.
+
+    The ridge is relative to each diagonal entry: w and b, or two features, may have very different units, and a
+    Cholesky factor is as accurate as if the matrix had been scaled to a unit diagonal first.
+    """
     entries = diagonal(hessian)
-    # No floor relative to the largest entry: w and b, or two features, may have very different units.
-    scale = 1 / np.sqrt(np.where(entries > 1e-200, entries, 1.0))
-    scaled = hessian * scale
-    scaled *= scale[:, np.newaxis]
+    entries[entries <= 1e-200] = 1.0
     ridge = 1e-13
     while True:
-        diagonal(scaled)[:] = 1.0 + ridge
+        entries *= 1.0 + ridge
         # To LAPACK, which counts by columns, the lower triangle is the upper one of the transpose.
-        cholesky, failed = dpotrf(scaled.T, clean=False)
+        cholesky, failed = dpotrf(hessian.T, clean=False)
         if not failed:
-            return Factor(scale, cholesky)
+            return Factor(cholesky)
         ridge *= 100
 
 

@@ -40,7 +40,7 @@ from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import from_coordinates, from_means, look_along_means, subsamples
 
 # A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
-CENTRAL, SPEED = 0.3, 3.0
+CENTRAL, SPEED = 0.3, 2.5
 # A level that does not become central in so many iterations is left all the same.
 PATIENCE = 20
 # How much of the change that more rows bring is hidden by noise at first.
@@ -102,7 +102,7 @@ class Newton:
                 point = run.descend(level, *self._first(level))
             elif level is objective:
                 run.dual = objective.constant  # the uniform dual point is feasible and has the value of w = 0
-            if point is not None:
+            if point is not None and level is not objective:
                 ratio = _blur(level, point)
         return run.result()
 
