@@ -147,7 +147,7 @@ def test_visit_is_expand(form):
     objective = make(form(X), y, weight, l2=0.3)
     w, b = place()
     visited, expanded = objective.visit(w, b), objective.expand(objective.point(w, b))
-    for name in ("gradient", "by_label", "noise_gradient", "residual", "weight", "tilt"):
+    for name in ("gradient", "by_label", "noise_gradient", "pulls"):
         np.testing.assert_allclose(getattr(visited, name), getattr(expanded, name), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(visited.point.margin, expanded.point.margin, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(visited.point.totals, expanded.point.totals, rtol=1e-12)

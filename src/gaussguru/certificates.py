@@ -87,10 +87,10 @@ def refine(expansion: Expansion, step: Array) -> float:
     Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
     The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``.
     """
-    objective, a = expansion.objective, expansion.noise_gradient
-    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + expansion.tilt * float(a @ step[:-1]) + step[-1]
+    objective, a, pulls = expansion.objective, expansion.noise_gradient, expansion.pulls
+    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + pulls.tilt * float(a @ step[:-1]) + step[-1]
     moved = np.divide(
-        expansion.residual - expansion.weight * along,
+        pulls.residual - pulls.weight * along,
         objective.signed_weight,
         out=np.zeros_like(along),
         where=objective.signed_weight != 0,
@@ -250,7 +250,7 @@ def collapse_sigma(objective: Objective) -> float:
 
 def _uniform_level(objective: Objective) -> float:
     minor, major = sorted(objective.weights)
-    return major * float(objective.loss.conjugate(np.array([minor / major]))[0])
+    return major * float(objective.loss.conjugate(np.asarray(minor / major)))
 
 
 def is_collapsed(objective: Objective) -> bool:

@@ -218,7 +218,12 @@ class Objective:
         self, begin: int, end: int, margin: Array, stretch: float, b: float, scale: float
     ) -> tuple[Array, Array]:
         y = np.copysign(1.0, self.signed_weight[begin:end])
-        return (1.0 - y * (stretch * margin[begin:end] + b)) / scale, y
+        z = stretch * margin[begin:end]
+        z += b
+        z *= y
+        np.subtract(1.0, z, out=z)
+        z /= scale
+        return z, y
 
     def ridge(self, point: Point) -> float:
         """Return ``l2 ||w||^2``: twice what the ridge adds to F, and its derivative by the relative length."""
@@ -266,13 +271,12 @@ class Objective:
         """Return the expansion of F at ``(w, b)`` from one pass over X, with its curves by label if ``curved``."""
         if self.loss.code < 0:
             return self.expand(self.point(w, b))
-        margin, residual, weight, tilt = (np.empty(self.rows.n_rows) for _ in range(4))
+        margin = np.empty(self.rows.n_rows)
         scale = self.noise.scale(w)
         measured = "squares" not in self.__dict__
         sums = self.rows.total(
             lambda begin, end: _binding.visit(
-                *(begin, end, self.loss.code, self.rows.view, w, self.signed_weight, b, scale),
-                *(margin, residual, weight, tilt, curved, measured),
+                begin, end, self.loss.code, self.rows.view, w, self.signed_weight, b, scale, margin, curved, measured
             )
         )
         n_totals = len(Totals._fields)
@@ -280,10 +284,15 @@ class Objective:
         if measured:
             self.__dict__["squares"] = _total_square(vectors[-1])
         point = self._point(w, b, margin, 1.0, scale, Totals(*sums[:n_totals].tolist()))
-        return self._expansion(point, residual, weight, tilt, vectors[:2], vectors[2:4] if curved else None)
+        return self._expansion(point, vectors[:2], curves=vectors[2:4] if curved else None)
 
     def expand(self, point: Point) -> "Expansion":
         """Return the expansion of F at ``point``; reads X once, for the gradient."""
+        pulls = self.pulls(point)
+        return self._expansion(point, self.rows.combine(pulls.residual), pulls)
+
+    def pulls(self, point: Point) -> "Pulls":
+        """Return the weights of the rows in gradient and Hessian."""
         loss = self.loss
         residual, weight, tilt = (np.empty(self.rows.n_rows) for _ in range(3))
         at = (point.margin, point.stretch, point.b, point.scale)
@@ -299,10 +308,10 @@ class Objective:
             tilt[begin:end] = y * z
 
         self.rows.each(written_in_numpy if loss.code < 0 else compiled, pointwise=True)
-        return self._expansion(point, residual, weight, tilt, self.rows.combine(residual))
+        return Pulls(residual, weight, tilt)
 
     def _expansion(
-        self, point: Point, residual: Array, weight: Array, tilt: Array, by_label: Array, curves: Array | None = None
+        self, point: Point, by_label: Array, pulls: "Pulls | None" = None, curves: Array | None = None
     ) -> "Expansion":
         noise_gradient = self.noise.gradient(point.w)
         gradient = np.empty(self.rows.n_columns + 1)
@@ -310,14 +319,25 @@ class Objective:
         if self.l2:
             gradient[:-1] += self.l2 * point.coef
         gradient[-1] = point.totals.slope_neg - point.totals.slope_pos if self.fit_intercept else 0.0
-        return Expansion(self, point, gradient, by_label, noise_gradient, residual, weight, tilt, curves)
+        expansion = Expansion(self, point, gradient, by_label, noise_gradient, curves)
+        if pulls is not None:
+            expansion.pulls = pulls
+        return expansion
 
 
-class Expansion(NamedTuple):
+class Pulls(NamedTuple):
+    """What every row weighs in gradient and Hessian: ``s y alpha``, ``s f''/a`` and ``y z``."""
+
+    residual: Array
+    weight: Array
+    tilt: Array
+
+
+@dataclass(eq=False)
+class Expansion:
     """Gradient and Hessian of an objective at one point, and how the gradient changes with the noise level.
 
-    ``by_label`` is ``sum s y alpha x`` over the rows of each label; ``residual``, ``weight`` and ``tilt`` are
-    ``s y alpha``, ``s f''/a`` and ``y z`` of every row. ``curves``, where known, is ``sum (s f''/a) x`` by label.
+    ``by_label`` is ``sum s y alpha x`` over the rows of each label; ``curves``, where known, is ``sum (s f''/a) x``.
     """
 
     objective: Objective
@@ -325,10 +345,12 @@ class Expansion(NamedTuple):
     gradient: Array
     by_label: Array
     noise_gradient: Array
-    residual: Array
-    weight: Array
-    tilt: Array
     curves: Array | None = None
+
+    @cached_property
+    def pulls(self) -> Pulls:
+        """What every row weighs; many steps never ask."""
+        return self.objective.pulls(self.point)
 
     def moved(self, point: Point) -> tuple[Array, float]:
         """Return ``by_label`` at a point with the same direction, and a bound on the length of its error.
@@ -352,7 +374,7 @@ class Expansion(NamedTuple):
     def hessian(self) -> Array:
         """Return the Hessian; only its lower triangle is meaningful."""
         objective = self.objective
-        hessian = objective.rows.gram(self.weight, self.tilt, self.noise_gradient)
+        hessian = objective.rows.gram(self.pulls.weight, self.pulls.tilt, self.noise_gradient)
         block = hessian[:-1, :-1]
         objective.noise.add_hessian(self.point.coef, self.point.totals.conjugate, block)
         if objective.l2:
@@ -366,7 +388,7 @@ class Expansion(NamedTuple):
         """Return the Hessian times ``p``; reads X once."""
         objective, a = self.objective, self.noise_gradient
         shift = float(p[-1]) if objective.fit_intercept else 0.0
-        out = objective.rows.product(self.weight, self.tilt, p[:-1], float(a @ p[:-1]), shift)
+        out = objective.rows.product(self.pulls.weight, self.pulls.tilt, p[:-1], float(a @ p[:-1]), shift)
         result = np.append(out[:-2] + out[-2] * a, out[-1] if objective.fit_intercept else p[-1])
         result[:-1] += self.point.totals.conjugate * objective.noise.hessian_product(self.point.coef, p[:-1])
         if objective.l2:
@@ -381,7 +403,7 @@ class Expansion(NamedTuple):
         """
         a, scale = self.noise_gradient, self.point.scale
         zero = np.zeros(self.objective.rows.n_columns)
-        out = self.objective.rows.product(self.weight, self.tilt, zero, 1.0, 0.0)
+        out = self.objective.rows.product(self.pulls.weight, self.pulls.tilt, zero, 1.0, 0.0)
         result = scale * np.append(out[:-2], out[-1] if self.objective.fit_intercept else 0.0)
         result[:-1] += (scale * out[-2] + self.point.totals.conjugate) * a
         return result

@@ -120,7 +120,9 @@ def check_samples(
         if total == 0:
             raise ValueError(f"sample_weight must leave two classes; class {label!r} has no sample of positive weight")
     factors = _class_factors(class_weight, classes, totals)
-    signed_weight = np.where(positive, factors[1], -factors[0])
+    signed_weight: Array = positive * np.float64(2.0) - 1.0  # much quicker than np.where on many labels
+    if factors != [1.0, 1.0]:
+        signed_weight *= np.where(positive, factors[1], factors[0])
     if weight is not None:
         signed_weight *= weight
     return Samples(X, signed_weight, classes)

@@ -55,9 +55,6 @@ def visit(
     intercept: float,
     scale: float,
     margin: Array,
-    residual: Array,
-    weight: Array,
-    tilt: Array,
     curved: bool,
     measured: bool,
 ) -> Array: ...

@@ -41,8 +41,8 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*totals)(int, int64_t, int64_t, const Pointwise&, double*) noexcept nogil
         void (*slopes)(int, int64_t, int64_t, const Pointwise&, const Slopes&) noexcept nogil
         double (*shrunk_conjugate)(int, int64_t, int64_t, const Pointwise&, double) noexcept nogil
-        void (*visit)(int, const Matrix&, int64_t, int64_t, const double*, const Pointwise&, double*, const Slopes&,
-                      double*, double*, double*, double*) noexcept nogil
+        void (*visit)(int, const Matrix&, int64_t, int64_t, const double*, const Pointwise&, double*, double*,
+                      double*, double*, double*) noexcept nogil
         void (*margins)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*combine)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*product)(const Matrix&, int64_t, int64_t, const double*, const double*, const double*, double, double,
@@ -156,8 +156,7 @@ def shrunk_conjugate(int64_t begin, int64_t end, int loss, const double[::1] sig
 
 
 def visit(int64_t begin, int64_t end, int loss, MatrixView X, const double[::1] w, const double[::1] signed_weight,
-          double intercept, double scale, double[::1] margin, double[::1] residual, double[::1] weight,
-          double[::1] tilt, bint curved, bint measured):
+          double intercept, double scale, double[::1] margin, bint curved, bint measured):
     """One array: the totals; sum r x over the positive and over the negative rows; the same of the weights if
     ``curved``; sum s x^2 if ``measured``."""
     cdef int64_t d = X.matrix.n_columns
@@ -166,10 +165,8 @@ def visit(int64_t begin, int64_t end, int loss, MatrixView X, const double[::1] 
     cdef double* curves = &out[N_TOTALS + 2 * d] if curved else NULL
     cdef double* squares = &out[N_TOTALS + (2 + 2 * curved) * d] if measured else NULL
     cdef Pointwise at = _at(signed_weight, margin, 1.0, intercept, scale)
-    cdef Slopes to = _slopes(residual, weight, tilt)
     with nogil:
-        table.visit(loss, X.matrix, begin, end, &w[0], at, &margin[0], to, &out[0], &out[N_TOTALS], curves,
-                    squares)
+        table.visit(loss, X.matrix, begin, end, &w[0], at, &margin[0], &out[0], &out[N_TOTALS], curves, squares)
     return result
 
 

@@ -110,6 +110,7 @@ struct Dense {
     const T* values;
     int64_t n_columns;
     const T* row(int64_t i) const { return values + i * n_columns; }
+    Dense from(int64_t i) const { return {row(i), n_columns}; }
 };
 
 template <class T, class I>
@@ -118,6 +119,7 @@ struct Csr {
     const I* indices;
     const I* indptr;
     int64_t n_columns;
+    Csr from(int64_t i) const { return {values, indices, indptr + i, n_columns}; }
 };
 
 template <class F>
@@ -290,16 +292,20 @@ void combine_of(const Rows& x, int64_t begin, int64_t end, const double* r, doub
 
 template <class Rows>
 void visit_of(int loss, const Rows& x, int64_t begin, int64_t end, const double* w, const Pointwise& at, double* margin,
-              const Slopes& to, double* sums, double* out, double* curves, double* squares) {
+              double* sums, double* out, double* curves, double* squares) {
     with_loss(loss, [&](auto family) {
         const int64_t step = piece_rows(x);
+        double residual[kPiece], weight[kPiece], tilt[kPiece];
         for (int64_t i = begin; i < end; i += step) {
-            const int64_t last = i + step < end ? i + step : end;
-            margins_of(x, i, last, w, margin);
-            pointwise<decltype(family), true, true>(i, last, at, to, sums);
-            combine_piece(x, i, last, at.signed_weight, to.residual, out);
-            if (curves) combine_piece(x, i, last, at.signed_weight, to.weight, curves);
-            if (squares) add_squares(x, i, last, at.signed_weight, squares);
+            const int64_t n = i + step < end ? step : end - i;
+            const Rows piece = x.from(i);
+            const double* const labels = at.signed_weight + i;
+            margins_of(piece, 0, n, w, margin + i);
+            pointwise<decltype(family), true, true>(
+                0, n, {labels, margin + i, at.stretch, at.intercept, at.scale}, {residual, weight, tilt}, sums);
+            combine_piece(piece, 0, n, labels, residual, out);
+            if (curves) combine_piece(piece, 0, n, labels, weight, curves);
+            if (squares) add_squares(piece, 0, n, labels, squares);
         }
     });
 }
@@ -474,8 +480,8 @@ void combine(const Matrix& m, int64_t begin, int64_t end, const double* r, doubl
 }
 
 void visit(int loss, const Matrix& m, int64_t begin, int64_t end, const double* w, const Pointwise& at, double* margin,
-           const Slopes& to, double* sums, double* out, double* curves, double* squares) {
-    with_rows(m, [&](const auto& x) { visit_of(loss, x, begin, end, w, at, margin, to, sums, out, curves, squares); });
+           double* sums, double* out, double* curves, double* squares) {
+    with_rows(m, [&](const auto& x) { visit_of(loss, x, begin, end, w, at, margin, sums, out, curves, squares); });
 }
 
 void product(const Matrix& m, int64_t begin, int64_t end, const double* weight, const double* tilt, const double* p,

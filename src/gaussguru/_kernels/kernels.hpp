@@ -58,11 +58,12 @@ struct Kernels {
     // A close lower bound of the sum of s f*(factor f'(z)).
     double (*shrunk_conjugate)(int loss, int64_t begin, int64_t end, const Pointwise&, double factor);
 
-    // margins, totals, slopes and combine at w in one pass over X; at.margin is written. Where they are not null,
+    // margins, totals and combine of the residuals at w in one pass over X; of the rows only the margin is kept,
+    // because writing more takes as long as reading ten columns. Where they are not null,
     // curves += the sums of weight_i x_i by label, as combine() has those of the residuals, and
     // squares[j] += sum_i s_i x_ij^2: not finite if any value of X is not, whatever its weight.
     void (*visit)(int loss, const Matrix&, int64_t begin, int64_t end, const double* w, const Pointwise& at,
-                  double* margin, const Slopes&, double* sums, double* out, double* curves, double* squares);
+                  double* margin, double* sums, double* out, double* curves, double* squares);
 
     // out[i] = x_i . w
     void (*margins)(const Matrix&, int64_t begin, int64_t end, const double* w, double* out);

@@ -109,7 +109,7 @@ class Newton:
     def _first(self, objective: Objective) -> tuple[Expansion, float]:
         means = look_along_means(objective)
         if objective.rows.n_columns > MAX_COLUMNS and means.noise > FAR_NOISE:
-            point = settle(objective, objective.point(*from_coordinates(objective, self.seed)))
+            point = from_coordinates(objective, 0.5 * self.tol * objective.weight, self.seed)
             return objective.expand(point), 1.0
         point, ratio = from_means(objective, means)
         return objective.with_noise(ratio).expand(point), ratio
