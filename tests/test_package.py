@@ -16,6 +16,7 @@ LAYERS = [
     ["gaussguru.noise"],
     ["gaussguru.rows"],
     ["gaussguru.objective"],
+    ["gaussguru.multiclass"],
     ["gaussguru.certificates"],
     ["gaussguru.solvers"],
     ["gaussguru.validation"],

@@ -130,8 +130,6 @@ LABELS = {
     "inf": (put(Y, np.inf), ["y", "infinity"]),
     "one class": (np.ones(20, dtype=int), ["y", "one class", "1"]),
     "one string": (np.array(["cat"] * 20), ["y", "one class", "cat"]),
-    "three classes": (np.arange(20) % 3, ["binary", "3 classes", "0, 1, 2"]),
-    "three strings": (np.array(["a", "b", "c", "a"] * 5), ["binary", "3 classes", "'a', 'b', 'c'"]),
     "continuous": (np.linspace(0, 1, 20), ["continuous"]),
     "too short": (Y[:10], ["20", "10"]),
     "too long": (np.tile(Y, 2), ["20", "40"]),

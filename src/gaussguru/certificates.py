@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar, nnls
 
+from gaussguru import multiclass
 from gaussguru.losses import Array, Loss
 from gaussguru.noise import Noise, norm
 from gaussguru.objective import Expansion, Objective, Point
@@ -25,6 +26,8 @@ EPS = float(np.finfo(np.float64).eps)
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
 SHORT = 1e-11
+# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count.
+NEGLIGIBLE = 1e-6
 # More dual points than two are mixed up to this many columns.
 MIXED_COLUMNS = 64
 
@@ -108,6 +111,101 @@ def refine(expansion: Expansion, step: Array) -> float:
     return _bound(objective, v, mass, level(1.0), level)
 
 
+def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: bool = False) -> Certificate:
+    """Return a certificate of a multiclass problem from the slopes of a point.
+
+    The dual has a flow between the classes: vectors ``B_ck = -B_kc`` with ``polar(B_ck) <= sum s f*`` of the pair that
+    carry away what the rows pull at every class, ``sum_k B_ck = n_c``; its value is ``sum s alpha``, less
+    ``||n - sum B||^2 / (2 l2 C)`` with a ridge. The noise's own pull on each pair is a flow that does this at the
+    optimum. What is left elsewhere, the gradient, is sent through the pairs as a current through resistors whose
+    conductance is what a pair gains in room when all alpha shrink; then they shrink until every pair has room.
+    """
+    objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
+    mass = float(cells.slope.sum())
+    reach = norm(point.coef.ravel()) * _length(objective, mass)
+    primal = point.value + 4 * EPS * (point.value + reach)
+    if primal <= target or (primal - mass > target and not thorough):
+        return Certificate(primal, 0.0)
+    # Pairs that hardly touch are left out, alpha = 0: they add nothing and nothing could flow through them.
+    used = cells.slope + cells.slope.T > NEGLIGIBLE * target
+    slope = np.where(used, cells.slope, 0.0)
+    kept = np.where(used, 1.0, 0.0)
+    if objective.fit_intercept:
+        surplus = _surplus(slope)
+        if surplus is None:
+            return Certificate(primal, 0.0)
+        kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
+        slope = slope - surplus
+    mass = float(slope.sum())
+    # |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row, times what of it is gone or uncertain.
+    longest = np.minimum(np.sqrt(cells.slope * objective.squares), cells.slope * objective.radius)
+    lost = (1 - kept + 4 * EPS) * longest
+    lost = lost + lost.T
+    tension = np.where(used, expansion.tension, 0.0)
+    rest = -(expansion.combined + multiclass.laplacian(tension) @ expansion.metric)
+    rest[~used.any(axis=1)] = 0.0
+    if objective.l2:
+        ridge = objective.l2 * objective.n_classes
+        return Certificate(primal, max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge)))
+    gain = np.where(used, cells.value + cells.value.T, 0.0)
+    inverse = _inverse_laplacian(gain)
+    potentials = inverse @ rest
+    # What the pairs left out would have carried takes other ways; at most so much of it goes through each.
+    detour = np.where(used, 0.0, lost).sum(axis=1) * used.any(axis=1)
+    size = np.where(used, lost, 0.0) + gain * (np.abs(inverse[:, np.newaxis] - inverse) @ detour)
+    for c in range(objective.n_classes - 1):
+        flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
+        flow += gain[c, c + 1 :, np.newaxis] * (potentials[c] - potentials[c + 1 :])
+        polar = np.array([objective.noise.polar(v) for v in flow])
+        size[c, c + 1 :] += polar
+        size[c + 1 :, c] += polar
+    room = kept * cells.conjugate
+    here = size - (room + room.T)
+    short = here > 0
+    if not short.any():
+        return Certificate(primal, mass)
+    # Steeper than at c = 1 no pair gains room as alpha shrinks: is the target in reach at all?
+    steepest = np.maximum(size + gain - expansion.conjugate, here)[short]
+    if not thorough and mass * (1 - float((here[short] / steepest).max())) < primal - target:
+        return Certificate(primal, 0.0)
+
+    def chord(shrink: float) -> float:
+        """Return how far alpha must shrink for every pair to have room, by the chord from ``shrink`` to 1, or 0."""
+        room = kept * objective.shrunk_conjugate(point, shrink)
+        there = shrink * size - (room + room.T)
+        if np.any(there[short] >= 0):
+            return 0.0
+        return float((1 - (1 - shrink) * here[short] / (here[short] - there[short])).min())
+
+    for shrink in SHRINKS:
+        feasible = chord(shrink)
+        if feasible > 0:
+            # A second chord, from the end of the first, bounds it better.
+            return Certificate(primal, max(feasible, chord(feasible)) * mass)
+    return Certificate(primal, 0.0)
+
+
+def _surplus(slope: Array) -> Array | None:
+    """Return what to take from each cell for every class to give as much as it takes, or None if it is too much."""
+    net = slope.sum(axis=1) - slope.sum(axis=0)
+    # In proportion to what both cells of a pair have, or, where that leaves a class alone, either of them.
+    for amount in (np.minimum(slope, slope.T), slope + slope.T):
+        potential = _inverse_laplacian(amount) @ net
+        surplus = np.maximum(0.0, amount * (potential[:, np.newaxis] - potential))
+        left = net - surplus.sum(axis=1) + surplus.sum(axis=0)
+        if np.all(surplus <= slope) and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
+            return np.asarray(surplus)
+    return None
+
+
+def _inverse_laplacian(weights: Array) -> Array:
+    """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
+    degree = weights.sum(axis=1)
+    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+    scaled = multiclass.laplacian(weights) * scale * scale[:, np.newaxis]
+    return np.asarray(np.linalg.pinv(scaled, rcond=1e-13, hermitian=True) * scale * scale[:, np.newaxis])
+
+
 class CollapseProof:
     """Dual points with the value ``2 S_min`` of the constant classifier, searched for a feasible mixture.
 
@@ -159,7 +257,7 @@ class CollapseProof:
         return self.objective.noise.polar(_lengthened(self.objective, v, self.value)) - level
 
 
-def _length(objective: Objective, mass: float) -> float:
+def _length(objective: Objective | multiclass.Multiclass, mass: float) -> float:
     """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
     return math.sqrt(mass * objective.squares)
 

@@ -15,17 +15,20 @@ from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from gaussguru.certificates import collapse_sigma
 from gaussguru.losses import Array, Loss, resolve_loss
-from gaussguru.noise import Isotropic, resolve_noise
+from gaussguru.multiclass import Multiclass
+from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.result import Result
 from gaussguru.validation import (
+    Samples,
     check_choice,
     check_count,
     check_features,
@@ -44,6 +47,14 @@ THREAD_VALUES = 1_000_000
 
 class CollapseWarning(UserWarning):
     """The noise is so strong that ignoring the features is optimal."""
+
+
+def _has_two_classes(estimator: Any) -> bool:
+    """Say whether there is a predict_proba: once fitted, and then with two classes."""
+    check_is_fitted(estimator)
+    if len(estimator.classes_) > 2:
+        raise AttributeError("predict_proba has a closed form for two classes; this estimator was fitted to more")
+    return True
 
 
 class GuruClassifier(ClassifierMixin, BaseEstimator):
@@ -183,20 +194,22 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         noise = resolve_noise(self.noise, sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
-        solver = SOLVERS[check_choice("solver", self.solver, SOLVERS)](
-            tol=check_real("tol", self.tol),
-            max_iter=check_count("max_iter", self.max_iter),
-            verbose=check_count("verbose", self.verbose + 0 if isinstance(self.verbose, bool) else self.verbose, low=0),
-            seed=_seed(self.random_state),
-        )
+        solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
+        settings = {
+            "tol": check_real("tol", self.tol),
+            "max_iter": check_count("max_iter", self.max_iter),
+            "verbose": check_count("verbose", int(self.verbose) if self.verbose is True else self.verbose, low=0),
+            "seed": _seed(self.random_state),
+        }
         n_jobs = check_jobs(self.n_jobs)
         check_flag("fit_intercept", self.fit_intercept)
         check_flag("warm_start", self.warm_start)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        start = self._start(samples.X.shape[1])
+        binary = len(samples.classes) == 2
+        solver = (solvers.binary if binary else solvers.multiclass)(**settings)
+        start = self._start(samples)
         with block_map(samples.X, n_jobs) as mapped:
-            rows = Rows(samples.X, mapped)
-            objective = Objective(rows, samples.signed_weight, loss, noise, l2, self.fit_intercept)
+            objective = _objective(samples, mapped, loss, noise, l2, self.fit_intercept)
             try:
                 result = solver.solve(objective, start)
             except NotFiniteError:
@@ -204,20 +217,23 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         self._warn(result, objective)
         self._noise = noise
         self.classes_ = samples.classes
-        self.coef_ = result.coef[np.newaxis, :]
-        self.intercept_ = np.array([result.intercept])
+        self.coef_ = np.atleast_2d(result.coef)
+        self.intercept_ = np.atleast_1d(result.intercept)
         self.objective_ = result.objective
         self.dual_gap_ = result.gap
         self.dual_coef_ = result.alpha
         self.n_iter_ = result.n_iter
         return self
 
-    def _start(self, n_features: int) -> tuple[Array, float] | None:
-        if not self.warm_start or not hasattr(self, "coef_") or self.coef_.shape[1] != n_features:
+    def _start(self, samples: Samples) -> tuple[Array, Any] | None:
+        if not self.warm_start or not hasattr(self, "coef_"):
             return None
-        return self.coef_[0].copy(), float(self.intercept_[0]) if self.fit_intercept else 0.0
+        if self.coef_.shape[1] != samples.X.shape[1] or not np.array_equal(self.classes_, samples.classes):
+            return None
+        intercept = self.intercept_.copy() if self.fit_intercept else np.zeros_like(self.intercept_)
+        return (self.coef_[0].copy(), float(intercept[0])) if len(self.coef_) == 1 else (self.coef_.copy(), intercept)
 
-    def _warn(self, result: Result, objective: Objective) -> None:
+    def _warn(self, result: Result, objective: Objective | Multiclass) -> None:
         if result.collapsed and result.converged:
             warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=4)
         elif not result.converged:
@@ -236,7 +252,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def decision_function(self, X: Any) -> Array:
-        """Return ``w.x + b`` for every sample; positive means the second class.
+        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
 
         Parameters
         ----------
@@ -244,12 +260,14 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         check_is_fitted(self)
         X = check_features(X, estimator=self)
         with block_map(X, self.n_jobs) as mapped:
-            scores: Array = Rows(X, mapped).margins(self.coef_[0]) + self.intercept_[0]
+            rows = Rows(X, mapped, len(self.coef_))
+            scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
+        scores += self.intercept_
         return scores
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -264,10 +282,13 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.intp)]
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
 
+    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class when the features carry the noise of the model.
+        """Return the probability of each class when the features carry the noise of the model; two classes only.
 
         ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
         class; no sampling is involved. A constant classifier is certain.
@@ -288,7 +309,6 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
         return tags
 
 
@@ -314,11 +334,26 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
     float
     """
     samples = check_samples(X, y, sample_weight)
+    if len(samples.classes) > 2:
+        raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
     objective = Objective(Rows(samples.X), samples.signed_weight, resolve_loss("gaussian"), Isotropic(1.0))
     try:
         return collapse_sigma(objective)
     except NotFiniteError:
         raise explain_not_finite(samples.X) from None
+
+
+def _objective(
+    samples: Samples, mapped: BlockMap, loss: Loss, noise: Noise, l2: float, fit_intercept: bool
+) -> Objective | Multiclass:
+    """Return the problem: binary, or joint for more classes."""
+    n_classes = len(samples.classes)
+    if n_classes == 2:
+        return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
+    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
+    rows = Rows(samples.X, mapped, n_classes)
+    labels = samples.labels.astype(np.int32, copy=False)
+    return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
 
 
 class _SingleBlas:
@@ -349,15 +384,19 @@ _SINGLE_BLAS = _SingleBlas()
 def block_map(X: Any, n_jobs: int | None) -> Iterator[BlockMap]:
     """Yield what maps a function over row blocks: the built-in map, or that of a pool of threads for large X.
 
-    BLAS keeps to one thread while there is a pool: its own would compete for the same cores.
+    With large X BLAS keeps to one thread: its own would compete for the same cores, and round differently.
     """
     size = getattr(X, "nnz", None) or np.size(X)
-    n_threads = _n_threads(n_jobs) if size >= THREAD_VALUES else 1
-    if n_threads == 1:
+    if size < THREAD_VALUES:
         yield map
         return
-    with ThreadPoolExecutor(n_threads) as pool, _SINGLE_BLAS:
-        yield pool.map
+    with _SINGLE_BLAS:
+        n_threads = _n_threads(n_jobs)
+        if n_threads == 1:
+            yield map
+            return
+        with ThreadPoolExecutor(n_threads) as pool:
+            yield pool.map
 
 
 def _n_threads(n_jobs: int | None) -> int:
@@ -373,16 +412,23 @@ def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _collapse_message(estimator: GuruClassifier, objective: Objective) -> str:
-    if not np.any(objective.pull):
+def _collapse_message(estimator: GuruClassifier, objective: Objective | Multiclass) -> str:
+    if isinstance(objective, Multiclass):
+        light, heavy = (float(extreme) for extreme in (objective.class_weights.min(), objective.class_weights.max()))
+        bound = ""
+        coincide = not np.any(objective.means - objective.means[0])
+    else:
+        light, heavy = sorted(objective.weights)
+        coincide = not np.any(objective.pull)
+        bound = f" (sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g})"
+    if coincide:
         return (
             "the weighted means of the classes coincide, so the best classifier ignores the features"
             if estimator.fit_intercept
             else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
         )
-    light, heavy = sorted(objective.weights)
     return (
         f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
-        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma "
-        f"(sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g}), or fit_intercept=False"
+        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma"
+        f"{bound}, or fit_intercept=False"
     )

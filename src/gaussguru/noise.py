@@ -72,6 +72,10 @@ class Noise(ABC):
     def worst_covariance(self, w: Array) -> Array:
         """Return the covariance that an adversary chooses against ``w``."""
 
+    def metric(self, W: Array) -> Array:
+        """Return ``W A`` where ``a(w)^2 = w' A w``: what the multiclass problem needs."""
+        raise ValueError(f"noise {self!r} is not quadratic in w; with more than two classes use noise='isotropic'")
+
 
 @dataclass(frozen=True)
 class Isotropic(Noise):
@@ -126,6 +130,10 @@ class Isotropic(Noise):
         """Return ``sigma^2 w w' / ||w||^2``."""
         unit = w / norm(w)
         return self.sigma**2 * np.outer(unit, unit)
+
+    def metric(self, W: Array) -> Array:
+        """Return ``sigma^2 W``."""
+        return self.sigma**2 * W
 
 
 NOISES: dict[str, Callable[[float], Noise]] = {"isotropic": Isotropic}

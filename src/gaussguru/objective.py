@@ -33,6 +33,8 @@ from gaussguru.rows import Rows
 
 # A subsample has at least this many rows of each class, if there are so many.
 RARE = 50
+# Multiply-adds of a Gram matrix that are not worth saving.
+CHEAP_GRAM = 4e6
 
 
 class Totals(NamedTuple):
@@ -106,7 +108,7 @@ class Objective:
     @cached_property
     def _moments(self) -> tuple[Array, float]:
         by_label, squares = self.rows.moments(self.signed_weight)
-        return by_label, _total_square(squares)
+        return by_label, total_square(squares)
 
     @cached_property
     def squares(self) -> float:
@@ -282,7 +284,7 @@ class Objective:
         n_totals = len(Totals._fields)
         vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
         if measured:
-            self.__dict__["squares"] = _total_square(vectors[-1])
+            self.__dict__["squares"] = total_square(vectors[-1])
         point = self._point(w, b, margin, 1.0, scale, Totals(*sums[:n_totals].tolist()))
         return self._expansion(point, vectors[:2], curves=vectors[2:4] if curved else None)
 
@@ -352,6 +354,21 @@ class Expansion:
         """What every row weighs; many steps never ask."""
         return self.objective.pulls(self.point)
 
+    @property
+    def unknowns(self) -> Array:
+        """``(w, b)``."""
+        return np.append(self.point.coef, self.point.b)
+
+    @property
+    def factor_cost(self) -> float:
+        """What the Hessian costs, in units of :meth:`product`."""
+        return self.objective.rows.gram_cost
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether the Hessian is not worth saving (about a millisecond)."""
+        return self.objective.rows.n_values * self.objective.rows.n_columns < CHEAP_GRAM
+
     def moved(self, point: Point) -> tuple[Array, float]:
         """Return ``by_label`` at a point with the same direction, and a bound on the length of its error.
 
@@ -409,7 +426,8 @@ class Expansion:
         return result
 
 
-def _total_square(squares: Array) -> float:
+def total_square(squares: Array) -> float:
+    """Return the sum of the squares of X, or raise :class:`NotFiniteError`."""
     with np.errstate(over="ignore"):
         total = float(squares.sum())
     if not (total == 0 or 1e-200 < total < 1e200):

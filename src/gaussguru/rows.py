@@ -30,6 +30,8 @@ BlockMap = Callable[[Callable[[int, int], Any], Iterable[int], Iterable[int]], I
 class Rows:
     """X, dense C-contiguous or CSR with sorted distinct indices, float32 or float64; never copied.
 
+    ``width`` is how many numbers a row or a column is given in each reading: 1, or the number of classes.
+
     ::
 
         margins(w)             X w
@@ -37,10 +39,13 @@ class Rows:
         product(h, e, p, ...)  [X e 1]' diag(h) [X e 1] p
         gram(h, e, a)          the sum of h u u', u = (x + e a, 1)
         moments(s y)           combine(s y), and the sums of s x^2
+        joint_scores(W)        X W for a matrix W, block by block
+        joint_combine(R)       X' R for a matrix R, block by block
     """
 
-    def __init__(self, X: Matrix, map: BlockMap = map) -> None:
+    def __init__(self, X: Matrix, map: BlockMap = map, width: int = 1) -> None:
         self.X = X
+        self.width = width
         self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
         self.map = map
         self.view = _binding.MatrixView(X)
@@ -52,8 +57,8 @@ class Rows:
         """Return the edges of blocks with about as much to read in each."""
         n_blocks = min(MAX_BLOCKS, 1 + n_bytes // BLOCK_BYTES)
         if self.sparse:
-            # Each block returns a vector of n_columns: adding them up must stay cheaper than reading the rows.
-            n_blocks = min(n_blocks, max(1, self.n_values // (4 * max(1, self.n_columns))))
+            # Each block returns width vectors of n_columns: adding them up must stay cheaper than reading the rows.
+            n_blocks = min(n_blocks, max(1, self.n_values // (4 * self.width * max(1, self.n_columns))))
         if n_blocks == 1:
             return [0, self.n_rows]
         cuts = np.linspace(0, self.n_values if self.sparse else self.n_rows, n_blocks + 1)[1:-1]
@@ -87,11 +92,11 @@ class Rows:
         return result
 
     def _is_one_block(self, pointwise: bool) -> bool:
-        return len(self._edges) == 2 or (pointwise and self.n_rows < POINTWISE_ROWS)
+        return len(self._edges) == 2 or (pointwise and self.n_rows * self.width < POINTWISE_ROWS)
 
     def take(self, index: Index) -> "Rows":
         """Return a copy of some rows."""
-        return Rows(self.X[index], self.map)
+        return Rows(self.X[index], self.map, self.width)
 
     def margins(self, w: Array) -> Array:
         """Return ``X w``."""
@@ -157,3 +162,50 @@ class Rows:
         """Return ``combine(signed_weight)`` and ``sum s x^2`` for every column."""
         sums = self.total(lambda begin, end: _binding.moments(begin, end, self.view, signed_weight)).reshape(3, -1)
         return sums[:2], sums[2]
+
+    def squared_norms(self) -> Array:
+        """Return ``|x|^2`` of every row."""
+        out = np.zeros(self.n_rows)
+
+        def dense(begin: int, end: int) -> None:
+            np.einsum("ij,ij->i", self.X[begin:end], self.X[begin:end], dtype=np.float64, out=out[begin:end])
+
+        def sparse(begin: int, end: int) -> None:
+            edges = self.X.indptr[begin : end + 1]
+            filled = np.flatnonzero(np.diff(edges))
+            values = self.X.data[edges[0] : edges[-1]].astype(np.float64)
+            if len(filled):
+                out[begin + filled] = np.add.reduceat(values * values, edges[filled] - edges[0])
+
+        self.each(sparse if self.sparse else dense)
+        return out
+
+    def scores(self, W: Array) -> Array:
+        """Return ``X W'`` for W of shape (width, n_columns)."""
+        out, columns = np.empty((self.n_rows, self.width)), np.ascontiguousarray(W.T)
+        self.each(lambda begin, end: self.joint_scores(begin, end, columns, out))
+        return out
+
+    def joint_scores(self, begin: int, end: int, W: Array, out: Array) -> None:
+        """Write ``X W`` to the rows of a block; W has ``width`` columns."""
+        if self.sparse:
+            _binding.joint_scores(begin, end, self.view, W, out)
+            return
+        for first, last in self._pieces(begin, end):
+            np.matmul(self.X[first:last], W, out=out[first:last])
+
+    def joint_combine(self, begin: int, end: int, R: Array) -> Array:
+        """Return ``X' R`` over a block, of shape (n_columns, width)."""
+        if self.sparse:
+            return _binding.joint_combine(begin, end, self.view, R)
+        result = np.zeros((self.n_columns, R.shape[1]))
+        for first, last in self._pieces(begin, end):
+            result += self.X[first:last].T @ R[first:last]
+        return result
+
+    def _pieces(self, begin: int, end: int) -> Iterable[tuple[int, int]]:
+        """Cut a block of float32, which NumPy copies to multiply it with float64, into pieces that stay in cache."""
+        if self.X.dtype == np.float64:
+            return ((begin, end),)
+        step = max(64, BLAS_BYTES // (8 * max(1, self.n_columns)))
+        return ((first, min(end, first + step)) for first in range(begin, end, step))

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, check_array
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru.losses import Array
@@ -63,11 +63,21 @@ def check_choice(name: str, value: Any, known: Any) -> str:
 
 
 class Samples(NamedTuple):
-    """Checked training data: X ready for :class:`gaussguru.rows.Rows`, and ``s y`` of every row."""
+    """Checked training data: X ready for :class:`gaussguru.rows.Rows`, classes, the class and weight of every row.
+
+    With two classes ``labels`` says which rows have the second; ``weights`` is None where all are 1.
+    """
 
     X: Any
-    signed_weight: Array
     classes: NDArray[Any]
+    labels: NDArray[np.bool_] | NDArray[np.int32]
+    weights: Array | None
+
+    @property
+    def signed_weight(self) -> Array:
+        """``s y`` of every row of a two-class problem."""
+        signed: Array = self.labels * np.float64(2.0) - 1.0  # much quicker than np.where on many labels
+        return signed if self.weights is None else signed * self.weights
 
 
 _ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
@@ -104,28 +114,32 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
 def check_samples(
     X: Any, y: Any, sample_weight: Any = None, class_weight: Any = None, *, estimator: Any = None
 ) -> Samples:
-    """Return checked training data of a two-class problem."""
+    """Return checked training data."""
     if y is None:
         raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
     X = check_features(X, estimator=estimator, reset=True, lazy=True)
-    classes, positive = _encode_labels(y)
-    if X.shape[0] != len(positive):
-        raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(positive)}")
-    weight = _check_weights(sample_weight, X.shape[0])
-    if weight is None:
-        totals = [float(positive.size - np.count_nonzero(positive)), float(np.count_nonzero(positive))]
-    else:
-        totals = [float(weight[~positive].sum()), float(weight[positive].sum())]
+    classes, labels = _encode_labels(y)
+    if X.shape[0] != len(labels):
+        raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
+    weights = check_weights(sample_weight, X.shape[0])
+    totals = _totals(labels, weights, len(classes))
     for label, total in zip(classes.tolist(), totals, strict=True):
         if total == 0:
-            raise ValueError(f"sample_weight must leave two classes; class {label!r} has no sample of positive weight")
+            raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
     factors = _class_factors(class_weight, classes, totals)
-    signed_weight: Array = positive * np.float64(2.0) - 1.0  # much quicker than np.where on many labels
-    if factors != [1.0, 1.0]:
-        signed_weight *= np.where(positive, factors[1], factors[0])
-    if weight is not None:
-        signed_weight *= weight
-    return Samples(X, signed_weight, classes)
+    if any(factor != 1 for factor in factors):
+        weighted = np.array(factors)[labels.astype(np.intp)]
+        weights = weighted if weights is None else weights * weighted
+    return Samples(X, classes, labels, weights)
+
+
+def _totals(labels: NDArray[Any], weights: Array | None, n_classes: int) -> list[float]:
+    """Return the weight of every class."""
+    if weights is None and n_classes == 2:
+        positive = float(np.count_nonzero(labels))
+        return [len(labels) - positive, positive]
+    totals: list[float] = np.bincount(labels, weights, n_classes).astype(np.float64).tolist()
+    return totals
 
 
 def explain_not_finite(X: Any) -> ValueError:
@@ -137,8 +151,8 @@ def explain_not_finite(X: Any) -> ValueError:
     return ValueError("X has values whose squares overflow or underflow; rescale X and sigma together")
 
 
-def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the two classes, sorted, and which samples have the second.
+def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the classes, sorted, and the place of every sample's class among them; of two, whether it is the second.
 
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
     """
@@ -154,20 +168,15 @@ def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     try:
         check_classification_targets(y)
     except ValueError as error:
-        raise ValueError(f"y must hold the labels of two classes. {error}") from error
-    classes = np.unique(y)
+        raise ValueError(f"y must hold the labels of classes. {error}") from error
+    classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y must have two classes; got one class: {classes.tolist()!r}")
-    if len(classes) > 2:
-        shown = ", ".join(repr(label) for label in classes[:10].tolist()) + (", ..." if len(classes) > 10 else "")
-        raise ValueError(
-            "Only binary classification is supported. The type of the target is "
-            f"{type_of_target(y, input_name='y')}: y has {len(classes)} classes ({shown})"
-        )
-    return classes, y == classes[1]
+        raise ValueError(f"y must have at least two classes; got one class: {classes.tolist()!r}")
+    return classes, labels.astype(bool) if len(classes) == 2 else labels.astype(np.int32)
 
 
-def _check_weights(sample_weight: Any, n_samples: int) -> Array | None:
+def check_weights(sample_weight: Any, n_samples: int) -> Array | None:
+    """Return the weights of the samples, or None where there are none."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, numbers.Real):
@@ -187,11 +196,11 @@ def _check_weights(sample_weight: Any, n_samples: int) -> Array | None:
 
 
 def _class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
-    """Return what to multiply the weights of each class by; "balanced" gives both the same total."""
+    """Return what to multiply the weights of each class by; "balanced" gives all the same total."""
     if class_weight is None:
-        return [1.0, 1.0]
+        return [1.0] * len(classes)
     if isinstance(class_weight, str) and class_weight == "balanced":
-        return [sum(totals) / (2 * total) for total in totals]
+        return [sum(totals) / (len(totals) * total) for total in totals]
     if isinstance(class_weight, dict):
         unknown = [label for label in class_weight if label not in classes.tolist()]
         if unknown:

@@ -74,3 +74,42 @@ def coordinate_pass(
     params: Array,
 ) -> None: ...
 def moments(begin: int, end: int, X: MatrixView, signed_weight: Array) -> Array: ...
+def cells(
+    begin: int,
+    end: int,
+    loss: int,
+    labels: NDArray[np.int32],
+    weights: Array,
+    scores: Array,
+    stretch: float,
+    intercepts: Array,
+    scales: Array,
+    residual: Array | None = None,
+    curve: Array | None = None,
+    tilt: Array | None = None,
+) -> Array: ...
+def shrunk_cells(
+    begin: int,
+    end: int,
+    loss: int,
+    labels: NDArray[np.int32],
+    weights: Array,
+    scores: Array,
+    stretch: float,
+    intercepts: Array,
+    scales: Array,
+    factor: float,
+) -> Array: ...
+def bend(
+    begin: int,
+    end: int,
+    labels: NDArray[np.int32],
+    scores: Array,
+    shifts: Array,
+    eta: Array,
+    curve: Array,
+    tilt: Array,
+    out: Array,
+) -> Array: ...
+def joint_scores(begin: int, end: int, X: MatrixView, w: Array, out: Array) -> None: ...
+def joint_combine(begin: int, end: int, X: MatrixView, r: Array) -> Array: ...

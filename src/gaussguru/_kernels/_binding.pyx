@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 
 cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
@@ -35,6 +35,22 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         double* weight
         double* tilt
 
+    int N_CELL
+
+    cdef struct Joint:
+        int64_t n_classes
+        const int32_t* labels
+        const double* weights
+        const double* scores
+        double stretch
+        const double* intercepts
+        const double* scales
+
+    cdef struct JointPulls:
+        double* residual
+        double* curve
+        double* tilt
+
     cdef struct Kernels:
         const char* name
         void (*evaluate)(int, int64_t, const double*, double*, double*, double*) noexcept nogil
@@ -52,6 +68,12 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*coordinate_pass)(const Matrix&, int64_t, const int64_t*, const double*, double, double, double*,
                                 double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
+        void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
+        void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
+        void (*bend)(int64_t, int64_t, int64_t, const int32_t*, const double*, const double*, const double*,
+                     const double*, const double*, double*, double*) noexcept nogil
+        void (*joint_scores)(const Matrix&, int64_t, int64_t, int64_t, const double*, double*) noexcept nogil
+        void (*joint_combine)(const Matrix&, int64_t, int64_t, int64_t, const double*, double*) noexcept nogil
 
 
 cdef extern from "dispatch.hpp" namespace "gaussguru" nogil:
@@ -223,4 +245,70 @@ def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_w
     cdef double[::1] out = result
     with nogil:
         table.moments(X.matrix, begin, end, &signed_weight[0], &out[0], &out[2 * d])
+    return result
+
+
+cdef inline Joint _joint(const int32_t[::1] labels, const double[::1] weights, const double[:, ::1] scores,
+                         double stretch, const double[::1] intercepts, const double[:, ::1] scales) noexcept:
+    cdef Joint at
+    at.n_classes = scores.shape[1]
+    at.labels = &labels[0]
+    at.weights = &weights[0]
+    at.scores = &scores[0, 0]
+    at.stretch = stretch
+    at.intercepts = &intercepts[0]
+    at.scales = &scales[0, 0]
+    return at
+
+
+def cells(int64_t begin, int64_t end, int loss, const int32_t[::1] labels, const double[::1] weights,
+          const double[:, ::1] scores, double stretch, const double[::1] intercepts, const double[:, ::1] scales,
+          double[:, ::1] residual=None, double[:, ::1] curve=None, double[:, ::1] tilt=None):
+    """Sums over the cells, of shape (n_classes, n_classes, N_CELL); the pulls are written where they are given."""
+    cdef Joint at = _joint(labels, weights, scores, stretch, intercepts, scales)
+    cdef JointPulls to
+    to.residual = &residual[0, 0] if residual is not None else NULL
+    to.curve = &curve[0, 0] if curve is not None else NULL
+    to.tilt = &tilt[0, 0] if tilt is not None else NULL
+    result = np.zeros((at.n_classes, at.n_classes, N_CELL))
+    cdef double[:, :, ::1] sums = result
+    with nogil:
+        table.cells(loss, begin, end, at, to, &sums[0, 0, 0])
+    return result
+
+
+def shrunk_cells(int64_t begin, int64_t end, int loss, const int32_t[::1] labels, const double[::1] weights,
+                 const double[:, ::1] scores, double stretch, const double[::1] intercepts,
+                 const double[:, ::1] scales, double factor):
+    cdef Joint at = _joint(labels, weights, scores, stretch, intercepts, scales)
+    result = np.zeros((at.n_classes, at.n_classes))
+    cdef double[:, ::1] sums = result
+    with nogil:
+        table.shrunk_cells(loss, begin, end, at, factor, &sums[0, 0])
+    return result
+
+
+def bend(int64_t begin, int64_t end, const int32_t[::1] labels, const double[:, ::1] scores,
+         const double[::1] shifts, const double[:, ::1] eta, const double[:, ::1] curve, const double[:, ::1] tilt,
+         double[:, ::1] out):
+    cdef int64_t n_classes = scores.shape[1]
+    result = np.zeros((n_classes, n_classes))
+    cdef double[:, ::1] turns = result
+    with nogil:
+        table.bend(begin, end, n_classes, &labels[0], &scores[0, 0], &shifts[0], &eta[0, 0], &curve[0, 0],
+                   &tilt[0, 0], &out[0, 0], &turns[0, 0])
+    return result
+
+
+def joint_scores(int64_t begin, int64_t end, MatrixView X, const double[:, ::1] w, double[:, ::1] out):
+    with nogil:
+        table.joint_scores(X.matrix, begin, end, w.shape[1], &w[0, 0], &out[0, 0])
+
+
+def joint_combine(int64_t begin, int64_t end, MatrixView X, const double[:, ::1] r):
+    """sum x r' over the rows, of shape (n_columns, n_classes)."""
+    result = np.zeros((X.matrix.n_columns, r.shape[1]))
+    cdef double[:, ::1] out = result
+    with nogil:
+        table.joint_combine(X.matrix, begin, end, r.shape[1], &r[0, 0], &out[0, 0])
     return result

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "joint.hpp"
 #include "pointwise.hpp"
 #include "rows.hpp"
 
@@ -259,7 +260,8 @@ void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_w
 
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
-                               combine, product, gram, coordinate_pass, moments};
+                               combine, product, gram, coordinate_pass, moments, cells, shrunk_cells, bend,
+                               joint_scores, joint_combine};
     return table;
 }
 

@@ -43,6 +43,29 @@ enum LossCode : int { GAUSSIAN = 0 };
 // Where totals() puts its six sums; see objective.py for what each is for.
 enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };
 
+// The multiclass problem at (c W, b): labels 0..n_classes-1, weights s, scores X W' (a row each), the scale of
+// w_c - w_k for every pair of classes.
+struct Joint {
+    int64_t n_classes;
+    const int32_t* labels;
+    const double* weights;
+    const double* scores;
+    double stretch;
+    const double* intercepts;
+    const double* scales;
+};
+
+// For every row and class, at [row * n_classes + class]: the derivative of the loss by the score of the class,
+// s f''/a and z. null, null, null: not wanted.
+struct JointPulls {
+    double* residual;
+    double* curve;
+    double* tilt;
+};
+
+// The sums over a cell (the rows of class c against class k, at [c * n_classes + k]).
+enum CellSum : int { CELL_VALUE = 0, CELL_SLOPE, CELL_CONJUGATE, CELL_CURVE, CELL_CURVE_Z, CELL_CURVE_ZZ, N_CELL };
+
 struct Kernels {
     const char* name;
 
@@ -90,6 +113,22 @@ struct Kernels {
     // out as combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
                     double* squares);
+
+    // Sums over every cell of s f, s f', s (f - z f'), s f'', s f'' z and s f'' z^2, and the pulls of every row.
+    void (*cells)(int loss, int64_t begin, int64_t end, const Joint&, const JointPulls&, double* sums);
+
+    // For every cell a close lower bound of the sum of s f*(factor f'(z)).
+    void (*shrunk_cells)(int loss, int64_t begin, int64_t end, const Joint&, double factor, double* sums);
+
+    // With t = (q_c + shift_c) - (q_k + shift_k) + z eta_ck and u = curve t for a row of class c: out_k = -u,
+    // out_c = the sum of the u; turns_ck += u z.
+    void (*bend)(int64_t begin, int64_t end, int64_t n_classes, const int32_t* labels, const double* scores,
+                 const double* shifts, const double* eta, const double* curve, const double* tilt, double* out,
+                 double* turns);
+
+    // out = X w and out += X' r, for w and out of n_columns x n_classes and a vector of n_classes a row.
+    void (*joint_scores)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* w, double* out);
+    void (*joint_combine)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* r, double* out);
 };
 
 const Kernels& kernels_baseline();

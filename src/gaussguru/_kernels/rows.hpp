@@ -163,5 +163,16 @@ inline double squared_norm(const Csr<T, I>& x, int64_t i) {
     return s;
 }
 
+// body(column, value) for every stored entry of row i.
+template <class T, class F>
+inline void each_entry(const Dense<T>& x, int64_t i, F&& body) {
+    for (int64_t j = 0; j < x.n_columns; ++j) body(j, static_cast<double>(x.row(i)[j]));
+}
+
+template <class T, class I, class F>
+inline void each_entry(const Csr<T, I>& x, int64_t i, F&& body) {
+    for (I k = x.indptr[i]; k < x.indptr[i + 1]; ++k) body(x.indices[k], static_cast<double>(x.values[k]));
+}
+
 }  // namespace
 }  // namespace gaussguru

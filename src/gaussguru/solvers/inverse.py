@@ -8,11 +8,12 @@ the next one. So a factor is kept as long as it serves:
 * **as a preconditioner** of conjugate gradients, where forming a Hessian costs more than some products with it;
 * and it is **renewed** when neither pays, at every step where it costs next to nothing.
 
-With more columns than :data:`MAX_COLUMNS` there is no factor, only conjugate gradients.
+With more columns than :data:`MAX_COLUMNS` there is no factor, only conjugate gradients. A multiclass problem with too
+many unknowns has an approximate factor, which serves in the same ways.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
@@ -20,13 +21,10 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from gaussguru.losses import Array
 from gaussguru.noise import diagonal
 from gaussguru.objective import Expansion
-from gaussguru.rows import Rows
 
 # The Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
-# Multiply-adds of a Gram matrix that are not worth saving (about a millisecond).
-CHEAP_GRAM = 4e6
-# A Gram matrix at most this many times dearer than a product is preferred to conjugate gradients.
+# A factor at most this many times dearer than a product is preferred to conjugate gradients.
 CHEAP_RATIO = 7.0
 # A lazy step must leave at most this part of the last decrement.
 CONTRACTION = 0.3
@@ -37,10 +35,45 @@ MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
 Solve = Callable[[Array], Array]
 
 
+class Local(Protocol):
+    """What a lazy inverse has to know of a function at a point."""
+
+    @property
+    def unknowns(self) -> Array:
+        """The point."""
+
+    @property
+    def gradient(self) -> Array:
+        """The gradient by the unknowns."""
+
+    @property
+    def factor_cost(self) -> float:
+        """What a factor costs, in units of :meth:`product`."""
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a factor is not worth saving."""
+
+    def product(self, p: Array) -> Array:
+        """Return the Hessian times ``p``."""
+
+
+class Inverse(Protocol):
+    """An inverse Hessian, or something close to it."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is the inverse at the point where it was made."""
+
+    def solve(self, g: Array) -> Array:
+        """Return the inverse times ``g``."""
+
+
 class Factor(NamedTuple):
     """A Cholesky factor."""
 
     cholesky: Array
+    is_exact: bool = True
 
     def solve(self, g: Array) -> Array:
         """Return the inverse of the factored matrix times ``g``."""
@@ -66,11 +99,17 @@ def factorise(hessian: Array) -> Factor:
         ridge *= 100
 
 
-class LazyInverse:
-    """The inverse Hessian at one point after another."""
+def factor_of(expansion: Expansion) -> Factor | None:
+    """Return the factor of a binary problem, if it has not too many columns."""
+    return factorise(expansion.hessian()) if expansion.objective.rows.n_columns <= MAX_COLUMNS else None
 
-    def __init__(self) -> None:
-        self._factor: Factor | None = None
+
+class LazyInverse:
+    """The inverse Hessian at one point after another; ``make`` makes a factor, or None where there is none."""
+
+    def __init__(self, make: Callable[[Any], Inverse | None] = factor_of) -> None:
+        self._make = make
+        self._factor: Inverse | None = None
         self._debt = 0  # products spent since the factor was made
         self._n_systems = 0  # solved by products
         self._memory: list[tuple[Array, Array, float]] = []
@@ -81,37 +120,33 @@ class LazyInverse:
         self._memory = []
         self._stale = self._stale or factor
 
-    def learn(self, before: Expansion, after: Expansion) -> None:
+    def learn(self, before: Local, after: Local) -> None:
         """Keep a step and what it did to the gradient."""
-        if self._factor is None or _is_cheap(before.objective.rows):
+        if self._factor is None or before.is_cheap:
             return
-        step = np.append(after.point.coef - before.point.coef, after.point.b - before.point.b)
-        change = after.gradient - before.gradient
+        step, change = after.unknowns - before.unknowns, after.gradient - before.gradient
         curvature = float(step @ change)
         if curvature > 0:
             self._memory = [*self._memory[-9:], (step, change, curvature)]
 
-    def at(self, expansion: Expansion, gradient: Array, previous: float, *, pin: bool = False) -> Solve:
+    def at(self, expansion: Local, previous: float) -> Solve:
         """Return what solves systems with the Hessian of ``expansion``.
 
-        ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step. With
-        ``pin`` the solutions keep ``w.pull``: the Hessian vanishes along ``w`` itself.
+        ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step.
         """
-        rows = expansion.objective.rows
+        lazy = self._factor
+        if lazy is not None and not self._stale and not expansion.is_cheap:
+            if float(self._corrected(lazy, expansion.gradient) @ expansion.gradient) <= CONTRACTION * previous:
+                return lambda g: self._corrected(lazy, g)
+            renew = expansion.factor_cost < CHEAP_RATIO or self._debt + 2 > expansion.factor_cost
+        else:
+            renew = True
+        if renew:
+            self._factor = self._make(expansion)
+            self._debt, self._stale, self._memory = 0, False, []
         factor = self._factor
-        if pin:
-            return self._pinned(expansion)
-        if rows.n_columns <= MAX_COLUMNS:
-            renew = factor is None or self._stale or _is_cheap(rows)
-            if not renew and factor is not None:
-                lazy = factor
-                if float(self._corrected(lazy, gradient) @ gradient) <= CONTRACTION * previous:
-                    return lambda g: self._corrected(lazy, g)
-                renew = rows.gram_cost < CHEAP_RATIO or self._debt + 2 > rows.gram_cost
-            if renew:
-                self._factor = factor = factorise(expansion.hessian())
-                self._debt, self._stale, self._memory = 0, False, []
-                return factor.solve
+        if renew and factor is not None and factor.is_exact:
+            return factor.solve
 
         def by_products(g: Array) -> Array:
             # Without a factor few products must do, as long as there are few systems.
@@ -123,8 +158,11 @@ class LazyInverse:
 
         return by_products
 
-    def _pinned(self, expansion: Expansion) -> Solve:
-        """Solve on the plane of constant ``w.pull``, with a multiple of pull pull' to make the Hessian definite."""
+    def pinned(self, expansion: Expansion) -> Solve:
+        """Return what solves on the plane of constant ``w.pull``, because the Hessian vanishes along ``w`` itself.
+
+        A multiple of pull pull' makes it definite.
+        """
         self._stale = True
         pull = np.append(expansion.objective.pull, 0.0)
         weight = float(pull @ expansion.product(pull)) / float(pull @ pull) ** 2
@@ -148,7 +186,7 @@ class LazyInverse:
 
         return on_plane
 
-    def _corrected(self, factor: Factor, g: Array) -> Array:
+    def _corrected(self, factor: Inverse, g: Array) -> Array:
         """Return the corrected inverse times ``g`` (two-loop recursion: Nocedal & Wright, algorithm 7.4)."""
         r = g.copy()
         weights = []
@@ -159,10 +197,6 @@ class LazyInverse:
         for (step, change, curvature), weight in zip(self._memory, reversed(weights), strict=True):
             p += (weight - float(change @ p) / curvature) * step
         return p
-
-
-def _is_cheap(rows: Rows) -> bool:
-    return rows.n_values * rows.n_columns < CHEAP_GRAM
 
 
 def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, most: int) -> tuple[Array, int]:

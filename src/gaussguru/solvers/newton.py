@@ -157,7 +157,10 @@ class _Run:
             if pin and level.l2:
                 expansion = current.without_ridge().expand(point)
             gradient = expansion.gradient
-            solve = self.inverse.at(expansion, gradient, previous if ratio == 1 else 0.0, pin=pin)
+            if pin:
+                solve = self.inverse.pinned(expansion)
+            else:
+                solve = self.inverse.at(expansion, previous if ratio == 1 else 0.0)
             p = -solve(gradient)
             decrement = -float(gradient @ p)
             self._report(expansion, ratio)
@@ -201,7 +204,7 @@ class _Run:
             if is_vanishing(noisy, point):
                 return None
             expansion = noisy.expand(point)
-            p = self.inverse.at(expansion, expansion.gradient, 0.0)(expansion.gradient)
+            p = self.inverse.at(expansion, 0.0)(expansion.gradient)
             if _is_central(point, float(p @ expansion.gradient)):
                 return expansion, ratio
             ratio *= SPEED**2

@@ -1,10 +1,11 @@
 """Where to begin: a direction, a noise level, and how many rows to look at first."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from gaussguru.losses import Array, Index
+from gaussguru.multiclass import Multiclass
 from gaussguru.noise import norm
 from gaussguru.objective import Objective, Point
 from gaussguru.solvers.plane import ROUGHLY, is_vanishing, settle
@@ -25,9 +26,12 @@ WITHIN, HARD = 0.9, 0.5
 CAP, BIAS = 1e6, 0.3
 
 
-def subsamples(objective: Objective, seed: int) -> list[Objective]:
+Problem = TypeVar("Problem", Objective, Multiclass)
+
+
+def subsamples(objective: Problem, seed: int) -> list[Problem]:
     """Return ever larger parts of the data, the smallest first, all of them much smaller than the whole."""
-    levels: list[Objective] = []
+    levels: list[Problem] = []
     n, least = objective.rows.n_rows, max(MIN_ROWS, ROWS_PER_COLUMN * objective.rows.n_columns)
     while n >= 4 * least:
         rng = np.random.default_rng(seed)

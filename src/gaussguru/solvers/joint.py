@@ -1,0 +1,389 @@
+"""Newton's method for the multiclass problem: the same plan as :mod:`gaussguru.solvers.newton`, in all classes at once.
+
+A path in the noise level, growing subsamples and lazy inverses, as there. Two things differ. The best length of W and
+the best intercepts on known scores are a problem of C + 1 unknowns (:func:`settle`). And collapsing classes need no
+care: the blur of :mod:`gaussguru.multiclass` starts large and shrinks along the path, down to a level whose effect on
+F is a fraction of the tolerance; where the classes stay apart it shrinks at once.
+"""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from gaussguru.certificates import certify_joint
+from gaussguru.losses import Array
+from gaussguru.multiclass import MAX_COLUMNS, MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian
+from gaussguru.noise import diagonal, norm
+from gaussguru.solvers.inverse import Factor, LazyInverse, factorise
+from gaussguru.solvers.newton import BLUR, CENTRAL, NEAR, PATIENCE, ROUNDING, SPEED
+from gaussguru.solvers.result import Result
+from gaussguru.solvers.start import SMOOTH, subsamples
+
+# The blur to begin with, in units of the margin, and the last one, as a part of the tolerance.
+FIRST_BLUR, LAST_BLUR = 0.1, 0.25
+# Pairs of classes whose scale is so many times the blur are apart: it does not matter to them.
+APART = 10.0
+# The anchor, as a part of the wanted gap.
+ANCHOR = 1e-9
+# How exactly to settle, relative to the part of F that the noise makes.
+ROUGHLY = 0.03
+_PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
+
+
+@dataclass(frozen=True)
+class JointNewton:
+    """Settings of the solver; see the module for the method.
+
+    Parameters
+    ----------
+    tol : stop when the duality gap is at most ``tol * F(0)``
+    max_iter : number of iterations, over all subsamples and noise levels
+    verbose : 1 prints a line per iteration
+    seed : of the subsamples
+    """
+
+    tol: float = 1e-6
+    max_iter: int = 500
+    verbose: int = 0
+    seed: int = 0
+
+    def solve(self, objective: Multiclass, start: tuple[Array, Array] | None = None) -> Result:
+        """Minimise ``objective``, from ``(W, b)`` if given."""
+        objective = replace(objective, anchor=ANCHOR * self.tol * objective.weight)
+        run = _Run(self, objective)
+        if start is not None and np.any(start[0]) and run.resume(start):
+            return run.result()
+        point, ratio, blur = None, 1.0, FIRST_BLUR
+        for level in [*subsamples(objective, self.seed), objective]:
+            if point is None:
+                point, ratio = _from_means(level, blur)
+            else:
+                noisy = level.with_noise(ratio, blur)
+                point = noisy.point(point.coef, point.b)
+                point = point if ratio == 1 else settle(noisy, point)
+            point = run.descend(level, point, ratio, blur)
+            ratio, blur = _hiding(level, point), run.blur
+        return run.result()
+
+
+class _Run:
+    """One call of :meth:`JointNewton.solve`: counters, the lazy inverse, the best point and dual value so far."""
+
+    def __init__(self, settings: JointNewton, objective: Multiclass) -> None:
+        self.settings = settings
+        self.objective = objective
+        self.target = settings.tol * objective.weight
+        self.blur = LAST_BLUR * min(settings.tol, 1e-3)
+        self.inverse = LazyInverse(_inverse_of)
+        self.n_iter = 0
+        self.best: Point | None = None
+        self.primal, self.dual = np.inf, 0.0
+        self.began = time.perf_counter()
+
+    def descend(self, level: Multiclass, point: Point, ratio: float, blur: float) -> Point:
+        """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
+        last = level is self.objective
+        # On a subsample it is enough to come as close as the next one will let it stay.
+        enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
+        self.inverse.forget(factor=not last)
+        expansion = level.with_noise(ratio, blur).expand(point)
+        previous, stalled, patience = np.inf, 0, PATIENCE
+        while True:
+            point, current = expansion.point, expansion.objective
+            final = ratio == 1 and blur == self.blur
+            out_of_steps = self.n_iter >= self.settings.max_iter
+            if last and (final or out_of_steps) and self.certify(expansion, thorough=out_of_steps):
+                self._report(expansion, ratio)
+                break
+            if out_of_steps:
+                break
+            solve = self.inverse.at(expansion, previous if final else 0.0)
+            p = -solve(expansion.gradient)
+            decrement = -float(expansion.gradient @ p)
+            self._report(expansion, ratio)
+            self.n_iter += 1
+            if final and not last and decrement <= enough * point.value:
+                break
+            if final and last and decrement <= 1e3 * ROUNDING * point.value:
+                stalled += 1
+                if stalled > 5:
+                    break
+            patience -= 1
+            noisy = float(np.vdot(point.scales, point.cells.conjugate))
+            if not final and (decrement <= CENTRAL * noisy or not patience):
+                patience = PATIENCE
+                lower, sharper = self._next(point, ratio, blur)
+                p += solve(expansion.tangent(1 - lower / ratio, 1 - sharper / blur))
+                ratio, blur = lower, sharper
+                expansion = _follow(level.with_noise(ratio, blur), expansion, p)
+                self.inverse.forget()
+                previous = np.inf
+            else:
+                before = expansion
+                expansion = _advance(current, expansion, p, decrement)
+                self.inverse.learn(before, expansion)
+                previous = decrement
+        return expansion.point
+
+    def _next(self, point: Point, ratio: float, blur: float) -> tuple[float, float]:
+        """Return the next noise ratio and blur of the path."""
+        lower = ratio ** (1 - 1 / max(1, round(np.log(ratio) / np.log(SPEED))))
+        lower = lower if lower > 1.01 else 1.0
+        off = ~np.eye(len(point.scales), dtype=bool)
+        apart = bool(np.all(point.distances[off] > APART * blur))
+        return lower, self.blur if apart else max(self.blur, blur / SPEED)
+
+    def resume(self, start: tuple[Array, Array]) -> bool:
+        """Minimise from a start if it is central at the noise of the problem; return whether it was."""
+        objective = self.objective.with_noise(1.0, self.blur)
+        expansion = objective.expand(settle(objective, objective.point(*start)))
+        p = self.inverse.at(expansion, 0.0)(expansion.gradient)
+        point = expansion.point
+        if not float(p @ expansion.gradient) <= CENTRAL * float(np.vdot(point.scales, point.cells.conjugate)):
+            return False
+        self.descend(self.objective, point, 1.0, self.blur)
+        return True
+
+    def certify(self, expansion: Expansion, *, thorough: bool) -> bool:
+        """Update the best bounds on the minimum; return whether they meet."""
+        certificate = certify_joint(expansion, self.target, thorough=thorough or self.settings.verbose > 0)
+        self.dual = max(self.dual, certificate.dual)
+        if certificate.primal < self.primal:
+            self.best, self.primal = expansion.point, certificate.primal
+        return self.gap <= self.target
+
+    @property
+    def gap(self) -> float:
+        """The proven gap of the best point."""
+        return max(0.0, self.primal - self.dual)
+
+    def _report(self, expansion: Expansion, ratio: float) -> None:
+        if self.settings.verbose:
+            part = expansion.objective.rows is not self.objective.rows
+            gap = np.inf if part or self.best is None else self.gap
+            rows = f"  on {expansion.objective.rows.n_rows} rows" if part else ""
+            noise = "" if ratio == 1 else f"  at {ratio:.3g} x sigma"
+            print(
+                f"[newton] iteration {self.n_iter}  objective {expansion.point.value:.10g}  "
+                f"gap {gap:.3e}  {time.perf_counter() - self.began:.3f} s{rows}{noise}"
+            )
+
+    def result(self) -> Result:
+        """Return the best point, or the constant classifier where it is as good."""
+        objective = self.objective
+        assert self.best is not None
+        b = self.best.b - self.best.b.mean()
+        W = self.best.coef - self.best.coef.mean(axis=0)
+        constant, at = min((_constant(objective, shift), tuple(shift)) for shift in (b, _whole(b), np.zeros_like(b)))
+        sharp = objective.again(self.best)
+        value, collapsed = sharp.value, constant <= sharp.value
+        if collapsed:
+            W, b, value = np.zeros_like(W), np.array(at), constant
+        # Rounding of the scores is part of what was certified.
+        gap = max(0.0, value + (self.primal - self.best.value) - self.dual)
+        alpha = objective.slopes(self.best)
+        return Result(W, b, value, gap, alpha, self.n_iter, gap <= self.target, collapsed)
+
+
+def _inverse_of(expansion: Expansion) -> "Factor | Kronecker":
+    n_unknowns = expansion.gradient.size
+    return factorise(expansion.hessian()) if n_unknowns <= MAX_UNKNOWNS else Kronecker(expansion)
+
+
+def _constant(objective: Multiclass, b: Array) -> float:
+    """Return F at W = 0."""
+    if not objective.fit_intercept:
+        return objective.weight
+    hinge = np.maximum(0.0, 1.0 - (b[:, np.newaxis] - b))
+    diagonal(hinge)[:] = 0.0
+    return float(objective.class_weights @ hinge.sum(axis=1))
+
+
+def _hiding(level: Multiclass, point: Point) -> float:
+    """Return the noise level (a factor) that hides how much the optimum of more rows will differ from this one.
+
+    Every margin of a pair may move by a part ``sqrt(columns / rows)`` of the spread of the margins.
+    """
+    scales = point.scales[~np.eye(level.n_classes, dtype=bool)]
+    spread = float(np.median(np.std(point.scores, axis=0))) * point.stretch / float(np.median(scales))
+    rows = 2 * level.rows.n_rows / level.n_classes
+    return max(1.0, BLUR * spread * float(np.sqrt(level.rows.n_columns / rows)))
+
+
+def _whole(b: Array) -> Array:
+    """Return the intercepts with whole differences: at W = 0 F is least at such ones."""
+    rounded = np.round(b - b[0])
+    return np.asarray(rounded - rounded.mean())
+
+
+def _from_means(objective: Multiclass, blur: float) -> tuple[Point, float]:
+    """Return the classifier of the nearest class mean, of the best length, at a noise level where F is smooth."""
+    means = objective.means
+    W = means - means.mean(axis=0)
+    unit = max(norm(W.ravel()), 1e-100)
+    W = np.ascontiguousarray(W / unit)
+    first = objective.point(W, np.zeros(objective.n_classes))
+    centres = means @ W.T
+    apart = np.diag(centres)[:, np.newaxis] - centres
+    margins = np.take_along_axis(first.scores, objective.labels[:, np.newaxis].astype(np.int64), 1) - first.scores
+    margins -= apart[objective.labels]
+    counted = np.zeros((objective.n_classes, objective.n_classes))
+    np.add.at(counted, objective.labels, objective.weights[:, np.newaxis] * margins**2)
+    spread = np.sqrt(counted / objective.class_weights[:, np.newaxis])
+    off = ~np.eye(objective.n_classes, dtype=bool)
+    ratio = max(1.0, SMOOTH * float(np.median(spread[off] / np.maximum(first.distances[off], 1e-300))))
+    half = 0.5 * float(np.mean((apart + apart.T)[off]))
+    noisy = objective.with_noise(ratio, blur)
+    stretch = 1.0 / max(half, float(np.median(noisy.distances(W)[off])), 1e-100)
+    if objective.fit_intercept:
+        b = -0.5 * stretch * np.einsum("cj,cj->c", means + means.mean(axis=0), W)
+    else:
+        b = np.zeros(objective.n_classes)
+    return settle(noisy, noisy.point(W, b - b.mean(), first.scores, stretch)), ratio
+
+
+def settle(objective: Multiclass, point: Point, tol: float = ROUGHLY) -> Point:
+    """Return the best point with the direction of W, by Newton's method in its length and the intercepts.
+
+    ``tol`` bounds the derivatives that remain, relative to ``sum a s f*``; X is not read.
+    """
+    n = objective.n_classes
+    for _ in range(30):
+        gradient, hessian = _plane(objective, point)
+        noisy = float(np.vdot(point.scales, point.cells.conjugate))
+        if float(np.abs(gradient).max()) <= tol * noisy:
+            break
+        # Intercepts matter only by their differences; a little curvature keeps the step finite.
+        hessian[1:, 1:] += (np.trace(hessian[1:, 1:]) / n + 1e-12 * objective.weight) / n
+        diagonal(hessian)[:] *= 1 + 1e-9
+        diagonal(hessian)[:] += 1e-12 * objective.weight
+        step = -np.linalg.solve(hessian, gradient)
+        decrease = -float(gradient @ step)
+        if not decrease > 1e-15 * objective.weight:
+            break
+        reach = 2.0 * (1 + float(np.abs(point.b).max()))
+        t = min(1.0, 0.8 / max(-step[0], 0.8), 3.0 / max(step[0], 3.0), reach / max(np.abs(step[1:]).max(), reach))
+        for _ in range(25):
+            trial = objective.point(point.W, point.b + t * step[1:], point.scores, point.stretch * (1 + t * step[0]))
+            if trial.value <= point.value - 1e-4 * t * decrease:
+                break
+            t *= 0.3
+        else:
+            break
+        point = trial
+    return point
+
+
+def _plane(objective: Multiclass, point: Point) -> tuple[Array, Array]:
+    """Return the derivatives of F by the relative length of W and by the intercepts, from the sums of the cells."""
+    cells, a = point.cells, point.scales
+    room = 1.0 - (point.b[:, np.newaxis] - point.b)  # m at W = 0, so that the margin is room - a z
+    pull = point.distances**2 / a  # the derivative of a by the relative length
+    slack = a - pull
+    bend = objective.blur**2 * point.distances**2 / a**3
+    ridge = objective.ridge(point)
+    n = objective.n_classes
+    gradient = np.zeros(n + 1)
+    gradient[0] = np.sum(a * (cells.value - cells.conjugate) - room * cells.slope + pull * cells.conjugate) + ridge
+    hessian = np.zeros((n + 1, n + 1))
+    along = slack**2 * cells.curve_zz - 2 * slack * room * cells.curve_z + room**2 * cells.curve
+    hessian[0, 0] = np.sum(along / a + bend * cells.conjugate) + ridge
+    if objective.fit_intercept:
+        gradient[1:] = cells.slope.sum(axis=0) - cells.slope.sum(axis=1)
+        mixed = (room * cells.curve - slack * cells.curve_z) / a
+        hessian[0, 1:] = hessian[1:, 0] = mixed.sum(axis=1) - mixed.sum(axis=0)
+        hessian[1:, 1:] = laplacian((cells.curve + cells.curve.T) / a)
+    else:
+        diagonal(hessian)[1:] = 1.0
+    return gradient, hessian
+
+
+def _split(expansion: Expansion, p: Array) -> tuple[Array, Array]:
+    """Return the end of a step in the unknowns as (W, b)."""
+    full, point = expansion.unfold(p), expansion.point
+    return point.coef + full[:, :-1], point.b + full[:, -1]
+
+
+def _follow(objective: Multiclass, expansion: Expansion, p: Array) -> Expansion:
+    """Take the best part of a step to another noise level, after which F is not comparable with before."""
+    start = objective.again(expansion.point)
+    end = objective.point(*_split(expansion, p))
+    best = start
+    for t in _PARTS:
+        trial = end if t == 1 else objective.between(start, end, t)
+        if trial.value < start.value:
+            best = trial
+            break
+    return objective.expand(settle(objective, best))
+
+
+def _advance(objective: Multiclass, expansion: Expansion, p: Array, decrement: float) -> Expansion:
+    """Take a Newton step at one noise level, shortened until F falls."""
+    point = expansion.point
+    W, b = _split(expansion, p)
+
+    def falls(trial: Point, t: float) -> bool:
+        return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
+
+    if decrement <= NEAR * point.value:
+        visited = objective.visit(W, b)
+        if falls(visited.point, 1.0):
+            return visited
+        end = visited.point
+    else:
+        end = objective.point(W, b)
+    t, trial = 1.0, end
+    while t > 1e-12 and not falls(trial, t):
+        # The minimum of the parabola through F, its slope and the trial, within bounds.
+        rise = trial.value - point.value + t * decrement
+        t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if np.isfinite(rise) else 0.3
+        trial = objective.between(point, end, t)
+    return objective.expand(settle(objective, trial if falls(trial, t) else point))
+
+
+class Kronecker:
+    """The inverse of ``classes (x) features``, a product that is close to the Hessian where there are many unknowns.
+
+    Every row contributes ``(star Laplacian of its class) (x) x x'``; the factors are the averages of the two, and the
+    stiffness of the noise is added to the second.
+    """
+
+    is_exact = False
+
+    def __init__(self, expansion: Expansion) -> None:
+        objective, point = expansion.objective, expansion.point
+        self.n_classes, self.fit_intercept = objective.n_classes, objective.fit_intercept
+        curves = point.cells.curve / point.scales
+        classes = laplacian(curves + curves.T)
+        size = max(float(np.trace(classes)), 1e-300)
+        self._classes = np.linalg.pinv(classes, rcond=1e-12, hermitian=True)
+        d = objective.rows.n_columns
+        stiffness = float(np.trace(laplacian(expansion.tension))) / size
+        pairs = objective.n_classes * (objective.n_classes - 1)
+        unit = objective.noise.metric(np.ones((1, d)))[0] * stiffness + objective.stiffness[:-1] * (pairs / size)
+        self._gram = None
+        if d < MAX_COLUMNS:
+            weight = expansion.pulls.curve.sum(axis=1)
+            gram = objective.rows.gram(weight, np.zeros_like(weight), np.zeros(d)) * (2.0 / size)
+            diagonal(gram)[:-1] += unit
+            if not self.fit_intercept:
+                gram[-1, :-1] = 0.0
+                gram[-1, -1] = 1.0
+            diagonal(gram)[:] *= 1 + 1e-10
+            self._gram = cho_factor(gram, lower=True)
+        else:
+            mean = objective.squares / float(objective.class_weights.sum()) / d
+            self._scale = np.append(unit + mean, 1.0)
+
+    def solve(self, g: Array) -> Array:
+        """Return the approximate inverse times ``g``."""
+        G = np.zeros((self.n_classes, g.size // (self.n_classes - 1)))
+        G[:-1] = g.reshape(self.n_classes - 1, -1)
+        G[-1] = -G[:-1].sum(axis=0)
+        P = self._classes @ G
+        P = cho_solve(self._gram, P.T).T if self._gram is not None else P / self._scale
+        if not self.fit_intercept:
+            P[:, -1] = 0.0
+        return np.asarray((P[:-1] - P[-1]).ravel())
