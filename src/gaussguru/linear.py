@@ -198,7 +198,9 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         settings = {
             "tol": check_real("tol", self.tol),
             "max_iter": check_count("max_iter", self.max_iter),
-            "verbose": check_count("verbose", int(self.verbose) if self.verbose is True else self.verbose, low=0),
+            "verbose": check_count(
+                "verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, low=0
+            ),
             "seed": _seed(self.random_state),
         }
         n_jobs = check_jobs(self.n_jobs)
@@ -208,7 +210,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         binary = len(samples.classes) == 2
         solver = (solvers.binary if binary else solvers.multiclass)(**settings)
         start = self._start(samples)
-        with block_map(samples.X, n_jobs) as mapped:
+        with block_map(samples.X, n_jobs, 1 if binary else len(samples.classes)) as mapped:
             objective = _objective(samples, mapped, loss, noise, l2, self.fit_intercept)
             try:
                 result = solver.solve(objective, start)
@@ -264,7 +266,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = check_features(X, estimator=self)
-        with block_map(X, self.n_jobs) as mapped:
+        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
             rows = Rows(X, mapped, len(self.coef_))
             scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
         scores += self.intercept_
@@ -381,13 +383,13 @@ _SINGLE_BLAS = _SingleBlas()
 
 
 @contextmanager
-def block_map(X: Any, n_jobs: int | None) -> Iterator[BlockMap]:
+def block_map(X: Any, n_jobs: int | None, width: int = 1) -> Iterator[BlockMap]:
     """Yield what maps a function over row blocks: the built-in map, or that of a pool of threads for large X.
 
     With large X BLAS keeps to one thread: its own would compete for the same cores, and round differently.
     """
     size = getattr(X, "nnz", None) or np.size(X)
-    if size < THREAD_VALUES:
+    if size * width < THREAD_VALUES:
         yield map
         return
     with _SINGLE_BLAS:

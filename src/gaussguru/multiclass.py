@@ -40,8 +40,6 @@ from gaussguru.rows import Rows
 
 # The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
 MAX_UNKNOWNS = 2600
-# Up to so many columns the preconditioner has a factor of a matrix of that size.
-MAX_COLUMNS = 2048
 # A subsample has at least this many rows of each class, if there are so many.
 RARE = 50
 
@@ -120,7 +118,7 @@ class Multiclass:
     def _moments(self) -> tuple[Array, Array]:
         one_hot = np.zeros((self.rows.n_rows, self.n_classes))
         one_hot[np.arange(self.rows.n_rows), self.labels] = self.weights
-        sums = self.rows.total(lambda begin, end: self.rows.joint_combine(begin, end, one_hot)).T
+        (sums,) = self.rows.joint_total(lambda begin, end: (self.rows.joint_combine(begin, end, one_hot),))
         _, squares = self.rows.moments(self.weights)
         total_square(squares)
         return sums / self.class_weights[:, np.newaxis], squares
@@ -293,18 +291,14 @@ class Multiclass:
         pulls = Pulls(self._empty(), self._empty(), self._empty())
         at = (scores, stretch, b, scales)
 
-        def look(begin: int, end: int) -> Array:
+        def look(begin: int, end: int) -> tuple[Array, Array]:
             if columns is not None:
                 self.rows.joint_scores(begin, end, columns, scores)
             sums = self._cells(begin, end, at, pulls)
-            combined = self.rows.joint_combine(begin, end, pulls.residual)
-            return np.concatenate([sums.ravel(), combined.ravel()])
+            return sums, self.rows.joint_combine(begin, end, pulls.residual)
 
-        total = self.rows.total(look)
-        n_sums = len(Cells._fields) * self.n_classes**2
-        sums = total[:n_sums].reshape(self.n_classes, self.n_classes, -1)
-        point = self._point(W, b, scores, stretch, distances, scales, sums)
-        return Expansion(self, point, pulls, total[n_sums:].reshape(self.rows.n_columns, -1).T)
+        sums, combined = self.rows.joint_total(look)
+        return Expansion(self, self._point(W, b, scores, stretch, distances, scales, sums), pulls, combined)
 
 
 def laplacian(weights: Array) -> Array:
@@ -402,21 +396,16 @@ class Expansion:
         scores = objective._empty() if columns is not None else np.zeros((rows.n_rows, objective.n_classes))
         bent = objective._empty()
 
-        def look(begin: int, end: int) -> Array:
+        def look(begin: int, end: int) -> tuple[Array, Array, Array]:
             if columns is not None:
                 rows.joint_scores(begin, end, columns, scores)
             turns = _binding.bend(
                 begin, end, objective.labels, scores, shifts, eta, self.pulls.curve, self.pulls.tilt, bent
             )
-            parts = (turns.ravel(), bent[begin:end].sum(axis=0), rows.joint_combine(begin, end, bent).ravel())
-            return np.concatenate(parts)
+            return turns, bent[begin:end].sum(axis=0), rows.joint_combine(begin, end, bent)
 
-        total, n = rows.total(look), objective.n_classes
-        turns = total[: n * n].reshape(n, n)
-        out = np.empty((n, rows.n_columns + 1))
-        out[:, -1] = total[n * n : n * n + n]
-        out[:, :-1] = total[n * n + n :].reshape(rows.n_columns, n).T
-        return out, turns + turns.T
+        turns, shifted, combined = rows.joint_total(look)
+        return np.column_stack([combined, shifted]), turns + turns.T
 
     # --- inverses ---------------------------------------------------------------------------------------
 
@@ -428,7 +417,7 @@ class Expansion:
         n_values = objective.rows.n_values
         if n_unknowns <= MAX_UNKNOWNS:
             return 1.0 + width / 8 + n_unknowns**3 / (20.0 * objective.n_classes * n_values)
-        return 1.0 + width / (16.0 * objective.n_classes) if width <= MAX_COLUMNS else 0.0
+        return 1.0 + min(1.0, 8.0 * width / objective.rows.n_rows) * width / 8
 
     @property
     def is_cheap(self) -> bool:

@@ -6,7 +6,7 @@ depend on the data alone and partial sums are added in block order, so a result 
 number of threads.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ POINTWISE_ROWS = 50_000
 # From here on BLAS beats the compiled Gram loop (measured: level at 100 columns, 2.7 times at 784).
 BLAS_COLUMNS = 96
 BLAS_BYTES = 2 << 20
+PIECE_BYTES = 1 << 20
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array
 BlockMap = Callable[[Callable[[int, int], Any], Iterable[int], Iterable[int]], Iterable[Any]]
@@ -39,8 +40,8 @@ class Rows:
         product(h, e, p, ...)  [X e 1]' diag(h) [X e 1] p
         gram(h, e, a)          the sum of h u u', u = (x + e a, 1)
         moments(s y)           combine(s y), and the sums of s x^2
-        joint_scores(W)        X W for a matrix W, block by block
-        joint_combine(R)       X' R for a matrix R, block by block
+        joint_scores(W)        X W for a matrix W, piece by piece
+        joint_combine(R)       R' X for a matrix R, piece by piece
     """
 
     def __init__(self, X: Matrix, map: BlockMap = map, width: int = 1) -> None:
@@ -51,7 +52,9 @@ class Rows:
         self.view = _binding.MatrixView(X)
         self.sparse = sp.issparse(X)
         self.n_values = int(X.nnz if self.sparse else X.size)
-        self._edges = self._cut(X.data.nbytes + X.indices.nbytes if self.sparse else X.nbytes)
+        n_bytes = X.data.nbytes + X.indices.nbytes if self.sparse else X.nbytes
+        # With several numbers a row there is as much to do for them as for X.
+        self._edges = self._cut(n_bytes + (32 * self.n_rows * width if width > 1 else 0))
 
     def _cut(self, n_bytes: int) -> list[int]:
         """Return the edges of blocks with about as much to read in each."""
@@ -183,29 +186,49 @@ class Rows:
     def scores(self, W: Array) -> Array:
         """Return ``X W'`` for W of shape (width, n_columns)."""
         out, columns = np.empty((self.n_rows, self.width)), np.ascontiguousarray(W.T)
-        self.each(lambda begin, end: self.joint_scores(begin, end, columns, out))
+
+        def task(begin: int, end: int) -> tuple[Array, ...]:
+            self.joint_scores(begin, end, columns, out)
+            return ()
+
+        self.joint_total(task)
         return out
 
     def joint_scores(self, begin: int, end: int, W: Array, out: Array) -> None:
-        """Write ``X W`` to the rows of a block; W has ``width`` columns."""
+        """Write ``X W`` to the rows of a piece; W has ``width`` columns."""
         if self.sparse:
             _binding.joint_scores(begin, end, self.view, W, out)
-            return
-        for first, last in self._pieces(begin, end):
-            np.matmul(self.X[first:last], W, out=out[first:last])
+        else:
+            np.matmul(self.X[begin:end], W, out=out[begin:end])
 
     def joint_combine(self, begin: int, end: int, R: Array) -> Array:
-        """Return ``X' R`` over a block, of shape (n_columns, width)."""
+        """Return ``R' X`` over a piece, of shape (width, n_columns)."""
         if self.sparse:
-            return _binding.joint_combine(begin, end, self.view, R)
-        result = np.zeros((self.n_columns, R.shape[1]))
-        for first, last in self._pieces(begin, end):
-            result += self.X[first:last].T @ R[first:last]
-        return result
+            return _binding.joint_combine(begin, end, self.view, R).T
+        combined: Array = R[begin:end].T @ self.X[begin:end]
+        return combined
 
-    def _pieces(self, begin: int, end: int) -> Iterable[tuple[int, int]]:
-        """Cut a block of float32, which NumPy copies to multiply it with float64, into pieces that stay in cache."""
-        if self.X.dtype == np.float64:
-            return ((begin, end),)
-        step = max(64, BLAS_BYTES // (8 * max(1, self.n_columns)))
-        return ((first, min(end, first + step)) for first in range(begin, end, step))
+    def joint_total(self, task: Callable[[int, int], tuple[Array, ...]]) -> list[Array]:
+        """Return the sums of what ``task`` returns for every piece of every block.
+
+        A piece of dense rows stays in cache, so that a task may read it twice (and NumPy copy it, if it is float32).
+        """
+        step = self.n_rows if self.sparse else max(64, PIECE_BYTES // (8 * max(1, self.n_columns)))
+
+        def of_block(begin: int, end: int) -> list[Array]:
+            edges = range(begin, end, step)
+            return _added(task(first, min(end, first + step)) for first in edges)
+
+        if self._is_one_block(pointwise=False):
+            return of_block(0, self.n_rows)
+        return _added(self.map(of_block, self._edges[:-1], self._edges[1:]))
+
+
+def _added(parts: Iterable[Sequence[Array]]) -> list[Array]:
+    """Return the sums over the parts of the arrays in each."""
+    remaining = iter(parts)
+    sums = list(next(remaining))
+    for part in remaining:
+        for k, array in enumerate(part):
+            sums[k] += array
+    return sums

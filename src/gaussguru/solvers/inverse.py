@@ -9,7 +9,7 @@ the next one. So a factor is kept as long as it serves:
 * and it is **renewed** when neither pays, at every step where it costs next to nothing.
 
 With more columns than :data:`MAX_COLUMNS` there is no factor, only conjugate gradients. A multiclass problem with too
-many unknowns has an approximate factor, which serves in the same ways.
+many unknowns has an approximate factor, which costs little and serves only as a preconditioner.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,9 @@ from gaussguru.objective import Expansion
 MAX_COLUMNS = 2048
 # A factor at most this many times dearer than a product is preferred to conjugate gradients.
 CHEAP_RATIO = 7.0
-# A lazy step must leave at most this part of the last decrement.
-CONTRACTION = 0.3
+# A lazy step must leave at most this part of the last decrement, or less where a factor costs little: a step with a
+# new one leaves about the second.
+CONTRACTION, QUADRATIC = 0.3, 1e-4
 # Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
 ACCURACY = 0.1
 MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
@@ -122,7 +123,7 @@ class LazyInverse:
 
     def learn(self, before: Local, after: Local) -> None:
         """Keep a step and what it did to the gradient."""
-        if self._factor is None or before.is_cheap:
+        if self._factor is None or not self._factor.is_exact or before.is_cheap:
             return
         step, change = after.unknowns - before.unknowns, after.gradient - before.gradient
         curvature = float(step @ change)
@@ -135,12 +136,12 @@ class LazyInverse:
         ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step.
         """
         lazy = self._factor
-        if lazy is not None and not self._stale and not expansion.is_cheap:
-            if float(self._corrected(lazy, expansion.gradient) @ expansion.gradient) <= CONTRACTION * previous:
+        renew = lazy is None or self._stale or expansion.is_cheap
+        if lazy is not None and not renew:
+            allowed = min(CONTRACTION, QUADRATIC ** (1.5 / (1.5 + expansion.factor_cost)))
+            if lazy.is_exact and self._leaves(lazy, expansion.gradient) <= allowed * previous:
                 return lambda g: self._corrected(lazy, g)
             renew = expansion.factor_cost < CHEAP_RATIO or self._debt + 2 > expansion.factor_cost
-        else:
-            renew = True
         if renew:
             self._factor = self._make(expansion)
             self._debt, self._stale, self._memory = 0, False, []
@@ -185,6 +186,10 @@ class LazyInverse:
             return p - across * (float(pull @ p) / float(pull @ across))
 
         return on_plane
+
+    def _leaves(self, factor: Inverse, g: Array) -> float:
+        """Return the decrement of a lazy step."""
+        return float(self._corrected(factor, g) @ g)
 
     def _corrected(self, factor: Inverse, g: Array) -> Array:
         """Return the corrected inverse times ``g`` (two-loop recursion: Nocedal & Wright, algorithm 7.4)."""

@@ -10,16 +10,15 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from gaussguru.certificates import certify_joint
-from gaussguru.losses import Array
-from gaussguru.multiclass import MAX_COLUMNS, MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian
+from gaussguru.losses import Array, Index
+from gaussguru.multiclass import MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian
 from gaussguru.noise import diagonal, norm
-from gaussguru.solvers.inverse import Factor, LazyInverse, factorise
+from gaussguru.solvers.inverse import MAX_COLUMNS, Factor, LazyInverse, factorise
 from gaussguru.solvers.newton import BLUR, CENTRAL, NEAR, PATIENCE, ROUNDING, SPEED
 from gaussguru.solvers.result import Result
-from gaussguru.solvers.start import SMOOTH, subsamples
+from gaussguru.solvers.start import ROWS_PER_COLUMN, SMOOTH, subsamples
 
 # The blur to begin with, in units of the margin, and the last one, as a part of the tolerance.
 FIRST_BLUR, LAST_BLUR = 0.1, 0.25
@@ -187,9 +186,10 @@ class _Run:
         return Result(W, b, value, gap, alpha, self.n_iter, gap <= self.target, collapsed)
 
 
-def _inverse_of(expansion: Expansion) -> "Factor | Kronecker":
-    n_unknowns = expansion.gradient.size
-    return factorise(expansion.hessian()) if n_unknowns <= MAX_UNKNOWNS else Kronecker(expansion)
+def _inverse_of(expansion: Expansion) -> "Factor | Blocks | None":
+    if expansion.gradient.size <= MAX_UNKNOWNS:
+        return factorise(expansion.hessian())
+    return Blocks(expansion) if expansion.objective.rows.n_columns <= MAX_COLUMNS else None
 
 
 def _constant(objective: Multiclass, b: Array) -> float:
@@ -343,47 +343,47 @@ def _advance(objective: Multiclass, expansion: Expansion, p: Array, decrement: f
     return objective.expand(settle(objective, trial if falls(trial, t) else point))
 
 
-class Kronecker:
-    """The inverse of ``classes (x) features``, a product that is close to the Hessian where there are many unknowns.
+class Blocks:
+    """The inverse of the blocks of the Hessian on its diagonal, one for each class; the pairs couple them weakly.
 
-    Every row contributes ``(star Laplacian of its class) (x) x x'``; the factors are the averages of the two, and the
-    stiffness of the noise is added to the second.
+    The terms that couple a row's scale to its score are left out, and no more rows are used than it takes.
     """
 
     is_exact = False
 
     def __init__(self, expansion: Expansion) -> None:
-        objective, point = expansion.objective, expansion.point
+        objective, curve = expansion.objective, expansion.pulls.curve
         self.n_classes, self.fit_intercept = objective.n_classes, objective.fit_intercept
-        curves = point.cells.curve / point.scales
-        classes = laplacian(curves + curves.T)
-        size = max(float(np.trace(classes)), 1e-300)
-        self._classes = np.linalg.pinv(classes, rcond=1e-12, hermitian=True)
-        d = objective.rows.n_columns
-        stiffness = float(np.trace(laplacian(expansion.tension))) / size
-        pairs = objective.n_classes * (objective.n_classes - 1)
-        unit = objective.noise.metric(np.ones((1, d)))[0] * stiffness + objective.stiffness[:-1] * (pairs / size)
-        self._gram = None
-        if d < MAX_COLUMNS:
-            weight = expansion.pulls.curve.sum(axis=1)
-            gram = objective.rows.gram(weight, np.zeros_like(weight), np.zeros(d)) * (2.0 / size)
-            diagonal(gram)[:-1] += unit
+        most = ROWS_PER_COLUMN * objective.rows.n_columns
+        rng = np.random.default_rng(0)
+        stiff = objective.n_classes * objective.stiffness
+        self._factors = []
+        for c in range(objective.n_classes):
+            weight = np.where(objective.labels == c, curve.sum(axis=1), curve[:, c])
+            used = np.flatnonzero(weight)
+            share = min(1.0, most / max(1, len(used)))
+            if share < 1:
+                used = np.sort(rng.choice(used, most, replace=False))
+            block = self._gram(objective, used, weight[used] / share)
+            block[:-1, :-1] += float(expansion.tension[c].sum()) * objective.noise.metric(np.eye(len(block) - 1))
+            diagonal(block)[:] += stiff
             if not self.fit_intercept:
-                gram[-1, :-1] = 0.0
-                gram[-1, -1] = 1.0
-            diagonal(gram)[:] *= 1 + 1e-10
-            self._gram = cho_factor(gram, lower=True)
-        else:
-            mean = objective.squares / float(objective.class_weights.sum()) / d
-            self._scale = np.append(unit + mean, 1.0)
+                block[-1, :-1] = 0.0
+                block[-1, -1] = 1.0
+            self._factors.append(factorise(block))
+
+    def _gram(self, objective: Multiclass, used: Index, weight: Array) -> Array:
+        rows, zeros = objective.rows.take(used), np.zeros(len(used))
+        if len(used) == 0:
+            return np.zeros((rows.n_columns + 1, rows.n_columns + 1))
+        return rows.gram(weight, zeros, np.zeros(rows.n_columns))
 
     def solve(self, g: Array) -> Array:
         """Return the approximate inverse times ``g``."""
         G = np.zeros((self.n_classes, g.size // (self.n_classes - 1)))
         G[:-1] = g.reshape(self.n_classes - 1, -1)
         G[-1] = -G[:-1].sum(axis=0)
-        P = self._classes @ G
-        P = cho_solve(self._gram, P.T).T if self._gram is not None else P / self._scale
+        P = np.array([factor.solve(row) for factor, row in zip(self._factors, G, strict=True)])
         if not self.fit_intercept:
             P[:, -1] = 0.0
         return np.asarray((P[:-1] - P[-1]).ravel())

@@ -32,7 +32,9 @@ Problem = TypeVar("Problem", Objective, Multiclass)
 def subsamples(objective: Problem, seed: int) -> list[Problem]:
     """Return ever larger parts of the data, the smallest first, all of them much smaller than the whole."""
     levels: list[Problem] = []
-    n, least = objective.rows.n_rows, max(MIN_ROWS, ROWS_PER_COLUMN * objective.rows.n_columns)
+    # With many classes each pair of them has few of the rows.
+    per_column = ROWS_PER_COLUMN * max(1.0, objective.rows.width / 4)
+    n, least = objective.rows.n_rows, max(MIN_ROWS, round(per_column * objective.rows.n_columns))
     while n >= 4 * least:
         rng = np.random.default_rng(seed)
         n = max(n // GROWTH, least)
