@@ -5,6 +5,7 @@
 
 #include "pointwise.hpp"
 #include "rows.hpp"
+#include "sgd.hpp"
 
 namespace gaussguru {
 namespace {
@@ -259,7 +260,8 @@ void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_w
 
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
-                               combine, product, gram, coordinate_pass, moments};
+                               combine, product, gram, coordinate_pass, sgd_pass, sgd_joint_pass, squared_norms,
+                               moments};
     return table;
 }
 
