@@ -198,10 +198,10 @@ def test_several_calls_are_one(form, average):
 @pytest.mark.parametrize("eta0", [0.5, 100.0])
 def test_norm_does_not_drift(l2, eta0):
     sample = Sample(n=50, d=3, steps=10_000_000)
-    w, b = np.zeros(3), np.zeros(1)
+    w, b, view = np.zeros(3), np.zeros(1), _binding.MatrixView(sample.X)
     kept = _binding.sgd_pass(
-        _binding.MatrixView(sample.X), sample.order, sample.signed_weight, sample.square, CODE, 0.5, l2, eta0, 0, True, w, b
-    )  # fmt: skip
+        view, sample.order, sample.signed_weight, sample.square, CODE, 0.5, l2, eta0, 0, True, w, b
+    )
     assert kept == pytest.approx(w @ w, rel=1e-9)
 
 

@@ -7,6 +7,7 @@ number of threads.
 """
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,13 @@ class Rows:
         The one thing here that is sequential: each row sees what the rows before it did.
         """
         _binding.coordinate_pass(self.view, order, signed_weight, cap, bias, alpha, params)
+
+    @cached_property
+    def squared_norms(self) -> Array:
+        """``|x|^2`` of every row."""
+        out = np.empty(self.n_rows)
+        self.each(lambda begin, end: _binding.squared_norms(begin, end, self.view, out))
+        return out
 
     def moments(self, signed_weight: Array) -> tuple[Array, Array]:
         """Return ``combine(signed_weight)`` and ``sum s x^2`` for every column."""
