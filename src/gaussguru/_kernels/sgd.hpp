@@ -5,6 +5,7 @@
 // of the iterates is C v + total: C adds up the scales, and a change of v that comes when the sum is C takes C times
 // itself off the total. All of this is settled at the end of a call: what the caller owns is w and the sum of the w's.
 #pragma once
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,7 @@ constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4;
 
 // --- rows are drawn at random: fetch what comes ------------------------------------------------------------
 
-constexpr int64_t kLine = 64, kFetchAhead = 8;
+constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2;
 
 #ifdef _MSC_VER
 inline void fetch(const void*, const void*) {}
@@ -65,14 +66,14 @@ struct Ahead<Csr<T, I>> {
     const Draws& draws;
     Ahead(const Csr<T, I>& rows, const Draws& of) : x(rows), draws(of) {}
     void operator()(int64_t k) const {
-        if (k + 2 * kFetchAhead < draws.n) {
-            const int64_t i = draws.order[k + 2 * kFetchAhead];
+        if (k + kFetchAhead < draws.n) {
+            const int64_t i = draws.order[k + kFetchAhead];
             fetch(x.indptr + i, x.indptr + i + 1);
             fetch(draws.squared_norm + i, draws.squared_norm + i + 1);
             fetch(draws.weight + i, draws.weight + i + 1);
         }
-        if (k + kFetchAhead < draws.n) {
-            const int64_t i = draws.order[k + kFetchAhead];
+        if (k + kFetchNext < draws.n) {
+            const int64_t i = draws.order[k + kFetchNext];
             fetch(x.values + x.indptr[i], x.values + x.indptr[i + 1]);
             fetch(x.indices + x.indptr[i], x.indices + x.indptr[i + 1]);
         }
@@ -156,25 +157,7 @@ double sgd_pass(int loss, const Matrix& m, const Draws& draws, const Descent& by
 
 // --- many classes ------------------------------------------------------------------------------------------
 
-// out[0..width) += sum_j x_ij V_j, for V with `width` numbers a column of X.
-template <class T, class Scalar>
-inline void add_columns(const T* values, const Scalar& column, int64_t n, const double* V, int64_t width, double* out) {
-    int64_t l = 0;
-    for (; l + 4 <= n; l += 4) {
-        const double *v0 = V + column(l) * width, *v1 = V + column(l + 1) * width;
-        const double *v2 = V + column(l + 2) * width, *v3 = V + column(l + 3) * width;
-        const double x0 = values[l], x1 = values[l + 1], x2 = values[l + 2], x3 = values[l + 3];
-#pragma omp simd
-        for (int64_t c = 0; c < width; ++c) out[c] += (x0 * v0[c] + x1 * v1[c]) + (x2 * v2[c] + x3 * v3[c]);
-    }
-    for (; l < n; ++l) {
-        const double* const v = V + column(l) * width;
-        const double value = values[l];
-#pragma omp simd
-        for (int64_t c = 0; c < width; ++c) out[c] += value * v[c];
-    }
-}
-
+// The values of row i and the columns where they are.
 template <class T, class F>
 inline void with_values(const Dense<T>& x, int64_t i, F&& body) {
     body(x.row(i), [](int64_t l) { return l; }, x.n_columns);
@@ -187,16 +170,60 @@ inline void with_values(const Csr<T, I>& x, int64_t i, F&& body) {
     body(x.values + begin, [indices](int64_t l) { return static_cast<int64_t>(indices[l]); }, x.indptr[i + 1] - begin);
 }
 
+// Calls body(first, n) for runs of classes as long as four, eight or twelve: known to the compiler, which keeps what
+// belongs to them in registers.
+template <class F>
+inline void by_runs(int64_t width, F&& body) {
+    int64_t first = 0;
+    for (; width - first > 12; first += 12) body(first, std::integral_constant<int64_t, 12>{});
+    switch (width - first) {
+        case 4: body(first, std::integral_constant<int64_t, 4>{}); break;
+        case 8: body(first, std::integral_constant<int64_t, 8>{}); break;
+        case 12: body(first, std::integral_constant<int64_t, 12>{}); break;
+    }
+}
+
+// out = sum_j x_ij V_j, for V with `width` numbers a column of X.
+template <class Rows>
+inline void scores(const Rows& x, int64_t i, const double* V, int64_t width, double* out) {
+    with_values(x, i, [&](const auto* values, const auto& column, int64_t n) {
+        by_runs(width, [&](int64_t first, auto run) {
+            constexpr int64_t kRun = decltype(run)::value;
+            double even[kRun] = {}, odd[kRun] = {};
+            int64_t l = 0;
+            for (; l + 2 <= n; l += 2) {
+                const double *v0 = V + column(l) * width + first, *v1 = V + column(l + 1) * width + first;
+                const double x0 = values[l], x1 = values[l + 1];
+#pragma omp simd
+                for (int64_t c = 0; c < kRun; ++c) {
+                    even[c] += x0 * v0[c];
+                    odd[c] += x1 * v1[c];
+                }
+            }
+            if (l < n) {
+                const double* const v = V + column(l) * width + first;
+                for (int64_t c = 0; c < kRun; ++c) even[c] += values[l] * v[c];
+            }
+            for (int64_t c = 0; c < kRun; ++c) out[first + c] = even[c] + odd[c];
+        });
+    });
+}
+
 // V_j += x_ij u
 template <class Rows>
 inline void add_outer(const Rows& x, int64_t i, const double* u, int64_t width, double* V) {
     with_values(x, i, [&](const auto* values, const auto& column, int64_t n) {
-        for (int64_t l = 0; l < n; ++l) {
-            double* GAUSSGURU_RESTRICT v = V + column(l) * width;
-            const double value = values[l];
+        by_runs(width, [&](int64_t first, auto run) {
+            constexpr int64_t kRun = decltype(run)::value;
+            double part[kRun];
+            for (int64_t c = 0; c < kRun; ++c) part[c] = u[first + c];
+            for (int64_t l = 0; l < n; ++l) {
+                double* const v = V + column(l) * width + first;
+                const double value = values[l];
 #pragma omp simd
-            for (int64_t c = 0; c < width; ++c) v[c] += value * u[c];
-        }
+                for (int64_t c = 0; c < kRun; ++c) v[c] += value * part[c];
+            }
+        });
     });
 }
 
@@ -347,10 +374,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         if (r >= 0) eta *= many;  // one class in so many moves
         const double step = eta * draws.weight[i];
 
-        for (int64_t c = 0; c < width; ++c) raw[c] = 0.0;
-        with_values(x, i, [&](const auto* values, const auto& column, int64_t n) {
-            add_columns(values, column, n, at.coef, width, raw);
-        });
+        scores(x, i, at.coef, width, raw);
         mix.times(raw, q);
 
         // alpha, and kap = step sigma f*/||w_y - w_c||, of every pair; their limits where w_y = w_c.
