@@ -170,16 +170,18 @@ inline void with_values(const Csr<T, I>& x, int64_t i, F&& body) {
     body(x.values + begin, [indices](int64_t l) { return static_cast<int64_t>(indices[l]); }, x.indptr[i + 1] - begin);
 }
 
-// Calls body(first, n) for runs of classes as long as four, eight or twelve: known to the compiler, which keeps what
-// belongs to them in registers.
+// Calls body(first, n) for runs of classes of a length known to the compiler, which keeps what belongs to them in
+// registers.
 template <class F>
 inline void by_runs(int64_t width, F&& body) {
     int64_t first = 0;
-    for (; width - first > 12; first += 12) body(first, std::integral_constant<int64_t, 12>{});
+    for (; width - first > 20; first += 20) body(first, std::integral_constant<int64_t, 20>{});
     switch (width - first) {
         case 4: body(first, std::integral_constant<int64_t, 4>{}); break;
         case 8: body(first, std::integral_constant<int64_t, 8>{}); break;
         case 12: body(first, std::integral_constant<int64_t, 12>{}); break;
+        case 16: body(first, std::integral_constant<int64_t, 16>{}); break;
+        case 20: body(first, std::integral_constant<int64_t, 20>{}); break;
     }
 }
 
@@ -346,27 +348,39 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
     double doubt = 0.0;
     int64_t stale = 0;
 
-    const auto settle = [&] {
+    const auto measure = [&] {
         gram.values.assign(gram.values.size(), 0.0);
         for (int64_t j = 0; j < d; ++j) {
-            double* const v = at.coef + j * width;
-            if (kSummed) {
-                sums.times(v, spare);
-                gram.add(spare, 1.0, at.coef_total + j * width);
-            }
-            mix.times(v, spare);
-            for (int64_t c = 0; c < width; ++c) v[c] = spare[c];
+            const double* const v = at.coef + j * width;
             for (int64_t c = 0; c < n_classes; ++c) gram.add(v, v[c], gram[c]);
+        }
+        doubt = 0.0;
+        stale = 0;
+    };
+    const auto unmix = [&] {
+        mix.transpose();
+        sums.transpose();
+        for (int64_t j = 0; j < d; ++j) {
+            double *const v = at.coef + j * width, *const total = at.coef_total + (kSummed ? j * width : 0);
+            for (int64_t c = 0; c < width; ++c) spare[c] = 0.0;
+            for (int64_t c = 0; c < n_classes; ++c) {
+                gram.add(mix[c], v[c], spare);
+                if (kSummed) gram.add(sums[c], v[c], total);
+            }
+            for (int64_t c = 0; c < width; ++c) v[c] = spare[c];
         }
         mix.set_identity();
         inverse.set_identity();
         sums.values.assign(sums.values.size(), 0.0);
-        doubt = 0.0;
-        stale = 0;
+    };
+    const auto settle = [&] {
+        unmix();
+        measure();
     };
 
     mix.set_identity();
-    settle();
+    inverse.set_identity();
+    measure();
     for (int64_t k = 0; k < draws.n; ++k) {
         ahead(k);
         const int64_t i = draws.order[k], y = labels.label[i], r = labels.moved ? labels.moved[k] : -1;
@@ -468,7 +482,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         // Classes close to each other need their distance more exactly, but not at any price.
         if (doubt > kDoubt * trace || (doubt > 10 * kDoubt * least && 8 * ++stale > d)) settle();
     }
-    settle();
+    unmix();
     if (kSummed) gram.add(b_sum, 1.0, at.intercept_total);
 }
 
