@@ -20,8 +20,9 @@ constexpr double kDoubt = 1e-11;
 constexpr double kRounding = 4 * 2.3e-16;
 // A change whose square is at most this part of ||w||^2 is lost in rounding, and not worth a look at v.
 constexpr double kNothing = 1e-34;
-// The least scale of w, or of a direction of it. The sum of the iterates loses as many digits as the scale has.
-constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4;
+// The least scale of w. The sum of the iterates loses as many digits as the scale has, and what the classes have in
+// common, which no step scales, as many as their differences have.
+constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4, kLeastScaleMixed = 1e-3;
 
 // --- rows are drawn at random: fetch what comes ------------------------------------------------------------
 
@@ -432,7 +433,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         mixing.apply(mix, spare);
         mix.times(raw, q);  // the scores of the mixed classes
         double inflation = 0.0;
-        if (weakest > kLeastScaleSummed) {
+        if (weakest > kLeastScaleMixed) {
             mixing.apply_inverse_transposed(inverse);
 #pragma omp simd reduction(max : inflation)
             for (size_t l = 0; l < inverse.values.size(); ++l) {
@@ -440,7 +441,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
                 inflation = size > inflation ? size : inflation;
             }
         }
-        if (weakest > kLeastScaleSummed && inflation * kLeastScaleSummed < 1.0) {
+        if (weakest > kLeastScaleMixed && inflation * kLeastScaleMixed < 1.0) {
             mixing.apply(gram, spare);
             gram.transpose();
             mixing.apply(gram, spare);
