@@ -18,7 +18,7 @@ MODERATE = 2.0**-4
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-9
 
-every_solver = pytest.mark.parametrize("solver", sorted(SOLVERS))
+every_solver = pytest.mark.parametrize("solver", [name for name, solver in SOLVERS.items() if solver.exact])
 with_and_without = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "origin"])
 
 

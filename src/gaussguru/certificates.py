@@ -12,6 +12,7 @@ where ``excess`` is the distance of ``v`` to the noise set of that size; for ``l
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar, nnls
@@ -74,6 +75,22 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
         wanted=np.inf if thorough else primal - target,
     )
     return Certificate(primal, dual)
+
+
+def certify_params(
+    objective: Objective | multiclass.Multiclass, coef: Array, intercept: Any
+) -> tuple[Certificate, Array]:
+    """Return the certificate of any classifier, ``(w, b)`` or ``(W, b)``, and the slopes that it comes from."""
+    if isinstance(objective, multiclass.Multiclass):
+        at = objective.point(coef, intercept)
+        return certify_joint(objective.expand(at), 0.0, thorough=True), objective.slopes(at)
+    if not coef.any():
+        # The slopes of the hinge, where the noise is gone; its dual value is left at 0.
+        positive, negative = objective.weights
+        value = positive * max(0.0, 1 - intercept) + negative * max(0.0, 1 + intercept)
+        return Certificate(value, 0.0), (objective.signed_weight * intercept < np.abs(objective.signed_weight)) * 1.0
+    expansion = objective.expand(objective.point(coef, intercept))
+    return certify(expansion, 0.0, thorough=True), objective.slopes(expansion.point)
 
 
 def expected_gap(expansion: Expansion) -> float:

@@ -1,5 +1,6 @@
 """Linear classifiers for noisy features."""
 
+import copy
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +20,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from gaussguru.certificates import collapse_sigma
+from gaussguru.certificates import Certificate, certify_params, collapse_sigma
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
-from gaussguru.solvers import SOLVERS
+from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
+from gaussguru.solvers.sgd import TINY_BLUR
 from gaussguru.validation import (
     Samples,
     check_choice,
@@ -34,6 +36,7 @@ from gaussguru.validation import (
     check_features,
     check_flag,
     check_jobs,
+    check_part,
     check_real,
     check_samples,
     explain_not_finite,
@@ -57,6 +60,13 @@ def _has_two_classes(estimator: Any) -> bool:
     return True
 
 
+def _is_stochastic(estimator: Any) -> bool:
+    """Say whether there is a partial_fit."""
+    if estimator.solver not in ("sgd", "sgd2"):
+        raise AttributeError(f"partial_fit needs solver='sgd' or 'sgd2'; got solver={estimator.solver!r}")
+    return True
+
+
 class GuruClassifier(ClassifierMixin, BaseEstimator):
     """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
 
@@ -68,6 +78,13 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     with ``f(z) = z Phi(z) + phi(z)``, the expected hinge loss of a standard normal slack. The problem is smooth
     and convex. As ``sigma`` goes to 0 it becomes the hinge loss of a support vector machine; as ``sigma`` grows,
     the direction of ``w`` tends to the difference of the class means.
+
+    With more than two classes every sample is compared with every other class (chapter 5, M-GURU)::
+
+        min over W, b   sum_i s_i sum_{k != y_i} a f((1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k)) / a)
+                        + (l2/2) sum_{c<k} ||w_c - w_k||^2,     a = sigma ||w_{y_i} - w_k||
+
+    of which two classes are the special case ``w = w_1 - w_0``.
 
     Parameters
     ----------
@@ -82,13 +99,16 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, times ``sample_weight``. "balanced" gives both classes the same total weight.
-    solver : {"newton"}, default="newton"
-        How to minimise; see :mod:`gaussguru.solvers`.
+        Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
+    solver : {"newton", "sgd", "sgd2"}, default="newton"
+        "newton" ends at a proven optimum. "sgd" is the stochastic gradient descent of the thesis, GURU or M-GURU: one
+        random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is M-GURU-S2: one random sample and one random class
+        (with two classes the same as "sgd"). Their ``dual_gap_`` says how far they came.
     tol : float, default=1e-6
-        Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight).
+        Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight, times the number of
+        other classes). "sgd" and "sgd2" stop when the objective falls by less in an epoch, twice in a row.
     max_iter : int, default=500
-        Most iterations of the solver.
+        Most iterations of the solver, or epochs of as many steps as there are samples.
     warm_start : bool, default=False
         Start from the coefficients of the previous fit.
     random_state : int, RandomState instance or None, default=None
@@ -99,23 +119,33 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         The result does not depend on it.
     verbose : int, default=0
         1 prints the objective, the duality gap and the time at each iteration.
+    eta0 : float or None, default=None
+        Length of the first step of "sgd" and "sgd2". None finds it by short trials on some of the samples.
+    average : bool, default=False
+        Whether "sgd" and "sgd2" return the average of at least the last half of the iterates instead of the last one.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (1, n_features)
-        The weights ``w``.
-    intercept_ : ndarray of shape (1,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        The weights ``w``; of more than two classes they add up to zero.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept ``b``.
-    classes_ : ndarray of shape (2,)
-        The classes; ``y = +1`` stands for the second.
+    classes_ : ndarray of shape (n_classes,)
+        The classes; of two, ``y = +1`` stands for the second.
     objective_ : float
         The objective at the solution.
     dual_gap_ : float
         A proven bound on how far ``objective_`` is above the minimum.
-    dual_coef_ : ndarray of shape (n_samples,)
-        The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls.
+    dual_coef_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
     n_iter_ : int
-        Iterations of the solver.
+        Iterations of the solver, or epochs.
+    loss_curve_ : list of float
+        The objective after each epoch of "sgd" or "sgd2".
+    n_updates_ : int
+        Their steps so far, over all calls of ``partial_fit``.
+    eta0_ : float
+        Their rate, given or found.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -147,6 +177,8 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        eta0: float | None = None,
+        average: bool = False,
     ) -> None:
         self.sigma = sigma
         self.noise = noise
@@ -161,6 +193,8 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.eta0 = eta0
+        self.average = average
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
@@ -172,7 +206,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         X : array-like or sparse matrix of shape (n_samples, n_features)
             The samples. C-contiguous float32 or float64, and canonical CSR, are not copied.
         y : array-like of shape (n_samples,)
-            Labels of two classes.
+            Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
 
@@ -180,44 +214,58 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
+        with self._unchanged_on_error():
+            return self._fit(X, y, sample_weight)
+
+    @available_if(_is_stochastic)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Make one step of "sgd" or "sgd2" on each sample of a part of the data, in random order.
+
+        The steps go on getting shorter from call to call. With ``eta0=None`` the first part decides on the rate, so
+        it should not be tiny. ``coef_`` is up to date after each call; :meth:`certificate` tells how good it is on
+        any data. A call that raises leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples of this part.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that will ever occur; needed in the first call.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples; within a call they count relative to their mean.
+
+        Returns
+        -------
+        self
+        """
+        with self._unchanged_on_error():
+            return self._partial_fit(X, y, classes, sample_weight)
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
         before = self.__dict__.copy()
         try:
-            return self._fit(X, y, sample_weight)
+            yield
         except BaseException:
             self.__dict__ = before
             raise
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        sigma = check_real("sigma", self.sigma)
-        if sigma < LEAST_SIGMA:
-            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
-        noise = resolve_noise(self.noise, sigma)
-        loss = resolve_loss(self.loss)
-        l2 = check_real("l2", self.l2, inclusive=True)
-        solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
-        settings = {
-            "tol": check_real("tol", self.tol),
-            "max_iter": check_count("max_iter", self.max_iter),
-            "verbose": check_count(
-                "verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, low=0
-            ),
-            "seed": _seed(self.random_state),
-        }
-        n_jobs = check_jobs(self.n_jobs)
-        check_flag("fit_intercept", self.fit_intercept)
-        check_flag("warm_start", self.warm_start)
+        model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        binary = len(samples.classes) == 2
-        solver = (solvers.binary if binary else solvers.multiclass)(**settings)
+        n_classes = len(samples.classes)
+        solver = (solvers.binary if n_classes == 2 else solvers.multiclass)(**settings)
         start = self._start(samples)
-        with block_map(samples.X, n_jobs, 1 if binary else len(samples.classes)) as mapped:
-            objective = _objective(samples, mapped, loss, noise, l2, self.fit_intercept)
+        with block_map(samples.X, self.n_jobs, 1 if n_classes == 2 else n_classes) as mapped:
+            objective = _objective(samples, mapped, *model)
             try:
                 result = solver.solve(objective, start)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
-        self._warn(result, objective)
-        self._noise = noise
+        self._warn(result, objective, exact=solvers.exact)
+        self._noise = model[1]
         self.classes_ = samples.classes
         self.coef_ = np.atleast_2d(result.coef)
         self.intercept_ = np.atleast_1d(result.intercept)
@@ -225,7 +273,91 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         self.dual_gap_ = result.gap
         self.dual_coef_ = result.alpha
         self.n_iter_ = result.n_iter
+        for name in ("loss_curve_", "n_updates_", "eta0_", "_descent"):
+            self.__dict__.pop(name, None)
+        if result.state is not None:
+            self.loss_curve_, self.eta0_ = result.loss_curve, result.eta0
+            self.n_updates_, self._descent = result.state.steps, result.state
         return self
+
+    def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
+        """Return the parameters, checked: the model, the solvers and their settings."""
+        sigma = check_real("sigma", self.sigma)
+        if sigma < LEAST_SIGMA:
+            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+        noise = resolve_noise(self.noise, sigma)
+        loss = resolve_loss(self.loss)
+        l2 = check_real("l2", self.l2, inclusive=True)
+        solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
+        verbose = int(self.verbose) if isinstance(self.verbose, bool) else self.verbose
+        settings: dict[str, Any] = {
+            "tol": check_real("tol", self.tol),
+            "max_iter": check_count("max_iter", self.max_iter),
+            "verbose": check_count("verbose", verbose, low=0),
+            "seed": _seed(self.random_state),
+        }
+        check_jobs(self.n_jobs)
+        check_flag("fit_intercept", self.fit_intercept)
+        check_flag("warm_start", self.warm_start)
+        check_flag("average", self.average)
+        eta0 = None if self.eta0 is None else check_real("eta0", self.eta0)
+        if not solvers.exact:
+            settings.update(eta0=eta0, average=self.average)
+        return (loss, noise, l2, self.fit_intercept), solvers, settings
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Self:
+        model, solvers, settings = self._checked()
+        if self.class_weight == "balanced":
+            raise ValueError("class_weight='balanced' needs all labels at once; give partial_fit a dict of weights")
+        state = copy.deepcopy(getattr(self, "_descent", None))
+        samples = check_part(
+            X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
+        )
+        n_classes = len(samples.classes)
+        with block_map(samples.X, self.n_jobs, 1 if n_classes == 2 else n_classes) as mapped:
+            objective = _objective(samples, mapped, *model)
+            solver = (solvers.binary if n_classes == 2 else solvers.multiclass)(**settings)
+            if state is None:
+                self.classes_, self._noise = samples.classes, model[1]
+                self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
+                state = solver.begin(objective)
+            if self.average and state.steps & (state.steps - 1) == 0:
+                state.restart_average()
+            rng = np.random.default_rng([settings["seed"], state.steps])
+            state.run(objective, rng.permutation(len(samples.labels)), self.eta0_)
+        self.coef_ = np.atleast_2d(state.coef)
+        self.intercept_ = np.atleast_1d(state.intercept)
+        self.n_updates_, self._descent = state.steps, state
+        return self
+
+    def certificate(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+        """Return bounds on the least objective on any data, from the classifier as it is.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels; all classes of the estimator must occur.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+
+        Returns
+        -------
+        Certificate
+            ``primal``, the objective of the classifier on this data; ``dual``, a proven lower bound of the least one;
+            and ``gap``, their difference.
+        """
+        check_is_fitted(self)
+        model, _, _ = self._checked()
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
+        if not np.array_equal(samples.classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
+        binary = len(self.classes_) == 2
+        with block_map(samples.X, self.n_jobs, len(self.coef_)) as mapped:
+            objective = _objective(samples, mapped, *model)
+            if isinstance(objective, Multiclass):
+                objective = objective.with_noise(1.0, TINY_BLUR)
+            params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
+            return certify_params(objective, *params)[0]
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
         if not self.warm_start or not hasattr(self, "coef_"):
@@ -235,9 +367,16 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         intercept = self.intercept_.copy() if self.fit_intercept else np.zeros_like(self.intercept_)
         return (self.coef_[0].copy(), float(intercept[0])) if len(self.coef_) == 1 else (self.coef_.copy(), intercept)
 
-    def _warn(self, result: Result, objective: Objective | Multiclass) -> None:
+    def _warn(self, result: Result, objective: Objective | Multiclass, *, exact: bool) -> None:
         if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=4)
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=5)
+        elif not result.converged and not exact:
+            reason = (
+                f"max_iter={self.max_iter} epochs were made: increase it or tol"
+                if result.objective <= objective.weight
+                else f"it ended above where it began: eta0={result.eta0:g} is too large"
+            )
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=5)
         elif not result.converged:
             relative = result.gap / objective.weight
             reason = (
@@ -250,7 +389,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
                 f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
                 f"not to tol={self.tol:g}; {reason}",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def decision_function(self, X: Any) -> Array:

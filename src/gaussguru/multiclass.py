@@ -142,7 +142,7 @@ class Multiclass:
     @cached_property
     def radius(self) -> float:
         """The length of the longest row."""
-        return float(np.sqrt(self.rows.squared_norms().max()))
+        return float(np.sqrt(self.rows.squared_norms.max()))
 
     def with_noise(self, factor: float, blur: float) -> "Multiclass":
         """Return the same problem with all standard deviations multiplied by ``factor``, and another blur."""

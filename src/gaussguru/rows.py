@@ -7,6 +7,7 @@ number of threads.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -161,27 +162,17 @@ class Rows:
         """
         _binding.coordinate_pass(self.view, order, signed_weight, cap, bias, alpha, params)
 
+    @cached_property
+    def squared_norms(self) -> Array:
+        """``|x|^2`` of every row."""
+        out = np.empty(self.n_rows)
+        self.each(lambda begin, end: _binding.squared_norms(begin, end, self.view, out))
+        return out
+
     def moments(self, signed_weight: Array) -> tuple[Array, Array]:
         """Return ``combine(signed_weight)`` and ``sum s x^2`` for every column."""
         sums = self.total(lambda begin, end: _binding.moments(begin, end, self.view, signed_weight)).reshape(3, -1)
         return sums[:2], sums[2]
-
-    def squared_norms(self) -> Array:
-        """Return ``|x|^2`` of every row."""
-        out = np.zeros(self.n_rows)
-
-        def dense(begin: int, end: int) -> None:
-            np.einsum("ij,ij->i", self.X[begin:end], self.X[begin:end], dtype=np.float64, out=out[begin:end])
-
-        def sparse(begin: int, end: int) -> None:
-            edges = self.X.indptr[begin : end + 1]
-            filled = np.flatnonzero(np.diff(edges))
-            values = self.X.data[edges[0] : edges[-1]].astype(np.float64)
-            if len(filled):
-                out[begin + filled] = np.add.reduceat(values * values, edges[filled] - edges[0])
-
-        self.each(sparse if self.sparse else dense)
-        return out
 
     def scores(self, W: Array) -> Array:
         """Return ``X W'`` for W of shape (width, n_columns)."""

@@ -112,25 +112,57 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
 
 
 def check_samples(
-    X: Any, y: Any, sample_weight: Any = None, class_weight: Any = None, *, estimator: Any = None
+    X: Any, y: Any, sample_weight: Any = None, class_weight: Any = None, *, estimator: Any = None, reset: bool = True
 ) -> Samples:
     """Return checked training data."""
     if y is None:
         raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
-    X = check_features(X, estimator=estimator, reset=True, lazy=True)
+    X = check_features(X, estimator=estimator, reset=reset, lazy=True)
     classes, labels = _encode_labels(y)
-    if X.shape[0] != len(labels):
-        raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
+    _check_lengths(X, labels)
     weights = check_weights(sample_weight, X.shape[0])
     totals = _totals(labels, weights, len(classes))
     for label, total in zip(classes.tolist(), totals, strict=True):
         if total == 0:
             raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
     factors = _class_factors(class_weight, classes, totals)
-    if any(factor != 1 for factor in factors):
-        weighted = np.array(factors)[labels.astype(np.intp)]
-        weights = weighted if weights is None else weights * weighted
-    return Samples(X, classes, labels, weights)
+    return Samples(X, classes, labels, _times_factors(weights, labels, factors))
+
+
+def check_part(
+    X: Any, y: Any, sample_weight: Any, class_weight: Any, *, estimator: Any, classes: Any, first: bool
+) -> Samples:
+    """Return checked training data of which more may come; ``classes`` are all labels that may occur."""
+    if first and classes is None:
+        raise ValueError("classes must be given in the first call of partial_fit: all labels that will ever occur")
+    known = estimator.classes_ if classes is None else _encode_labels(classes)[0]
+    if not first and not np.array_equal(known, estimator.classes_):
+        earlier = estimator.classes_.tolist()
+        raise ValueError(f"classes must be those of the first call, {earlier!r}; got {known.tolist()!r}")
+    X = check_features(X, estimator=estimator, reset=first)
+    y = column_or_1d(y, warn=True)
+    assert_all_finite(y, input_name="y")
+    unknown = [label for label in np.unique(y).tolist() if label not in known.tolist()]
+    if unknown:
+        raise ValueError(f"y must hold labels among the classes {known.tolist()!r}; got {unknown!r}")
+    labels = np.searchsorted(known, y).astype(bool if len(known) == 2 else np.int32)
+    _check_lengths(X, labels)
+    weights = check_weights(sample_weight, X.shape[0])
+    factors = _class_factors(class_weight, known, [1.0] * len(known))
+    return Samples(X, known, labels, _times_factors(weights, labels, factors))
+
+
+def _check_lengths(X: Any, labels: NDArray[Any]) -> None:
+    if X.shape[0] != len(labels):
+        raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
+
+
+def _times_factors(weights: Array | None, labels: NDArray[Any], factors: list[float]) -> Array | None:
+    """Return the weights of the samples times those of their classes."""
+    if all(factor == 1 for factor in factors):
+        return weights
+    of_class = np.array(factors)[labels.astype(np.intp)]
+    return of_class if weights is None else weights * of_class
 
 
 def _totals(labels: NDArray[Any], weights: Array | None, n_classes: int) -> list[float]:

@@ -73,6 +73,43 @@ def coordinate_pass(
     alpha: Array,
     params: Array,
 ) -> None: ...
+def sgd_pass(
+    X: MatrixView,
+    order: NDArray[np.int64],
+    signed_weight: Array,
+    squared_norm: Array,
+    loss: int,
+    sigma: float,
+    l2: float,
+    eta0: float,
+    steps: int,
+    fit_intercept: bool,
+    coef: Array,
+    intercept: Array,
+    coef_total: Array | None = None,
+    intercept_total: Array | None = None,
+) -> float: ...
+def joint_width(n_classes: int) -> int: ...
+def sgd_joint_pass(
+    X: MatrixView,
+    order: NDArray[np.int64],
+    label: NDArray[np.int32],
+    weight: Array,
+    squared_norm: Array,
+    n_classes: int,
+    loss: int,
+    sigma: float,
+    l2: float,
+    eta0: float,
+    steps: int,
+    fit_intercept: bool,
+    coef: Array,
+    intercept: Array,
+    coef_total: Array | None = None,
+    intercept_total: Array | None = None,
+    moved: NDArray[np.int32] | None = None,
+) -> None: ...
+def squared_norms(begin: int, end: int, X: MatrixView, out: Array) -> None: ...
 def moments(begin: int, end: int, X: MatrixView, signed_weight: Array) -> Array: ...
 def cells(
     begin: int,

@@ -51,6 +51,32 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         double* curve
         double* tilt
 
+    cdef struct Draws:
+        int64_t n
+        const int64_t* order
+        const double* weight
+        const double* squared_norm
+
+    cdef struct Descent:
+        double sigma
+        double l2
+        double eta0
+        int64_t steps
+        int fit_intercept
+
+    cdef struct Iterate:
+        double* coef
+        double* intercept
+        double* coef_total
+        double* intercept_total
+
+    cdef struct Labels:
+        int64_t n_classes
+        const int32_t* label
+        const int32_t* moved
+
+    int64_t padded(int64_t)
+
     cdef struct Kernels:
         const char* name
         void (*evaluate)(int, int64_t, const double*, double*, double*, double*) noexcept nogil
@@ -67,6 +93,10 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
                      int64_t) noexcept nogil
         void (*coordinate_pass)(const Matrix&, int64_t, const int64_t*, const double*, double, double, double*,
                                 double*) noexcept nogil
+        double (*sgd_pass)(int, const Matrix&, const Draws&, const Descent&, const Iterate&) noexcept nogil
+        void (*sgd_joint_pass)(int, const Matrix&, const Draws&, const Descent&, const Labels&,
+                               const Iterate&) noexcept nogil
+        void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
@@ -236,6 +266,78 @@ def coordinate_pass(MatrixView X, const int64_t[::1] order, const double[::1] si
         return
     with nogil:
         table.coordinate_pass(X.matrix, n, &order[0], &signed_weight[0], cap, bias, &alpha[0], &params[0])
+
+
+cdef inline Draws _draws(const int64_t[::1] order, const double[::1] weight, const double[::1] squared_norm) noexcept:
+    cdef Draws draws
+    draws.n = order.shape[0]
+    draws.order = &order[0]
+    draws.weight = &weight[0]
+    draws.squared_norm = &squared_norm[0]
+    return draws
+
+
+cdef inline Descent _descent(double sigma, double l2, double eta0, int64_t steps, bint fit_intercept) noexcept:
+    cdef Descent by
+    by.sigma = sigma
+    by.l2 = l2
+    by.eta0 = eta0
+    by.steps = steps
+    by.fit_intercept = fit_intercept
+    return by
+
+
+cdef inline Iterate _iterate(double[::1] coef, double[::1] intercept, double[::1] coef_total,
+                             double[::1] intercept_total) noexcept:
+    cdef Iterate at
+    at.coef = &coef[0]
+    at.intercept = &intercept[0]
+    at.coef_total = <double*> NULL if coef_total is None else &coef_total[0]
+    at.intercept_total = <double*> NULL if intercept_total is None else &intercept_total[0]
+    return at
+
+
+def sgd_pass(MatrixView X, const int64_t[::1] order, const double[::1] signed_weight, const double[::1] squared_norm,
+             int loss, double sigma, double l2, double eta0, int64_t steps, bint fit_intercept, double[::1] coef,
+             double[::1] intercept, double[::1] coef_total=None, double[::1] intercept_total=None):
+    """Continue after ``steps`` steps; adds the iterates up where totals are given. Returns the norm it kept, squared."""
+    if order.shape[0] == 0 or X.matrix.n_columns == 0:
+        return 0.0
+    cdef Draws draws = _draws(order, signed_weight, squared_norm)
+    cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
+    cdef Iterate at = _iterate(coef, intercept, coef_total, intercept_total)
+    cdef double square
+    with nogil:
+        square = table.sgd_pass(loss, X.matrix, draws, by, at)
+    return square
+
+
+def joint_width(int64_t n_classes):
+    """How many numbers a feature has in the coefficients of ``sgd_joint_pass``: the classes, then zeros."""
+    return padded(n_classes)
+
+
+def sgd_joint_pass(MatrixView X, const int64_t[::1] order, const int32_t[::1] label, const double[::1] weight,
+                   const double[::1] squared_norm, int64_t n_classes, int loss, double sigma, double l2, double eta0,
+                   int64_t steps, bint fit_intercept, double[:, ::1] coef, double[::1] intercept,
+                   double[:, ::1] coef_total=None, double[::1] intercept_total=None, const int32_t[::1] moved=None):
+    """As ``sgd_pass``, for several classes; ``moved`` are the classes that move, one a step, or all of them."""
+    if order.shape[0] == 0 or X.matrix.n_columns == 0:
+        return
+    cdef Draws draws = _draws(order, weight, squared_norm)
+    cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
+    cdef Iterate at = _iterate(coef[0], intercept, None if coef_total is None else coef_total[0], intercept_total)
+    cdef Labels labels
+    labels.n_classes = n_classes
+    labels.label = &label[0]
+    labels.moved = <const int32_t*> NULL if moved is None else &moved[0]
+    with nogil:
+        table.sgd_joint_pass(loss, X.matrix, draws, by, labels, at)
+
+
+def squared_norms(int64_t begin, int64_t end, MatrixView X, double[::1] out):
+    with nogil:
+        table.squared_norms(X.matrix, begin, end, &out[0])
 
 
 def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_weight):

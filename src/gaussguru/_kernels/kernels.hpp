@@ -66,6 +66,39 @@ struct JointPulls {
 // The sums over a cell (the rows of class c against class k, at [c * n_classes + k]).
 enum CellSum : int { CELL_VALUE = 0, CELL_SLOPE, CELL_CONJUGATE, CELL_CURVE, CELL_CURVE_Z, CELL_CURVE_ZZ, N_CELL };
 
+// The rows that stochastic gradient descent visits, in this order.
+struct Draws {
+    int64_t n;
+    const int64_t* order;
+    const double* weight;        // of every row of X; signed where there are two classes
+    const double* squared_norm;  // of every row of X
+};
+
+// Step t = steps + 1, steps + 2, ... has the length eta0 / sqrt(t).
+struct Descent {
+    double sigma, l2, eta0;
+    int64_t steps;
+    int fit_intercept;
+};
+
+// Where it is, and the sums of all the places where it was; no sums where the totals are null.
+struct Iterate {
+    double* coef;
+    double* intercept;
+    double* coef_total;
+    double* intercept_total;
+};
+
+// The classes of the rows of X and, for M-GURU-S2, the one class that moves in each step.
+struct Labels {
+    int64_t n_classes;
+    const int32_t* label;
+    const int32_t* moved;  // null: all classes move
+};
+
+// How many numbers a feature has in the coefficients of so many classes.
+inline int64_t padded(int64_t n_classes) { return (n_classes + 3) / 4 * 4; }
+
 struct Kernels {
     const char* name;
 
@@ -109,6 +142,16 @@ struct Kernels {
     // one exact step in each alpha, with params = sum y alpha (x, bias) kept up to date. Sequential.
     void (*coordinate_pass)(const Matrix&, int64_t n, const int64_t* order, const double* signed_weight, double cap,
                             double bias, double* alpha, double* params);
+
+    // One step of GURU for each row drawn; returns ||w||^2 as the steps kept it, to be compared with the true one.
+    double (*sgd_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Iterate&);
+
+    // One step of M-GURU, or of M-GURU-S2, for each row drawn. Coefficients are features x padded(n_classes), with
+    // zeros in the padding.
+    void (*sgd_joint_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Labels&, const Iterate&);
+
+    // out[i] = ||x_i||^2
+    void (*squared_norms)(const Matrix&, int64_t begin, int64_t end, double* out);
 
     // out as combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,

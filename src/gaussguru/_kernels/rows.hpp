@@ -79,11 +79,20 @@ inline double dot(const Dense<T>& x, int64_t i, const double* w) {
     return s;
 }
 
+// Four sums, as one would wait for itself.
 template <class T, class I>
 inline double dot(const Csr<T, I>& x, int64_t i, const double* w) {
-    double s = 0;
-    for (I k = x.indptr[i]; k < x.indptr[i + 1]; ++k) s += x.values[k] * w[x.indices[k]];
-    return s;
+    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    I k = x.indptr[i];
+    const I end = x.indptr[i + 1];
+    for (; k + 4 <= end; k += 4) {
+        s0 += x.values[k] * w[x.indices[k]];
+        s1 += x.values[k + 1] * w[x.indices[k + 1]];
+        s2 += x.values[k + 2] * w[x.indices[k + 2]];
+        s3 += x.values[k + 3] * w[x.indices[k + 3]];
+    }
+    for (; k < end; ++k) s0 += x.values[k] * w[x.indices[k]];
+    return (s0 + s1) + (s2 + s3);
 }
 
 // out += r[0] x0 + ... + r[3] x3
@@ -103,7 +112,8 @@ inline void add(const Dense<T>& x, int64_t i, double r, double* out) {
 
 template <class T, class I>
 inline void add(const Csr<T, I>& x, int64_t i, double r, double* out) {
-    for (I k = x.indptr[i]; k < x.indptr[i + 1]; ++k) out[x.indices[k]] += r * x.values[k];
+    const I end = x.indptr[i + 1];
+    for (I k = x.indptr[i]; k < end; ++k) out[x.indices[k]] += r * x.values[k];
 }
 
 template <class T>

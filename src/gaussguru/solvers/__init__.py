@@ -4,17 +4,25 @@ A solver is a frozen dataclass of settings with ``solve(objective, start) -> Res
 where the rows live, and every exact one stops on the same test: duality gap at most ``tol`` times F(0).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from gaussguru.solvers.joint import JointNewton
 from gaussguru.solvers.newton import Newton
+from gaussguru.solvers.sgd import SGD
 
 
 class Solver(NamedTuple):
-    """What a name stands for: the solver of the two-class problem and that of the multiclass problem."""
+    """What a name stands for: the solvers of two-class and of multiclass problems, and whether they are exact."""
 
     binary: Any
     multiclass: Any
+    exact: bool
 
 
-SOLVERS = {"newton": Solver(Newton, JointNewton)}
+SOLVERS = {
+    "newton": Solver(Newton, JointNewton, exact=True),
+    "sgd": Solver(SGD, SGD, exact=False),
+    # With two classes moving one of them moves the other: the same algorithm.
+    "sgd2": Solver(SGD, partial(SGD, single=True), exact=False),
+}

@@ -1,0 +1,293 @@
+"""Stochastic gradient descent: the algorithms of the thesis.
+
+GURU for two classes, M-GURU and M-GURU-S2 for several. A step draws a row and follows the gradient of its loss downhill
+for ``eta0 / sqrt(t)``, t = 1, 2, ... What is minimised is F divided by the total weight, so that ``eta0`` means the
+same for any number of rows.
+
+F - F* falls as ``1 / sqrt(t)``: for data that comes in parts, or is seen once. Averaging the iterates removes most of
+what the last steps scatter. The certificate says how far it came; it does not decide when to stop.
+
+Both kinds of problem run through the same solver; what differs is in :class:`State` and :class:`JointState`.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gaussguru._kernels import _binding
+from gaussguru.certificates import certify_params
+from gaussguru.losses import Array, Index
+from gaussguru.multiclass import Multiclass
+from gaussguru.noise import Isotropic
+from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.solvers.result import Result
+
+Problem = Objective | Multiclass
+
+# Loss, sigma, l2, rate, steps made, whether there is an intercept.
+Settings = tuple[int, float, float, float, int, bool]
+# Rates are powers of 2 with exponents up to this size; those tried first are so far apart.
+LARGEST, COARSE = 20, 4
+# A trial has this many rows and steps, if the descent itself has so many: what is best for few is too small for more.
+TRIAL_ROWS, TRIAL_STEPS = 10_000, 50_000
+# Every margin of a multiclass problem gets this much noise of its own.
+TINY_BLUR = 1e-9
+# The curve is noisy: one epoch without descent proves nothing.
+PATIENCE = 2
+
+
+@dataclass
+class Sums:
+    """Sums of ``n`` iterates."""
+
+    w: Array
+    b: Array
+    n: int = 0
+
+
+class Descent(ABC):
+    """Where a descent is, after how many steps, and the sum of the places where it was.
+
+    Nothing but arrays and numbers: it can be pickled, and goes on where it was, on the same rows or on others.
+
+    Attributes
+    ----------
+    w, b : the last iterate, as the kernels have it
+    steps : steps made so far, which set the length of the next
+    """
+
+    def __init__(self, shape: tuple[int, ...], n_intercepts: int) -> None:
+        self.w, self.b = np.zeros(shape), np.zeros(n_intercepts)
+        self.steps = 0
+        self.since: Sums | None = None
+        self.before: Sums | None = None
+
+    def restart_average(self) -> None:
+        """Let the solution be the average of the iterates since the call before this one, or from here on."""
+        self.before, self.since = self.since, Sums(np.zeros_like(self.w), np.zeros_like(self.b))
+
+    def solution(self) -> tuple[Array, Array]:
+        """Return the average of the iterates, or the last, as the kernels have it; a copy."""
+        windows = [sums for sums in (self.since, self.before) if sums is not None]
+        n = sum(sums.n for sums in windows)
+        if n == 0:
+            return self.w.copy(), self.b.copy()
+        w, b = np.zeros_like(self.w), np.zeros_like(self.b)
+        for sums in windows:
+            w += sums.w
+            b += sums.b
+        return w / n, b / n
+
+    def run(self, objective: Any, order: Index, eta0: float) -> None:
+        """Make one step on each row of ``order``."""
+        loss, noise, n = objective.loss, objective.noise, objective.rows.n_rows
+        if loss.code < 0:
+            raise ValueError(f"solver 'sgd' needs a compiled loss; {loss!r} is written in NumPy only")
+        if not isinstance(noise, Isotropic):
+            raise ValueError(f"solver 'sgd' needs isotropic noise; got {noise!r}")
+        # Weights of mean 1, and l2 divided by their sum: all in the rate, and no weight is copied.
+        rate, l2 = eta0 * n / float(np.sum(objective.weights)), objective.l2 / n
+        self._pass(objective, order, (loss.code, noise.sigma, l2, rate, self.steps, objective.fit_intercept))
+        self.steps += len(order)
+        if self.since is not None:
+            self.since.n += len(order)
+
+    @property
+    def totals(self) -> tuple[Array, Array] | tuple[None, None]:
+        """Where the kernels add the iterates up."""
+        return (None, None) if self.since is None else (self.since.w, self.since.b)
+
+    @abstractmethod
+    def _pass(self, objective: Any, order: Index, settings: Settings) -> None: ...
+
+    @property
+    @abstractmethod
+    def coef(self) -> Array:
+        """The coefficients of the solution."""
+
+    @property
+    @abstractmethod
+    def intercept(self) -> Any:
+        """The intercept of the solution, or one for each class."""
+
+
+class State(Descent):
+    """A descent for two classes: GURU."""
+
+    def __init__(self, n_columns: int, start: tuple[Array, float] | None = None) -> None:
+        super().__init__((n_columns,), 1)
+        if start is not None:
+            self.w[:], self.b[0] = start
+
+    @property
+    def coef(self) -> Array:
+        """The coefficients, shape (n_columns,)."""
+        return self.solution()[0]
+
+    @property
+    def intercept(self) -> float:
+        """The intercept."""
+        return float(self.solution()[1][0])
+
+    def _pass(self, objective: Objective, order: Index, settings: Settings) -> None:
+        rows = objective.rows
+        _binding.sgd_pass(
+            rows.view, order, objective.signed_weight, rows.squared_norms, *settings, self.w, self.b, *self.totals
+        )
+
+
+class JointState(Descent):
+    """A descent for several classes: M-GURU, or M-GURU-S2 if a ``single`` random class moves in a step."""
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_classes: int,
+        start: tuple[Array, Array] | None = None,
+        *,
+        single: bool = False,
+        seed: int = 0,
+    ) -> None:
+        width = _binding.joint_width(n_classes)
+        super().__init__((n_columns, width), width)
+        self.n_classes, self.single = n_classes, single
+        self.rng = np.random.default_rng([seed, n_classes])  # classes must not follow rows drawn with the same seed
+        if start is not None:
+            self.w[:, :n_classes], self.b[:n_classes] = start[0].T, start[1]
+
+    @property
+    def coef(self) -> Array:
+        """The coefficients, shape (n_classes, n_columns); they add up to zero."""
+        return np.ascontiguousarray(_centred(self.solution()[0][:, : self.n_classes]).T)
+
+    @property
+    def intercept(self) -> Array:
+        """The intercepts, shape (n_classes,); they add up to zero."""
+        return _centred(self.solution()[1][: self.n_classes])
+
+    def _pass(self, objective: Any, order: Index, settings: Settings) -> None:
+        rows, n = objective.rows, self.n_classes
+        moved = self.rng.integers(0, n, len(order), dtype=np.int32) if self.single else None
+        w_total, b_total = self.totals
+        _binding.sgd_joint_pass(
+            rows.view, order, objective.labels, objective.weights, rows.squared_norms, n, *settings, self.w, self.b,
+            w_total, b_total, moved,
+        )  # fmt: skip
+        # F does not depend on what the classes have in common, which moving one at a time, or rounding, changes.
+        self.w[:, :n], self.b[:n] = _centred(self.w[:, :n]), _centred(self.b[:n])
+
+
+def _centred(array: Array) -> Array:
+    centred: Array = array - array.mean(axis=-1, keepdims=True)
+    return centred
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Settings of the solver; see the module for the method.
+
+    Parameters
+    ----------
+    tol : stop when two epochs in a row lower F by less than ``tol * F(0)``
+    max_iter : number of epochs; an epoch is as many random draws as there are rows
+    verbose : 1 prints a line per epoch
+    seed : of the draws
+    eta0 : length of the first step; None finds one by short trials
+    average : return the average of at least the last half of the iterates instead of the last one
+    single : with several classes, move one random class in a step (M-GURU-S2)
+    """
+
+    tol: float = 1e-4
+    max_iter: int = 50
+    verbose: int = 0
+    seed: int = 0
+    eta0: float | None = None
+    average: bool = False
+    single: bool = False
+
+    def solve(self, objective: Problem, start: tuple[Array, Any] | None = None) -> Result:
+        """Minimise ``objective``, from ``(w, b)`` if given, and return the last place.
+
+        A rate that is too large may end above F(0), or not at a number: such a descent has not converged.
+        """
+        if not np.isfinite(objective.rows.squared_norms).all():
+            raise NotFiniteError
+        problem = _smooth(objective)
+        eta0 = self.find_rate(problem) if self.eta0 is None else self.eta0
+        state, zero = self.begin(problem, start), problem.weight
+        n, rng, began = problem.rows.n_rows, np.random.default_rng(self.seed), time.perf_counter()
+        curve: list[float] = []
+        last, calm = zero if start is None else _value(problem, state), 0
+        while len(curve) < self.max_iter and calm < PATIENCE and math.isfinite(last):
+            if self.average and len(curve) & (len(curve) + 1) == 0:
+                state.restart_average()  # at epochs 1, 2, 4, 8, ...: the average covers at least the last half
+            state.run(problem, rng.integers(0, n, n), eta0)
+            value = _value(problem, state)
+            calm = calm + 1 if last - value < self.tol * zero else 0
+            curve.append(value)
+            last = value
+            if self.verbose:
+                print(f"[sgd] epoch {len(curve)}  objective {value:.10g}  {time.perf_counter() - began:.3f} s")
+        certificate, alpha = certify_params(problem, state.coef, state.intercept)
+        return Result(
+            coef=state.coef,
+            intercept=state.intercept,
+            objective=last,
+            gap=certificate.gap,
+            alpha=alpha,
+            n_iter=len(curve),
+            converged=calm == PATIENCE and last <= zero,
+            loss_curve=curve,
+            eta0=eta0,
+            state=state,
+        )
+
+    def begin(self, objective: Problem, start: tuple[Array, Any] | None = None) -> Descent:
+        """Return the state of a descent that has made no step."""
+        if isinstance(objective, Objective):
+            return State(objective.rows.n_columns, start)
+        n_columns, n_classes = objective.rows.n_columns, objective.n_classes
+        return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
+
+    def find_rate(self, objective: Problem) -> float:
+        """Return the power of 2 from which a short descent on some of the rows gets lowest."""
+        rng, n = np.random.default_rng(self.seed), objective.rows.n_rows
+        some = objective.subsample(TRIAL_ROWS, rng) if n > TRIAL_ROWS else objective
+        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, TRIAL_STEPS))
+        values: dict[int, float] = {}
+
+        def attempt(exponent: int) -> None:
+            state = self.begin(some)
+            first, second = np.array_split(order, 2)
+            state.run(some, first, 2.0**exponent)
+            if self.average:
+                state.restart_average()
+            state.run(some, second, 2.0**exponent)
+            value = _value(some, state)
+            values[exponent] = value if math.isfinite(value) else math.inf
+
+        for exponent in range(-LARGEST, LARGEST + 1, COARSE):
+            attempt(exponent)
+        for stride in (COARSE // 2, COARSE // 4):
+            best = min(values, key=values.__getitem__)
+            attempt(best - stride)
+            attempt(best + stride)
+        return float(2.0 ** min(values, key=values.__getitem__))
+
+
+def _smooth(objective: Problem) -> Problem:
+    """Return a problem that has a value where classes coincide, as they do at the start, and else the same."""
+    return objective.with_noise(1.0, TINY_BLUR) if isinstance(objective, Multiclass) else objective
+
+
+def _value(objective: Problem, state: Descent) -> float:
+    coef, intercept = state.coef, state.intercept
+    if isinstance(objective, Objective) and not coef.any():
+        # Without noise along w the loss is the hinge.
+        positive, negative = objective.weights
+        return float(positive * max(0.0, 1 - intercept) + negative * max(0.0, 1 + intercept))
+    return float(objective.point(coef, intercept).value)
