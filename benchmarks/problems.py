@@ -46,9 +46,19 @@ def news20() -> tuple[Any, np.ndarray]:
     return sp.csr_matrix(X), (np.load(DATA / "news20_counts_y.npy") < 10).astype(int)
 
 
+def digits(name: str) -> tuple[np.ndarray, np.ndarray]:
+    data = np.load(DATA / f"{name}.npz")
+    return data["X"] / 255.0, data["y"]
+
+
 def mnist() -> tuple[np.ndarray, np.ndarray]:
-    data = np.load(DATA / "mnist_70000.npz")
-    return data["X"] / 255.0, (data["y"] % 2 == 0).astype(int)
+    X, y = digits("mnist_70000")
+    return X, (y % 2 == 0).astype(int)
+
+
+def letter() -> tuple[np.ndarray, np.ndarray]:
+    data = np.load(DATA / "letter.npz")
+    return data["X"].astype(np.float64), data["y"]
 
 
 def ionosphere() -> tuple[np.ndarray, np.ndarray]:
@@ -70,6 +80,27 @@ PROBLEMS = [
     Problem("gaussian, 1,000,000 x 10", (), lambda: gaussian(1_000_000, 10), 6.0),
     Problem("covtype, class 2 or not, 581,012 x 54", ("covtype.npz",), covtype, 3.0),
     Problem("mnist, even or odd, 70,000 x 784", ("mnist_70000.npz",), mnist, 2.0),
+    Problem("letter, 26 classes, 20,000 x 16", ("letter.npz",), letter, 2.0, "LogisticRegression"),
+    Problem(
+        "usps, 10 classes, 11,000 x 256",
+        ("usps_all_11000.npz",),
+        lambda: digits("usps_all_11000"),
+        2.0,
+        "LogisticRegression",
+    ),
+    Problem(
+        "mnist, 10 classes, 70,000 x 784",
+        ("mnist_70000.npz",),
+        lambda: digits("mnist_70000"),
+        1.0,
+        "LogisticRegression",
+    ),
+]
+
+# One pass of steps over the data, by partial_fit.
+EPOCHS = [
+    Problem("one epoch, covtype, 581,012 x 54", ("covtype.npz",), covtype, 1.5),
+    Problem("one epoch, news20 sparse, 18,846 x 130,108", ("news20_counts.npz", "news20_counts_y.npy"), news20, 1.5),
 ]
 
 

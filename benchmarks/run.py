@@ -19,7 +19,7 @@ import joblib
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from problems import DATA, PROBLEMS, Problem, feature_scale
+from problems import DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import LinearSVC
@@ -28,7 +28,7 @@ import gaussguru
 from gaussguru import GuruClassifier
 from gaussguru._kernels._binding import INSTRUCTION_SET
 
-ROUNDS, SMALL_ROUNDS = 7, 100
+ROUNDS, SMALL_ROUNDS, EPOCH_ROUNDS = 7, 100, 15
 FACTORS = (0.1, 1.0)
 # The threads of OpenBLAS spin for 0.1 s after their last work, on cores that the next estimator needs.
 PAUSE = 0.2
@@ -95,6 +95,7 @@ def show(problem: Problem) -> None:
     best = {name: min(values) for name, values in times.items()}
     fastest = min(peers, key=lambda name: best[name])
     limit = read_once(X)
+    zero = len(y) * (len(np.unique(y)) - 1)
     print(f"\n{problem.name}   ({n_bytes(X) / 1e6:.3g} MB, read once in {1e3 * limit:.3g} ms)")
     for name in peers:
         print(f"  {name:22s} {1e3 * best[name]:10.1f} ms{'   fastest' if name == fastest else ''}")
@@ -106,9 +107,31 @@ def show(problem: Problem) -> None:
         label = f"sigma = {factor:g} scale"
         print(f"  {label:22s} {1e3 * took:10.1f} ms   {ratio:6.2f} x as fast (goal {problem.goal:g}: {verdict})")
         print(
-            f"{'':26s}gap {model.dual_gap_ / len(y):.0e}, {model.n_iter_} iterations, {took / limit:.1f} limits, "
+            f"{'':26s}gap {model.dual_gap_ / zero:.0e}, {model.n_iter_} iterations, {took / limit:.1f} limits, "
             f"extra {extra / n_bytes(X):.2f} X = {extra / 8 / len(y):.1f} n"
         )
+
+
+def show_epoch(problem: Problem) -> None:
+    X, y = problem.load()
+    scale = feature_scale(X)
+    models: dict[str, Any] = {"SGDClassifier": SGDClassifier(random_state=0)}
+    models |= {f"sigma = {factor:g} scale": GuruClassifier(factor * scale, solver="sgd") for factor in FACTORS}
+    times: dict[str, list[float]] = {name: [] for name in models}
+    for model in models.values():
+        model.partial_fit(X, y, classes=np.unique(y))  # finds the rate
+    for _ in range(EPOCH_ROUNDS):
+        for name, model in models.items():
+            time.sleep(PAUSE)
+            began = time.perf_counter()
+            model.partial_fit(X, y)
+            times[name].append(time.perf_counter() - began)
+    peer, *ours = (min(values) for values in times.values())
+    print(f"\n{problem.name}\n  {'SGDClassifier':22s} {1e3 * peer:10.1f} ms")
+    for (name, model), took in zip(list(models.items())[1:], ours, strict=True):
+        verdict = "ok" if peer / took >= problem.goal else "BELOW GOAL"
+        print(f"  {name:22s} {1e3 * took:10.1f} ms   {peer / took:6.2f} x as fast (goal {problem.goal:g}: {verdict})")
+        print(f"{'':26s}eta0 {model.eta0_:g}")
 
 
 def main() -> None:
@@ -117,11 +140,13 @@ def main() -> None:
         f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
         f"{joblib.cpu_count()} cores, {os.uname().machine}"
     )
-    for problem in PROBLEMS:
+    for problem in PROBLEMS + EPOCHS:
         if all(word in problem.name for word in sys.argv[1:]):
             missing = [name for name in problem.files if not (DATA / name).exists()]
             if missing:
                 print(f"\n{problem.name}\n  not run: {', '.join(missing)} not in {DATA} (set GAUSSGURU_DATA)")
+            elif problem in EPOCHS:
+                show_epoch(problem)
             else:
                 show(problem)
 

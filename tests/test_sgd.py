@@ -1,18 +1,22 @@
 """The stochastic solver: where it ends, how it goes on, what it refuses."""
 
 import pickle
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from data import clouds
+from sklearn.exceptions import ConvergenceWarning
 
+from gaussguru import GuruClassifier
 from gaussguru.losses import LOSSES, Gaussian
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Isotropic
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import Rows
+from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.joint import JointNewton
 from gaussguru.solvers.newton import Newton
 from gaussguru.solvers.sgd import SGD, JointState, State
@@ -153,3 +157,168 @@ def test_refuses_what_has_no_kernel():
     X[0, 0] = np.nan
     with pytest.raises(NotFiniteError):
         SGD().solve(binary(X, y))
+
+
+# --- the thesis's comparison --------------------------------------------------------------------------------
+
+
+def toy3(seed, n=200):
+    """Return three Gaussian clouds in the plane."""
+    labels = np.arange(n) % 3
+    centres = np.array([[0.0, 2.0], [-2.0, -1.5], [2.0, -1.5]])
+    return centres[labels] + np.random.default_rng(seed).standard_normal((n, 2)), labels
+
+
+def excess_after(seed, *, single, updates):
+    """Return F/F* - 1 after so many updates of a weight vector: a step of M-GURU makes three, one of S2 makes one."""
+    objective = joint(*toy3(seed))
+    best = JointNewton().solve(objective).objective
+    smooth = objective.with_noise(1.0, 1e-9)
+    state, rng, excess = JointState(2, 3, single=single, seed=seed), np.random.default_rng(seed + 100), []
+    for n in updates:
+        state.run(smooth, rng.integers(0, 200, n // (1 if single else 3) - state.steps), 0.3)
+        excess.append(smooth.point(state.coef, state.intercept).value / best - 1)
+    return excess
+
+
+def test_one_class_at_a_time_is_ahead_first_and_behind_at_last():
+    """The thesis's figure, at a rate that suits M-GURU; at a third of it S2 stays ahead."""
+    updates = [30, 60, 3000, 10_000]
+    every, one = (
+        np.median([excess_after(seed, single=single, updates=updates) for seed in range(60)], axis=0)
+        for single in (False, True)
+    )
+    assert (one[:2] < 0.97 * every[:2]).all()
+    assert (every[2:] < 0.75 * one[2:]).all()
+    assert every[-1] < 0.02
+
+
+# --- the estimator ------------------------------------------------------------------------------------------
+
+every_descent = pytest.mark.parametrize("solver", [name for name, solver in SOLVERS.items() if not solver.exact])
+
+
+@every_descent
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_estimator_comes_close_and_says_how_close(solver, form):
+    X, labels = three_clouds()
+    exact = GuruClassifier(0.5).fit(X, labels)
+    clf = GuruClassifier(0.5, solver=solver, average=True, random_state=0).fit(form(X), labels)
+    assert clf.objective_ == clf.loss_curve_[-1]
+    assert len(clf.loss_curve_) == clf.n_iter_
+    assert clf.n_updates_ == clf.n_iter_ * len(labels)
+    assert clf.eta0_ > 0
+    assert exact.objective_ - exact.dual_gap_ <= clf.objective_ <= 1.01 * exact.objective_
+    assert clf.dual_gap_ >= clf.objective_ - exact.objective_
+    assert clf.coef_.shape == (3, X.shape[1])
+    assert clf.dual_coef_.shape == (len(labels), 3)
+    certificate = clf.certificate(X, labels)
+    assert certificate.primal == pytest.approx(clf.objective_, rel=1e-9)
+    assert certificate.gap == pytest.approx(clf.dual_gap_, rel=1e-6)
+
+
+@every_descent
+def test_estimator_is_deterministic_and_equal_for_dense_and_csr(solver):
+    X, labels = three_clouds()
+    options = {"solver": solver, "tol": 1e-2, "random_state": 3}
+    first, again, sparse = (
+        GuruClassifier(0.5, **options).fit(form(X), labels) for form in (np.asarray, np.asarray, sp.csr_matrix)
+    )
+    assert (first.coef_ == again.coef_).all()
+    assert first.loss_curve_ == again.loss_curve_
+    np.testing.assert_allclose(sparse.coef_, first.coef_, rtol=1e-10, atol=1e-12)
+
+
+def test_estimator_warns_when_it_has_not_come_to_rest():
+    X, y = clouds(40, 40, 3)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 epochs"):
+        GuruClassifier(solver="sgd", max_iter=2).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match=r"eta0=1e\+12 is too large"):
+        GuruClassifier(solver="sgd", max_iter=2, eta0=1e12).fit(X, y)
+
+
+def test_exact_solvers_have_no_curve():
+    X, y = clouds(40, 40, 3)
+    clf = GuruClassifier(solver="sgd", tol=1e-2).fit(X, y)
+    assert clf.loss_curve_
+    clf.set_params(solver="newton").fit(X, y)
+    assert not any(hasattr(clf, name) for name in ("loss_curve_", "n_updates_", "eta0_"))
+    assert not hasattr(clf, "partial_fit")
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_parts_come_close_to_the_whole(n_classes, average):
+    X, labels = three_clouds(3000)
+    X, labels = X[labels < n_classes], labels[labels < n_classes]
+    names = np.array(["a", "b", "c"])[labels]
+    exact = GuruClassifier(0.5).fit(X, names)
+    clf = GuruClassifier(0.5, solver="sgd", average=average, random_state=0)
+    for part in np.array_split(np.arange(len(names)), 10):
+        clf.partial_fit(X[part], names[part], classes=np.unique(names))
+    assert clf.n_updates_ == len(names)
+    assert abs(clf.score(X, names) - exact.score(X, names)) < 0.01
+    certificate = clf.certificate(X, names)
+    assert certificate.dual <= exact.objective_ <= certificate.primal <= 1.05 * exact.objective_
+
+
+def test_a_part_may_lack_classes():
+    X, labels = three_clouds()
+    clf = GuruClassifier(0.5, solver="sgd", eta0=0.1).partial_fit(X[:50], labels[:50], classes=[0, 1, 2])
+    before = clf.coef_.copy()
+    clf.partial_fit(X[labels == 1], labels[labels == 1])
+    assert (clf.coef_ != before).any()
+    assert clf.predict(X).shape == labels.shape
+
+
+X_PART, Y_PART = three_clouds(60)
+BAD_PARTS = {
+    "unknown class": ((X_PART, Y_PART + 1), {}, ["y", "[0, 1, 2]", "[3]"]),
+    "another number of features": ((X_PART[:, :3], Y_PART), {}, ["3 features", "4 features"]),
+    "nan": ((np.where(np.arange(4) == 2, np.nan, X_PART), Y_PART), {}, ["NaN"]),
+    "nan label": ((X_PART, np.where(Y_PART == 1, np.nan, Y_PART)), {}, ["y", "NaN"]),
+    "other classes": ((X_PART, Y_PART), {"classes": [0, 1, 5]}, ["classes", "[0, 1, 2]", "[0, 1, 5]"]),
+    "lengths": ((X_PART, Y_PART[:10]), {}, ["60", "10"]),
+    "negative weight": ((X_PART, Y_PART), {"sample_weight": -np.ones(60)}, ["sample_weight", "-1"]),
+}
+
+
+@pytest.mark.parametrize(("data", "options", "parts"), BAD_PARTS.values(), ids=BAD_PARTS.keys())
+def test_a_bad_part_leaves_the_model_as_it_was(data, options, parts):
+    clf = GuruClassifier(0.5, solver="sgd", eta0=0.1).partial_fit(X_PART, Y_PART, classes=[0, 1, 2])
+    before = pickle.dumps(clf)
+    with pytest.raises(ValueError, match=".*".join(re.escape(part) for part in parts)):
+        clf.partial_fit(*data, **options)
+    assert pickle.dumps(clf) == before
+
+
+def test_a_bad_first_part_leaves_nothing():
+    clf = GuruClassifier(0.5, solver="sgd", eta0=0.1)
+    with pytest.raises(ValueError, match="NaN"):
+        clf.partial_fit(*BAD_PARTS["nan"][0], classes=[0, 1, 2])
+    assert vars(clf) == vars(GuruClassifier(0.5, solver="sgd", eta0=0.1))
+
+
+def test_what_partial_fit_needs():
+    clf = GuruClassifier(solver="sgd")
+    with pytest.raises(ValueError, match="classes must be given in the first call"):
+        clf.partial_fit(X_PART, Y_PART)
+    with pytest.raises(ValueError, match="class_weight='balanced'"):
+        clf.set_params(class_weight="balanced").partial_fit(X_PART, Y_PART, classes=[0, 1, 2])
+    with pytest.raises(AttributeError):
+        GuruClassifier().partial_fit(X_PART, Y_PART, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="eta0"):
+        GuruClassifier(solver="sgd", eta0=0.0).fit(X_PART, Y_PART)
+    with pytest.raises(TypeError, match="average"):
+        GuruClassifier(solver="sgd", average="yes").fit(X_PART, Y_PART)
+
+
+def test_certificate_of_any_data():
+    X, labels = three_clouds()
+    clf = GuruClassifier(0.5).fit(X[:300], labels[:300])
+    other = GuruClassifier(0.5).fit(X[300:], labels[300:])
+    certificate = clf.certificate(X[300:], labels[300:])
+    assert certificate.dual <= other.objective_ <= certificate.primal
+    assert clf.certificate(X[:300], labels[:300]).gap <= 2e-6 * 2 * 300
+    with pytest.raises(ValueError, match=r"classes \[0, 1, 2\]; got \[0, 1\]"):
+        clf.certificate(X[labels < 2], labels[labels < 2])

@@ -316,6 +316,8 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         n_classes = len(samples.classes)
         with block_map(samples.X, self.n_jobs, 1 if n_classes == 2 else n_classes) as mapped:
             objective = _objective(samples, mapped, *model)
+            if not np.isfinite(objective.rows.squared_norms).all():
+                raise explain_not_finite(samples.X)
             solver = (solvers.binary if n_classes == 2 else solvers.multiclass)(**settings)
             if state is None:
                 self.classes_, self._noise = samples.classes, model[1]

@@ -139,13 +139,15 @@ def check_part(
     if not first and not np.array_equal(known, estimator.classes_):
         earlier = estimator.classes_.tolist()
         raise ValueError(f"classes must be those of the first call, {earlier!r}; got {known.tolist()!r}")
-    X = check_features(X, estimator=estimator, reset=first)
+    X = check_features(X, estimator=estimator, reset=first, lazy=True)
     y = column_or_1d(y, warn=True)
     assert_all_finite(y, input_name="y")
-    unknown = [label for label in np.unique(y).tolist() if label not in known.tolist()]
-    if unknown:
-        raise ValueError(f"y must hold labels among the classes {known.tolist()!r}; got {unknown!r}")
-    labels = np.searchsorted(known, y).astype(bool if len(known) == 2 else np.int32)
+    # Two classes are compared rather than searched for: much quicker.
+    labels = y == known[1] if len(known) == 2 else np.searchsorted(known[1:], y, side="right").astype(np.int32)
+    unknown = y != known[labels.astype(np.intp)]
+    if np.any(unknown):
+        strange = np.unique(y[unknown]).tolist()
+        raise ValueError(f"y must hold labels among the classes {known.tolist()!r}; got {strange!r}")
     _check_lengths(X, labels)
     weights = check_weights(sample_weight, X.shape[0])
     factors = _class_factors(class_weight, known, [1.0] * len(known))
