@@ -147,6 +147,7 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     if objective.l2:
         ridge = objective.l2 * objective.n_classes
         return Certificate(primal, max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge)))
+    lost = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # of isotropic noise, for any direction
     gain = np.where(used, cells.value + cells.value.T, 0.0)
     inverse = _inverse_laplacian(gain)
     potentials = inverse @ rest
