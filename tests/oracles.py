@@ -253,8 +253,7 @@ def joint_minimum(
                 callback=None if callback is None else lambda params, split=split: callback(*split(params)),
             )
             params = result.x
-            W, b = split(params)
-            found.append((true(W, b), W, b))
+            found.append((true(*split(params)), *split(params)))
     return min(found, key=lambda item: item[0])
 
 
