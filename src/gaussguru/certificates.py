@@ -201,6 +201,7 @@ def _surplus(slope: Array) -> Array | None:
 
 def _inverse_laplacian(weights: Array) -> Array:
     """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
+    weights = np.where(weights > 1e-100 * weights.max(), weights, 0.0)  # or the inverse overflows
     degree = weights.sum(axis=1)
     scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
     scaled = multiclass.laplacian(weights) * scale * scale[:, np.newaxis]
