@@ -26,8 +26,8 @@ EPS = float(np.finfo(np.float64).eps)
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
 SHORT = 1e-11
-# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count.
-NEGLIGIBLE = 1e-6
+# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
+NEGLIGIBLE = (1e-6, 1e-3)
 # More dual points than two are mixed up to this many columns.
 MIXED_COLUMNS = 64
 
@@ -126,14 +126,25 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target or (primal - mass > target and not thorough):
         return Certificate(primal, 0.0)
+    dual = 0.0
+    for negligible in NEGLIGIBLE:
+        dual = max(dual, _flow(expansion, negligible * target, np.inf if thorough else primal - target))
+        if primal - dual <= target:
+            break
+    return Certificate(primal, dual)
+
+
+def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> float:
+    """Return a dual value of :func:`certify_joint`, or 0 if it cannot be ``wanted``; inf wants all there is."""
+    objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
     # Pairs that hardly touch are left out, alpha = 0: they add nothing and nothing could flow through them.
-    used = cells.slope + cells.slope.T > NEGLIGIBLE * target
+    used = cells.slope + cells.slope.T > negligible
     slope = np.where(used, cells.slope, 0.0)
     kept = np.where(used, 1.0, 0.0)
     if objective.fit_intercept:
         surplus = _surplus(slope)
         if surplus is None:
-            return Certificate(primal, 0.0)
+            return 0.0
         kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
         slope = slope - surplus
     mass = float(slope.sum())
@@ -146,7 +157,7 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     rest[~used.any(axis=1)] = 0.0
     if objective.l2:
         ridge = objective.l2 * objective.n_classes
-        return Certificate(primal, max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge)))
+        return max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge))
     lost = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # of isotropic noise, for any direction
     gain = np.where(used, cells.value + cells.value.T, 0.0)
     inverse = _inverse_laplacian(gain)
@@ -164,11 +175,11 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     here = size - (room + room.T)
     short = here > 0
     if not short.any():
-        return Certificate(primal, mass)
+        return mass
     # Steeper than at c = 1 no pair gains room as alpha shrinks: is the target in reach at all?
     steepest = np.maximum(size + gain - expansion.conjugate, here)[short]
-    if not thorough and mass * (1 - float((here[short] / steepest).max())) < primal - target:
-        return Certificate(primal, 0.0)
+    if mass * (1 - float((here[short] / steepest).max())) < wanted < np.inf:
+        return 0.0
 
     def chord(shrink: float) -> float:
         """Return how far alpha must shrink for every pair to have room, by the chord from ``shrink`` to 1, or 0."""
@@ -182,8 +193,8 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
         feasible = chord(shrink)
         if feasible > 0:
             # A second chord, from the end of the first, bounds it better.
-            return Certificate(primal, max(feasible, chord(feasible)) * mass)
-    return Certificate(primal, 0.0)
+            return max(feasible, chord(feasible)) * mass
+    return 0.0
 
 
 def _surplus(slope: Array) -> Array | None:
