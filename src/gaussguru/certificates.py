@@ -140,7 +140,7 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     # Pairs that hardly touch are left out, alpha = 0: they add nothing and nothing could flow through them.
     used = cells.slope + cells.slope.T > negligible
     slope = np.where(used, cells.slope, 0.0)
-    kept = np.where(used, 1.0, 0.0)
+    kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
     if objective.fit_intercept:
         surplus = _surplus(slope)
         if surplus is None:
@@ -148,23 +148,19 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
         kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
         slope = slope - surplus
     mass = float(slope.sum())
-    # |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row, times what of it is gone or uncertain.
+    # What rounding may change: |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row.
     longest = np.minimum(np.sqrt(cells.slope * objective.squares), cells.slope * objective.radius)
-    lost = (1 - kept + 4 * EPS) * longest
-    lost = lost + lost.T
+    lost = 8 * EPS * (longest + longest.T)
     tension = np.where(used, expansion.tension, 0.0)
-    rest = -(expansion.combined + multiclass.laplacian(tension) @ expansion.metric)
+    combined = expansion.combined if np.all(kept == 1) else expansion.combined_with(kept)
+    rest = -(combined + multiclass.laplacian(tension) @ expansion.metric)
     rest[~used.any(axis=1)] = 0.0
     if objective.l2:
         ridge = objective.l2 * objective.n_classes
         return max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge))
-    lost = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # of isotropic noise, for any direction
     gain = np.where(used, cells.value + cells.value.T, 0.0)
-    inverse = _inverse_laplacian(gain)
-    potentials = inverse @ rest
-    # What the pairs left out would have carried takes other ways; at most so much of it goes through each.
-    detour = np.where(used, 0.0, lost).sum(axis=1) * used.any(axis=1)
-    size = np.where(used, lost, 0.0) + gain * (np.abs(inverse[:, np.newaxis] - inverse) @ detour)
+    potentials = _inverse_laplacian(gain) @ rest
+    size = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # isotropic: the same for any direction
     for c in range(objective.n_classes - 1):
         flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
         flow += gain[c, c + 1 :, np.newaxis] * (potentials[c] - potentials[c + 1 :])
@@ -173,7 +169,7 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
         size[c + 1 :, c] += polar
     room = kept * cells.conjugate
     here = size - (room + room.T)
-    short = here > 0
+    short = (here > 0) & used
     if not short.any():
         return mass
     # Steeper than at c = 1 no pair gains room as alpha shrinks: is the target in reach at all?
