@@ -109,7 +109,11 @@ class _Run:
             if final and not last and decrement <= enough * point.value:
                 break
             if final and last and decrement <= 1e3 * ROUNDING * point.value:
-                stalled += 1
+                # F resolves no more, but the dual may still rise.
+                gap = self.gap
+                if self.certify(expansion, thorough=True):
+                    break
+                stalled = stalled + 1 if self.gap > 0.9 * gap else 0
                 if stalled > 5:
                     break
             patience -= 1
