@@ -11,7 +11,7 @@ import oracles
 import pytest
 import scipy.sparse as sp
 from data import JOINT_PROBLEMS, clouds, groups, joint_problem
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 from sklearn.base import clone
@@ -201,13 +201,29 @@ def test_compiled_and_written_loss_agree(form, l2, fit_intercept, blur):
                 *(expansion.tangent(1.0, 0.5), objective.slopes(point), *expansion.pulls),
             ]
         )
-        bounds.append((objective.shrunk_conjugate(point, 0.8), certify_joint(expansion, 0.0, thorough=True)))
+        certificate = certify_joint(expansion, 0.0, thorough=True)
+        bounds.append((objective.shrunk_conjugate(point, 0.8), certificate.primal, certificate.dual))
     for compiled, written in zip(*found, strict=True):
         np.testing.assert_allclose(compiled, written, rtol=1e-10, atol=1e-11)
     # The compiled bounds may be a little lower.
     for compiled, written in zip(*bounds, strict=True):
         np.testing.assert_allclose(compiled, written, rtol=1e-5)
     assert np.all(bounds[0][0] <= bounds[1][0] * (1 + 1e-12))
+
+
+@every_form
+def test_combined_with_other_slopes(form):
+    X, labels, weight = sample()
+    expansion = make(form(X), labels, weight).visit(*place())
+    kept = np.random.default_rng(0).random((4, 4))
+    expected = np.zeros((4, 4))
+    for x, c, pulls in zip(X, labels, expansion.pulls.residual, strict=True):
+        for k in range(4):
+            if k != c:
+                expected[k] += kept[c, k] * pulls[k] * x
+                expected[c] -= kept[c, k] * pulls[k] * x
+    np.testing.assert_allclose(expansion.combined_with(kept), expected, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(expansion.combined_with(np.ones((4, 4))), expansion.combined, rtol=1e-11, atol=1e-12)
 
 
 @every_form
@@ -387,6 +403,22 @@ def check_agrees(clf, optimum, total):
     assert abs(clf.objective_ - optimum) <= clf.dual_gap_ + SLACK * total
 
 
+def check_near_hinge(clf, X, y, solution):
+    """Assert that the minimum is between the least hinge loss and F at its solution."""
+    least, W, b = solution
+    total = at_zero(clf, y)
+    assert least - 1e-9 * total <= clf.objective_
+    check_honest(clf, oracles.joint_objective(W, b, X, y, clf.sigma), total)
+
+
+def check_certified_or_warned(clf, caught, X, y, **options):
+    if clf.dual_gap_ <= clf.tol * at_zero(clf, y, options.get("weight")):
+        check_solved(clf, caught, X, y, **options)
+    else:
+        check_state(clf, X, y, **options)
+        assert caught == [ConvergenceWarning]
+
+
 @cache
 def hinge(name, fit_intercept):
     return oracles.joint_hinge_minimum(*joint_problem(name), fit_intercept=fit_intercept)
@@ -434,7 +466,7 @@ def test_moderate_and_large_noise(name, exponent, fit_intercept, solver):
 
 @every_solver
 @with_and_without
-@pytest.mark.parametrize("exponent", [-20, -10, -6])
+@pytest.mark.parametrize("exponent", [-10, -8, -6])
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
 def test_small_noise(name, exponent, fit_intercept, solver):
     X, y = joint_problem(name)
@@ -442,10 +474,19 @@ def test_small_noise(name, exponent, fit_intercept, solver):
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
     check_solved(clf, caught, X, y)
     if name != "letter":
-        least, W, b = hinge(name, fit_intercept)
-        total = at_zero(clf, y)
-        assert least - 1e-9 * total <= clf.objective_
-        assert clf.objective_ <= oracles.joint_objective(W, b, X, y, sigma) + clf.dual_gap_ + 1e-12 * total
+        check_near_hinge(clf, X, y, hinge(name, fit_intercept))
+
+
+@every_solver
+@with_and_without
+@pytest.mark.parametrize("exponent", [-24, -20, -16])
+@pytest.mark.parametrize("name", [name for name in JOINT_PROBLEMS if name != "letter"])
+def test_tiny_noise_is_certified_or_honest(name, exponent, fit_intercept, solver):
+    X, y = joint_problem(name)
+    sigma = 2.0**exponent
+    clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
+    check_near_hinge(clf, X, y, hinge(name, fit_intercept))
+    check_certified_or_warned(clf, caught, X, y)
 
 
 @every_solver
@@ -860,15 +901,30 @@ def test_verbose_prints_one_line_per_iteration(sigma, capsys):
     last = re.search(r"objective (\S+)\s+gap (\S+)", lines[-1])
     np.testing.assert_allclose(float(last.group(1)), clf.objective_, rtol=1e-3)
     np.testing.assert_allclose(float(last.group(2)), clf.dual_gap_, atol=1e-6 * at_zero(clf, y))
-    GuruClassifier(sigma).fit(X, y)
+    quiet = GuruClassifier(sigma).fit(X, y)
     assert capsys.readouterr().out == ""
+    np.testing.assert_array_equal(quiet.coef_, clf.coef_)
+
+
+@pytest.mark.parametrize("sigma", [2.0**-14, 2.0**-20, 0.3, 3.0, 100.0])
+@with_and_without
+def test_a_gap_that_stays_open_does_not_depend_on_verbose(sigma, fit_intercept, capsys):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((120, 2)), np.repeat([0, 1, 2], [60, 20, 40])
+    for c in (0, 1):
+        X[y == c] -= X[y == c].mean(axis=0)
+    X[y == 2, 0] += 30
+    loud, quiet = (solve(X, y, sigma, fit_intercept=fit_intercept, verbose=v)[0] for v in (1, 0))
+    assert capsys.readouterr().out
+    np.testing.assert_allclose(quiet.objective_, loud.objective_, rtol=1e-6)
+    assert quiet.dual_gap_ <= max(10 * loud.dual_gap_, 1e-6 * at_zero(quiet, y))
 
 
 # --- collapse ---------------------------------------------------------------------------------------------
 
 
 @every_solver
-@pytest.mark.parametrize("sizes", [(20, 60, 30), (10, 40, 15), (5, 80, 3, 10), (50, 49)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 60, 30), (10, 40, 15), (5, 80, 3, 10), (50, 30)], ids=str)
 @pytest.mark.parametrize("sigma", [1e3, 1e6])
 def test_large_noise_collapses_unequal_classes(sizes, sigma, solver):
     X, y = groups(sizes, 3, 3.0)
@@ -884,7 +940,7 @@ def test_large_noise_collapses_unequal_classes(sizes, sigma, solver):
 
 
 @every_solver
-@pytest.mark.parametrize("sizes", [(3, 4, 5, 6, 7), (10, 40, 40, 5), (50, 50, 49), (9, 9, 30)], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 4, 5, 6, 7), (10, 40, 40, 5), (50, 50, 49), (9, 9, 30), (50, 49, 1)], ids=str)
 @pytest.mark.parametrize("sigma", [30.0, 1e3, 1e6])
 def test_classes_of_similar_weight_may_stay_apart(sizes, sigma, solver):
     X, y = groups(sizes, 3, 3.0)
@@ -951,13 +1007,36 @@ def test_identical_class_means(sizes, sigma, fit_intercept, solver):
     for c in range(3):
         X[y == c] -= X[y == c].mean(axis=0)
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
-    least, W, b = oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept)
     total = at_zero(clf, y)
-    assert least - 1e-9 * total <= clf.objective_
-    check_honest(clf, oracles.joint_objective(W, b, X, y, sigma), total)
+    check_near_hinge(clf, X, y, oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept))
     if sigma > 0.1:
         check_agrees(clf, oracles.joint_minimum(X, y, sigma, fit_intercept=fit_intercept)[0], total)
     check_solved(clf, caught, X, y)
+
+
+@every_solver
+@with_and_without
+@pytest.mark.parametrize("sigma", [1e-4, 0.1, 1.0, 10.0])
+def test_two_classes_with_the_same_rows(sigma, fit_intercept, solver):
+    X, y = groups([20, 20], 2, 3.0)
+    X, y = np.vstack([X, X[y == 1]]), np.append(y, np.full(20, 2))
+    clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
+    check_near_hinge(clf, X, y, oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept))
+    if sigma > 1e-2:
+        check_agrees(clf, oracles.joint_minimum(X, y, sigma, fit_intercept=fit_intercept)[0], at_zero(clf, y))
+    check_solved(clf, caught, X, y)
+    np.testing.assert_allclose(clf.coef_[1], clf.coef_[2], rtol=1e-3, atol=1e-3 * np.abs(clf.coef_).max())
+
+
+@every_solver
+@with_and_without
+@pytest.mark.parametrize("sigma", [1e-6, 0.1, 10.0])
+def test_every_class_has_the_same_rows(sigma, fit_intercept, solver):
+    X, y = np.tile([[1.0, 2.0], [-3.0, 1.0]], (3, 1)), np.repeat([0, 1, 2], 2)
+    clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
+    check_solved(clf, caught, X, y)
+    assert caught == [CollapseWarning]
+    np.testing.assert_allclose(clf.objective_, 12, rtol=1e-12)
 
 
 @every_solver
@@ -1028,13 +1107,14 @@ def test_edges(edge, sigma, fit_intercept, solver):
     X, y = EDGES[edge]()
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
     total = at_zero(clf, y)
-    least, W, b = oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept)
-    assert least - 1e-9 * total <= clf.objective_
-    check_honest(clf, oracles.joint_objective(W, b, X, y, sigma), total)
+    check_near_hinge(clf, X, y, oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept))
     start = [(clf.coef_ * 1.01, clf.intercept_)]
     if sigma > 0.1 and edge != "very-far":
         check_agrees(clf, oracles.joint_minimum(X, y, sigma, fit_intercept=fit_intercept, starts=start)[0], total)
-    check_solved(clf, caught, X, y)
+    if sigma > 1e-5:
+        check_solved(clf, caught, X, y)
+    else:
+        check_certified_or_warned(clf, caught, X, y)
 
 
 @every_solver
@@ -1076,12 +1156,9 @@ def test_one_iteration_says_what_to_do():
 def test_gap_is_honest_below_double_precision(fit_intercept):
     X, y = groups([30, 25, 40], 3, 2.0)
     clf, caught = solve(X, y, 1e-15, fit_intercept=fit_intercept)
-    least, W, b = oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept)
-    total = at_zero(clf, y)
-    assert caught == ([] if clf.dual_gap_ <= 1e-6 * total else [ConvergenceWarning])
     assert np.isfinite(clf.coef_).all()
-    assert least - 1e-9 * total <= clf.objective_
-    check_honest(clf, oracles.joint_objective(W, b, X, y, 1e-15), total)
+    check_near_hinge(clf, X, y, oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept))
+    check_certified_or_warned(clf, caught, X, y)
 
 
 @with_and_without
@@ -1164,8 +1241,6 @@ def test_any_problem_is_solved_and_certified(given_problem):
     oracle = {"weight": weight, "starts": start, "own_start": sigma > 0.1, "blurs": (1e-2, 1e-5, 1e-8), **options}
     found = oracles.joint_minimum(X, y, sigma, **oracle)[0]
     check_honest(clf, found, total)
-    check_state(clf, X, y, weight=weight, l2=options["l2"])
-    if clf.dual_gap_ <= 1e-6 * total:
-        assert caught in ([], [CollapseWarning])
-    else:
-        assert caught == [ConvergenceWarning]
+    check_certified_or_warned(clf, caught, X, y, weight=weight, l2=options["l2"])
+    if clf.dual_gap_ > 1e-6 * total:
+        event(f"not certified at sigma {sigma:.3g}, {options}, gap {clf.dual_gap_ / total:.1e}")

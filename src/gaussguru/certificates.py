@@ -151,7 +151,8 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     # What rounding may change: |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row.
     longest = np.minimum(np.sqrt(cells.slope * objective.squares), cells.slope * objective.radius)
     lost = 8 * EPS * (longest + longest.T)
-    tension = np.where(used, expansion.tension, 0.0)
+    room = kept * cells.conjugate  # f* is concave and 0 at 0
+    tension = (room + room.T) / point.scales
     combined = expansion.combined if np.all(kept == 1) else expansion.combined_with(kept)
     rest = -(combined + multiclass.laplacian(tension) @ expansion.metric)
     rest[~used.any(axis=1)] = 0.0
@@ -167,7 +168,6 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
         polar = np.array([objective.noise.polar(v) for v in flow])
         size[c, c + 1 :] += polar
         size[c + 1 :, c] += polar
-    room = kept * cells.conjugate
     here = size - (room + room.T)
     short = (here > 0) & used
     if not short.any():
