@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 _DIRECTORY = Path(os.environ.get("GAUSSGURU_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
@@ -30,6 +30,16 @@ def clouds(n_pos, n_neg, d, distance=1.0, seed=0):
     X = rng.standard_normal((n_pos + n_neg, d)) + 0.3
     y = np.repeat([1.0, -1.0], [n_pos, n_neg])
     X += np.outer(y, np.full(d, distance / (2 * np.sqrt(d))))
+    order = rng.permutation(len(y))
+    return X[order], y[order]
+
+
+def groups(sizes, d, distance=2.0, seed=0):
+    """Return Gaussian clouds of these sizes about random centres, and labels 0, 1, ..."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    centres = rng.standard_normal((len(sizes), d)) * distance / np.sqrt(2 * d)
+    X = rng.standard_normal((len(y), d)) + centres[y] + 0.3
     order = rng.permutation(len(y))
     return X[order], y[order]
 
@@ -75,6 +85,54 @@ def problem(name):
     """Return X and y = +-1 of a named problem, read-only."""
     X, y = _MAKERS[name][1]()
     X = np.ascontiguousarray(X)
+    for array in (X, y):
+        array.flags.writeable = False
+    return X, y
+
+
+def _some(X, y, n_rows):
+    rows = np.random.default_rng(0).choice(len(y), n_rows, replace=False)
+    return X[rows], y[rows]
+
+
+def _wine():
+    X, y = load_wine(return_X_y=True)
+    return standardised(X), y
+
+
+def _digits():
+    X, y = load_digits(return_X_y=True)
+    return _some(X / 16, y, 600)
+
+
+def _usps_358():
+    X, y = _load("usps_all_11000")
+    among = np.isin(y, [3, 5, 8])
+    return _some(X[among] / 255, y[among], 600)
+
+
+def _letter():
+    X, y = _load("letter")
+    return _some(X, y, 2000)
+
+
+_JOINT_MAKERS = {
+    "iris": (None, lambda: load_iris(return_X_y=True)),
+    "wine": (None, _wine),
+    "digits": (None, _digits),
+    "usps-358": ("usps_all_11000", _usps_358),
+    "letter": ("letter", _letter),
+}
+JOINT_PROBLEMS = [
+    name for name, (file, _) in _JOINT_MAKERS.items() if not file or (_DIRECTORY / f"{file}.npz").exists()
+]
+
+
+@cache
+def joint_problem(name):
+    """Return X and labels 0, 1, ... of a named problem of more than two classes, read-only."""
+    X, y = _JOINT_MAKERS[name][1]()
+    X, y = np.ascontiguousarray(X), np.unique(y, return_inverse=True)[1]
     for array in (X, y):
         array.flags.writeable = False
     return X, y

@@ -113,3 +113,192 @@ def sigma_max(X, y, weight=None):
     distance = np.linalg.norm(s[y > 0] @ X[y > 0] / positive - s[y < 0] @ X[y < 0] / negative)
     level = heavy * pdf(ndtri(light / heavy)) if light < heavy else 0.0
     return light * distance / level if level else np.inf
+
+
+# --- more than two classes --------------------------------------------------------------------------------
+
+
+def joint_objective(W, b, X, labels, sigma, *, weight=None, l2=0.0, blur=0.0):
+    """Return the sum over rows and pairs of classes, one pair at a time; labels are 0 to C - 1."""
+    s = np.ones(len(labels)) if weight is None else weight
+    total = 0.0
+    for c in range(len(W)):
+        mine = labels == c
+        for k in range(len(W)):
+            if k == c:
+                continue
+            m = 1 - X[mine] @ (W[c] - W[k]) - (b[c] - b[k])
+            a = np.hypot(sigma * np.linalg.norm(W[c] - W[k]), blur)
+            total += s[mine] @ (a * loss(m / a) if a > 0 else np.maximum(m, 0.0))
+            total += 0.25 * l2 * np.sum((W[c] - W[k]) ** 2)
+    return float(total)
+
+
+class _Joint:
+    """F of W and b minus those of the last class, flat, with two derivatives, from matrices of rows by classes."""
+
+    def __init__(self, X, labels, sigma, n_classes, *, weight=None, l2=0.0, blur=0.0, fit_intercept=True):
+        self.X = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
+        self.d, self.C = X.shape[1], n_classes
+        self.s = np.ones(len(labels)) if weight is None else weight
+        self.labels, self.sigma, self.l2, self.blur = labels, sigma, l2, blur
+        self.own = np.eye(n_classes)[labels]
+        self.pairs = [(c, k) for c in range(n_classes) for k in range(c + 1, n_classes)]
+
+    def full(self, params):
+        return np.vstack([params.reshape(self.C - 1, -1), np.zeros(self.X.shape[1])])
+
+    def look(self, params):
+        V = self.full(params)
+        apart = V[:, None, : self.d] - V[None, :, : self.d]
+        a = np.sqrt(self.sigma**2 * (apart**2).sum(axis=2) + self.blur**2) + 1e-300
+        scores = self.X @ V.T
+        m = 1 - scores[np.arange(len(scores)), self.labels][:, None] + scores
+        z = np.clip(m / a[self.labels], -1e100, 1e100)
+        return apart, a, z, self.s[:, None] * (1 - self.own)
+
+    def value(self, params):
+        apart, a, z, s = self.look(params)
+        return float((s * a[self.labels] * loss(z)).sum() + 0.25 * self.l2 * (apart**2).sum())
+
+    def gradient(self, params):
+        apart, a, z, s = self.look(params)
+        slope = s * ndtr(z)
+        pull = slope - self.own * slope.sum(axis=1, keepdims=True)
+        out = pull.T @ self.X
+        level = self.own.T @ (s * pdf(z))
+        stiff = self.sigma**2 * (level + level.T) / a + self.l2
+        out[:, : self.d] += np.einsum("ck,ckj->cj", stiff, apart)
+        return out[:-1].ravel()
+
+    def hessian(self, params):
+        apart, a, z, s = self.look(params)
+        width = self.X.shape[1]
+        H = np.zeros((self.C, width, self.C, width))
+        for c, k in self.pairs:
+            block, level = np.zeros((width, width)), 0.0
+            grad_a = np.zeros(width)
+            grad_a[: self.d] = self.sigma**2 * apart[c, k] / a[c, k]
+            for one, other, sign in ((c, k, 1.0), (k, c, -1.0)):
+                mine = self.labels == one
+                t = z[mine, other]
+                U = sign * self.X[mine] + t[:, None] * grad_a
+                h = s[mine, other] * pdf(t)
+                block += (U.T * (h / a[c, k])) @ U
+                level += h.sum()
+            block -= level / a[c, k] * np.outer(grad_a, grad_a)
+            block[np.arange(self.d), np.arange(self.d)] += self.sigma**2 * level / a[c, k] + self.l2
+            H[c, :, c] += block
+            H[k, :, k] += block
+            H[c, :, k] -= block
+            H[k, :, c] -= block
+        size = (self.C - 1) * width
+        return H[:-1, :, :-1].reshape(size, size)
+
+
+# Kinks are rounded off on this scale of the margins, one after the other.
+BLURS = (0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+
+
+def joint_minimum(
+    X, labels, sigma, *, weight=None, l2=0.0, fit_intercept=True, starts=(), own_start=True, blurs=BLURS, callback=None
+):
+    """Return the least F found by a generic trust-region method from several starts, with its ``W`` and ``b``.
+
+    It is an upper bound of the minimum whatever happens. With intercepts F has kinks where two ``w`` meet, so they are
+    rounded off, less and less; the values are always those without. ``starts`` are pairs (W, b).
+    """
+    C, d = int(labels.max()) + 1, X.shape[1]
+    s = np.ones(len(labels)) if weight is None else weight
+    unit = max(sigma, np.sqrt((X * X).sum() / len(X)))
+    blurs = blurs if fit_intercept else (1e-2, 0.0)  # without intercepts F is smooth
+    means = np.array([s[labels == c] @ X[labels == c] / s[labels == c].sum() for c in range(C)])
+    means = means - means.mean(axis=0)
+    far = means / np.sqrt((means**2).sum() / C + 1e-300)
+    candidates = [(np.asarray(W), np.asarray(b, dtype=float)) for W, b in starts]
+    if own_start:
+        candidates.append((far / unit, np.zeros(C)))
+
+    def true(W, b):
+        return joint_objective(W, b, X, labels, sigma, weight=weight, l2=l2)
+
+    constant = constant_minimum(np.bincount(labels, s, C)) if fit_intercept else (true(np.zeros((C, d)), np.zeros(C)),)
+    found = [(constant[0], np.zeros((C, d)), constant[1] if fit_intercept else np.zeros(C))]
+    for W, b in candidates:
+        params = np.column_stack([W * unit, b]) if fit_intercept else W * unit
+        params = (params[:-1] - params[-1]).ravel()
+        for blur in blurs:
+            F = _Joint(
+                X / unit,
+                labels,
+                sigma / unit,
+                C,
+                weight=weight,
+                l2=l2 / unit**2,
+                blur=blur,
+                fit_intercept=fit_intercept,
+            )
+
+            def split(params, F=F):
+                V = F.full(params)
+                return V[:, :d] / unit, V[:, d] if fit_intercept else np.zeros(C)
+
+            result = minimize(
+                F.value,
+                params,
+                jac=F.gradient,
+                hess=F.hessian,
+                method="trust-exact",
+                options={"gtol": 1e-10 * s.sum(), "maxiter": 200, "initial_trust_radius": 0.5},
+                callback=None if callback is None else lambda params, split=split: callback(*split(params)),
+            )
+            params = result.x
+            found.append((true(*split(params)), *split(params)))
+    return min(found, key=lambda item: item[0])
+
+
+def constant_minimum(class_weights):
+    """Return the least F with W = 0 and its intercepts, by linear programming."""
+    C = len(class_weights)
+    pairs = [(c, k) for c in range(C) for k in range(C) if c != k]
+    A = np.zeros((len(pairs), C + len(pairs)))
+    for row, (c, k) in enumerate(pairs):
+        A[row, [c, k, C + row]] = -1.0, 1.0, -1.0
+    cost = np.concatenate([np.zeros(C), [class_weights[c] for c, _ in pairs]])
+    bounds = [(0, 0)] + [(None, None)] * (C - 1) + [(0, None)] * len(pairs)
+    result = linprog(cost, A_ub=A, b_ub=-np.ones(len(pairs)), bounds=bounds, method="highs")
+    assert result.status == 0
+    b = result.x[:C]
+    hinge = np.maximum(0, 1 - (b[:, None] - b)) - np.eye(C)
+    return float(class_weights @ hinge.sum(axis=1)), b
+
+
+def joint_hinge_minimum(X, labels, weight=None, fit_intercept=True):
+    """Return the least sum of pairwise hinge losses, by linear programming, with its ``W`` and ``b``.
+
+    It bounds the minimum of F from below for every sigma.
+    """
+    (n, d), C = X.shape, int(labels.max()) + 1
+    s = np.ones(n) if weight is None else weight
+    rows = sp.csr_array(np.column_stack([X, np.ones(n)]))
+    own = sp.csr_array(np.eye(C)[labels])
+    blocks = []
+    for k in range(C):
+        mine = np.flatnonzero(labels != k)
+        apart = own[mine] - sp.csr_array(np.tile(np.eye(C)[k], (len(mine), 1)))
+        blocks.append(sp.hstack([sp.diags_array(apart[:, [c]].toarray().ravel()) @ rows[mine] for c in range(C)]))
+    A = sp.vstack(blocks)
+    costs = np.concatenate([s[labels != k] for k in range(C)])
+    width = d + 1
+    one = [(None, None)] * d + [(None, None) if fit_intercept else (0, 0)]
+    bounds = one * (C - 1) + [(0, 0)] * width  # the last class is the origin
+    result = linprog(
+        np.concatenate([np.zeros(C * width), costs]),
+        A_ub=sp.hstack([-A, -sp.eye_array(len(costs))], format="csr"),
+        b_ub=-np.ones(len(costs)),
+        bounds=[*bounds, *[(0, None)] * len(costs)],
+        method="highs",
+    )
+    assert result.status == 0
+    V = result.x[: C * width].reshape(C, width)
+    return result.fun, V[:, :d], V[:, d]

@@ -27,8 +27,8 @@ EPS = float(np.finfo(np.float64).eps)
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
 SHORT = 1e-11
-# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count.
-NEGLIGIBLE = 1e-6
+# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
+NEGLIGIBLE = (1e-6, 1e-3)
 # More dual points than two are mixed up to this many columns.
 MIXED_COLUMNS = 64
 
@@ -143,48 +143,56 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target or (primal - mass > target and not thorough):
         return Certificate(primal, 0.0)
+    dual = 0.0
+    for negligible in NEGLIGIBLE:
+        dual = max(dual, _flow(expansion, negligible * target, np.inf if thorough else primal - target))
+        if primal - dual <= target:
+            break
+    return Certificate(primal, dual)
+
+
+def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> float:
+    """Return a dual value of :func:`certify_joint`, or 0 if it cannot be ``wanted``; inf wants all there is."""
+    objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
     # Pairs that hardly touch are left out, alpha = 0: they add nothing and nothing could flow through them.
-    used = cells.slope + cells.slope.T > NEGLIGIBLE * target
+    used = cells.slope + cells.slope.T > negligible
     slope = np.where(used, cells.slope, 0.0)
-    kept = np.where(used, 1.0, 0.0)
+    kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
     if objective.fit_intercept:
         surplus = _surplus(slope)
         if surplus is None:
-            return Certificate(primal, 0.0)
+            return 0.0
         kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
         slope = slope - surplus
     mass = float(slope.sum())
-    # |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row, times what of it is gone or uncertain.
+    # What rounding may change: |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row.
     longest = np.minimum(np.sqrt(cells.slope * objective.squares), cells.slope * objective.radius)
-    lost = (1 - kept + 4 * EPS) * longest
-    lost = lost + lost.T
-    tension = np.where(used, expansion.tension, 0.0)
-    rest = -(expansion.combined + multiclass.laplacian(tension) @ expansion.metric)
+    lost = 8 * EPS * (longest + longest.T)
+    room = kept * cells.conjugate  # f* is concave and 0 at 0
+    tension = (room + room.T) / point.scales
+    combined = expansion.combined if np.all(kept == 1) else expansion.combined_with(kept)
+    rest = -(combined + multiclass.laplacian(tension) @ expansion.metric)
     rest[~used.any(axis=1)] = 0.0
     if objective.l2:
         ridge = objective.l2 * objective.n_classes
-        return Certificate(primal, max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge)))
+        return max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge))
     gain = np.where(used, cells.value + cells.value.T, 0.0)
-    inverse = _inverse_laplacian(gain)
-    potentials = inverse @ rest
-    # What the pairs left out would have carried takes other ways; at most so much of it goes through each.
-    detour = np.where(used, 0.0, lost).sum(axis=1) * used.any(axis=1)
-    size = np.where(used, lost, 0.0) + gain * (np.abs(inverse[:, np.newaxis] - inverse) @ detour)
+    potentials = _inverse_laplacian(gain) @ rest
+    size = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # isotropic: the same for any direction
     for c in range(objective.n_classes - 1):
         flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
         flow += gain[c, c + 1 :, np.newaxis] * (potentials[c] - potentials[c + 1 :])
         polar = np.array([objective.noise.polar(v) for v in flow])
         size[c, c + 1 :] += polar
         size[c + 1 :, c] += polar
-    room = kept * cells.conjugate
     here = size - (room + room.T)
-    short = here > 0
+    short = (here > 0) & used
     if not short.any():
-        return Certificate(primal, mass)
+        return mass
     # Steeper than at c = 1 no pair gains room as alpha shrinks: is the target in reach at all?
     steepest = np.maximum(size + gain - expansion.conjugate, here)[short]
-    if not thorough and mass * (1 - float((here[short] / steepest).max())) < primal - target:
-        return Certificate(primal, 0.0)
+    if mass * (1 - float((here[short] / steepest).max())) < wanted < np.inf:
+        return 0.0
 
     def chord(shrink: float) -> float:
         """Return how far alpha must shrink for every pair to have room, by the chord from ``shrink`` to 1, or 0."""
@@ -198,8 +206,8 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
         feasible = chord(shrink)
         if feasible > 0:
             # A second chord, from the end of the first, bounds it better.
-            return Certificate(primal, max(feasible, chord(feasible)) * mass)
-    return Certificate(primal, 0.0)
+            return max(feasible, chord(feasible)) * mass
+    return 0.0
 
 
 def _surplus(slope: Array) -> Array | None:
@@ -217,6 +225,7 @@ def _surplus(slope: Array) -> Array | None:
 
 def _inverse_laplacian(weights: Array) -> Array:
     """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
+    weights = np.where(weights > 1e-100 * weights.max(), weights, 0.0)  # or the inverse overflows
     degree = weights.sum(axis=1)
     scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
     scaled = multiclass.laplacian(weights) * scale * scale[:, np.newaxis]

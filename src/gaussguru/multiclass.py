@@ -356,6 +356,16 @@ class Expansion:
         full[:-1] = unknowns.reshape(self.objective.n_classes - 1, -1)
         return np.asarray(full - full.mean(axis=0))
 
+    def combined_with(self, kept: Array) -> Array:
+        """Return ``combined`` for the slopes of every cell times ``kept``; reads X once."""
+        labels = self.objective.labels
+        residual = self.pulls.residual * kept[labels]
+        own = (np.arange(len(labels)), labels)
+        residual[own] = 0.0
+        residual[own] = -residual.sum(axis=1)
+        rows = self.objective.rows
+        return np.asarray(rows.total(lambda begin, end: rows.joint_combine(begin, end, residual)).T)
+
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; reads X once."""
         objective, scales = self.objective, self.point.scales

@@ -24,6 +24,8 @@ from gaussguru.solvers.start import ROWS_PER_COLUMN, SMOOTH, subsamples
 FIRST_BLUR, LAST_BLUR = 0.1, 0.25
 # Pairs of classes whose scale is so many times the blur are apart: it does not matter to them.
 APART = 10.0
+# A blur that changes no value, but keeps z finite.
+TRACE = 1e-100
 # The anchor, as a part of the wanted gap.
 ANCHOR = 1e-9
 # How exactly to settle, relative to the part of F that the noise makes.
@@ -106,7 +108,11 @@ class _Run:
             if final and not last and decrement <= enough * point.value:
                 break
             if final and last and decrement <= 1e3 * ROUNDING * point.value:
-                stalled += 1
+                # F resolves no more, but the dual may still rise.
+                gap = self.gap
+                if self.certify(expansion, thorough=True):
+                    break
+                stalled = stalled + 1 if self.gap > 0.9 * gap else 0
                 if stalled > 5:
                     break
             patience -= 1
@@ -176,7 +182,8 @@ class _Run:
         b = self.best.b - self.best.b.mean()
         W = self.best.coef - self.best.coef.mean(axis=0)
         constant, at = min((_constant(objective, shift), tuple(shift)) for shift in (b, _whole(b), np.zeros_like(b)))
-        sharp = objective.again(self.best)
+        # A trace of blur: where two classes have the same w, z would be infinite.
+        sharp = objective.with_noise(1.0, TRACE).again(self.best)
         value, collapsed = sharp.value, constant <= sharp.value
         if collapsed:
             W, b, value = np.zeros_like(W), np.array(at), constant
