@@ -364,7 +364,7 @@ class Expansion:
         residual[own] = 0.0
         residual[own] = -residual.sum(axis=1)
         rows = self.objective.rows
-        return np.asarray(rows.total(lambda begin, end: rows.joint_combine(begin, end, residual)).T)
+        return rows.joint_total(lambda begin, end: (rows.joint_combine(begin, end, residual),))[0]
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; reads X once."""
