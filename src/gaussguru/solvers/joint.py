@@ -228,7 +228,9 @@ def _whole(b: Array) -> Array:
 def _from_means(objective: Multiclass, blur: float) -> tuple[Point, float]:
     """Return the classifier of the nearest class mean, of the best length, at a noise level where F is smooth."""
     means = objective.means
-    W = means - means.mean(axis=0)
+    # Without intercepts F may rise in that direction: then in that of steepest descent at 0.
+    W = means if objective.fit_intercept else means * objective.class_weights[:, np.newaxis]
+    W = W - W.mean(axis=0)
     unit = max(norm(W.ravel()), 1e-100)
     W = np.ascontiguousarray(W / unit)
     first = objective.point(W, np.zeros(objective.n_classes))
