@@ -1040,6 +1040,17 @@ def test_every_class_has_the_same_rows(sigma, fit_intercept, solver):
 
 
 @every_solver
+@with_and_without
+@pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0])
+def test_most_classes_have_the_same_rows(sigma, fit_intercept, solver):
+    A = np.random.default_rng(0).standard_normal((10, 2))
+    X, y = np.vstack([A, A, A, A + 3]), np.repeat(np.arange(4), 10)
+    clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
+    check_near_hinge(clf, X, y, oracles.joint_hinge_minimum(X, y, fit_intercept=fit_intercept))
+    check_solved(clf, caught, X, y)
+
+
+@every_solver
 @pytest.mark.parametrize("sigma", [1e-6, 0.1, 10.0])
 def test_without_intercepts_nothing_to_learn(sigma, solver):
     X = np.tile([[1.0, 2.0], [-3.0, 1.0]], (3, 1))
@@ -1244,3 +1255,20 @@ def test_any_problem_is_solved_and_certified(given_problem):
     check_certified_or_warned(clf, caught, X, y, weight=weight, l2=options["l2"])
     if clf.dual_gap_ > 1e-6 * total:
         event(f"not certified at sigma {sigma:.3g}, {options}, gap {clf.dual_gap_ / total:.1e}")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_problems_are_certified(seed):
+    """Random sizes, scales, balances, noise levels and ridges: classes far from each other and from the origin, too."""
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        n_classes, d = int(rng.integers(3, 7)), int(rng.integers(1, 6))
+        n = int(rng.integers(n_classes + 1, 120))
+        shares = rng.dirichlet(np.ones(n_classes))
+        y = np.append(np.arange(n_classes), rng.choice(n_classes, n - n_classes, p=shares))
+        X = rng.standard_normal((n, d)) + (rng.standard_normal((n_classes, d)) * rng.choice([0.0, 0.5, 3.0, 30.0]))[y]
+        X = np.round(X) if rng.random() < 0.4 else X
+        weight = rng.uniform(0.1, 3.0, n) if rng.random() < 0.5 else np.ones(n)
+        sigma, l2 = 2.0 ** rng.uniform(-9, 9), float(rng.choice([0.0, 0.0, 0.1, 10.0]))
+        clf, caught = solve(X, y, sigma, weight, l2=l2, fit_intercept=bool(rng.random() < 0.6))
+        check_solved(clf, caught, X, y, weight=weight, l2=l2)

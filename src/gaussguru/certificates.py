@@ -213,13 +213,17 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
 def _surplus(slope: Array) -> Array | None:
     """Return what to take from each cell for every class to give as much as it takes, or None if it is too much."""
     net = slope.sum(axis=1) - slope.sum(axis=0)
-    # In proportion to what both cells of a pair have, or, where that leaves a class alone, either of them.
-    for amount in (np.minimum(slope, slope.T), slope + slope.T):
+    # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one
+    # that gives: which one it is depends on the potentials, so they are found again.
+    amount = np.minimum(slope, slope.T)
+    for attempt in range(8):
         potential = _inverse_laplacian(amount) @ net
         surplus = np.maximum(0.0, amount * (potential[:, np.newaxis] - potential))
         left = net - surplus.sum(axis=1) + surplus.sum(axis=0)
         if np.all(surplus <= slope) and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
             return np.asarray(surplus)
+        giving = np.triu(np.where(potential[:, np.newaxis] > potential, slope, slope.T))
+        amount = giving + giving.T if attempt else slope + slope.T
     return None
 
 

@@ -228,19 +228,23 @@ def _whole(b: Array) -> Array:
 def _from_means(objective: Multiclass, blur: float) -> tuple[Point, float]:
     """Return the classifier of the nearest class mean, of the best length, at a noise level where F is smooth."""
     means = objective.means
-    W = means - means.mean(axis=0)
+    # Without intercepts F may rise in that direction: then in that of steepest descent at 0.
+    W = means if objective.fit_intercept else means * objective.class_weights[:, np.newaxis]
+    W = W - W.mean(axis=0)
     unit = max(norm(W.ravel()), 1e-100)
     W = np.ascontiguousarray(W / unit)
     first = objective.point(W, np.zeros(objective.n_classes))
     centres = means @ W.T
     apart = np.diag(centres)[:, np.newaxis] - centres
     margins = np.take_along_axis(first.scores, objective.labels[:, np.newaxis].astype(np.int64), 1) - first.scores
-    margins -= apart[objective.labels]
+    off = ~np.eye(objective.n_classes, dtype=bool)
+    # Intercepts would move the margins of every pair to 1; without them they scatter about their mean.
+    margins -= apart[objective.labels] if objective.fit_intercept else float(np.mean(apart[off]))
     counted = np.zeros((objective.n_classes, objective.n_classes))
     np.add.at(counted, objective.labels, objective.weights[:, np.newaxis] * margins**2)
     spread = np.sqrt(counted / objective.class_weights[:, np.newaxis])
-    off = ~np.eye(objective.n_classes, dtype=bool)
-    ratio = max(1.0, SMOOTH * float(np.median(spread[off] / np.maximum(first.distances[off], 1e-300))))
+    distances = np.maximum(first.distances[off], max(1e-3 * float(first.distances.max()), 1e-100))
+    ratio = max(1.0, SMOOTH * float(np.median(spread[off] / distances)))
     half = 0.5 * float(np.mean((apart + apart.T)[off]))
     noisy = objective.with_noise(ratio, blur)
     stretch = 1.0 / max(half, float(np.median(noisy.distances(W)[off])), 1e-100)
