@@ -177,7 +177,10 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
         ridge = objective.l2 * objective.n_classes
         return max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge))
     gain = np.where(used, cells.value + cells.value.T, 0.0)
-    potentials = _inverse_laplacian(gain) @ rest
+    inverse, network = _inverse_laplacian(gain), multiclass.laplacian(gain)
+    potentials = inverse @ rest
+    potentials += inverse @ (rest - network @ potentials)
+    lost += _carried(gain, rest - network @ potentials)
     size = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # isotropic: the same for any direction
     for c in range(objective.n_classes - 1):
         flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
@@ -208,6 +211,25 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
             # A second chord, from the end of the first, bounds it better.
             return max(feasible, chord(feasible)) * mass
     return 0.0
+
+
+def _carried(gain: Array, rest: Array) -> Array:
+    """Return how much of what a flow left at the classes goes through each pair on its way to the strongest class.
+
+    Every class sends it through its strongest pair with a class stronger than itself. Where there is none it is the
+    strongest of those that touch at all, where all adds up to nothing but rounding.
+    """
+    result = np.zeros_like(gain)
+    order = np.argsort(-gain.sum(axis=1), kind="stable")
+    carried = np.sqrt((rest * rest).sum(axis=1))
+    for place in range(len(order) - 1, 0, -1):
+        c = order[place]
+        towards = order[np.argmax(gain[c, order[:place]])]
+        if gain[c, towards] == 0:
+            continue
+        result[c, towards] = result[towards, c] = carried[c]
+        carried[towards] += carried[c]
+    return result
 
 
 def _surplus(slope: Array) -> Array | None:

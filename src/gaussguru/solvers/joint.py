@@ -27,7 +27,7 @@ APART = 10.0
 # A blur that changes no value, but keeps z finite.
 TRACE = 1e-100
 # The anchor, as a part of the wanted gap.
-ANCHOR = 1e-9
+ANCHOR = 1e-12
 # How exactly to settle, relative to the part of F that the noise makes.
 ROUGHLY = 0.03
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
