@@ -147,9 +147,9 @@ class Multiclass:
     def with_noise(self, factor: float, blur: float) -> "Multiclass":
         """Return the same problem with all standard deviations multiplied by ``factor``, and another blur."""
         noise = self.noise if factor == 1 else self.noise.scaled(factor)
-        other = replace(self, noise=noise, blur=blur)
-        known = ("class_weights", "_moments", "radius")
-        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        # With the sums over the rows that are known already: they depend on neither.
+        other = object.__new__(Multiclass)
+        other.__dict__.update(self.__dict__, noise=noise, blur=blur)
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Multiclass":
@@ -493,15 +493,15 @@ class Expansion:
                 X = objective.rows.X[rows]
                 piece = np.empty((len(rows), d + 2))
                 piece[:, :d] = X.toarray() if objective.rows.sparse else X
-                piece[:, d + 1] = 1.0
+                piece[:, d:] = 1.0
+                buffer = np.empty_like(piece)
                 for k in range(n):
                     used = np.flatnonzero(curve[:, k])
-                    if len(used) == 0:
-                        continue
-                    few = len(used) < 0.8 * len(rows)
-                    part, weight = (piece[used], curve[used, k]) if few else (piece.copy(), curve[:, k])
-                    part[:, d] = (tilt[used, k] if few else tilt[:, k]) * (1.0 if c < k else -1.0)
-                    part *= np.sqrt(weight)[:, np.newaxis]
+                    chosen: Any = used if len(used) < 0.8 * len(rows) else slice(None)
+                    root = np.sqrt(curve[chosen, k])
+                    part = buffer[: len(root)]
+                    np.multiply(piece[chosen], root[:, np.newaxis], out=part)
+                    part[:, d] = root * tilt[chosen, k] * (1.0 if c < k else -1.0)
                     result[k] += part.T @ part
             return result
 

@@ -138,10 +138,9 @@ class Objective:
         return self if self.l2 == 0 else self._variant(l2=0.0)
 
     def _variant(self, **changes: Any) -> "Objective":
-        other = replace(self, **changes)
-        # Sums over the rows depend on neither.
-        known = ("weights", "_moments", "squares", "means", "pull")
-        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        # With the sums over the rows that are known already: they depend on neither.
+        other = object.__new__(Objective)
+        other.__dict__.update(self.__dict__, **changes)
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":

@@ -26,9 +26,8 @@ from gaussguru.objective import Expansion
 MAX_COLUMNS = 2048
 # A factor at most this many times dearer than a product is preferred to conjugate gradients.
 CHEAP_RATIO = 7.0
-# A lazy step must leave at most this part of the last decrement, or less where a factor costs little: a step with a
-# new one leaves about the second.
-CONTRACTION, QUADRATIC = 0.3, 1e-4
+# A lazy step must leave at most this part of the last decrement.
+CONTRACTION = 0.3
 # Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
 ACCURACY = 0.1
 MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
@@ -108,8 +107,9 @@ def factor_of(expansion: Expansion) -> Factor | None:
 class LazyInverse:
     """The inverse Hessian at one point after another; ``make`` makes a factor, or None where there is none."""
 
-    def __init__(self, make: Callable[[Any], Inverse | None] = factor_of) -> None:
+    def __init__(self, make: Callable[[Any], Inverse | None] = factor_of, contraction: float = CONTRACTION) -> None:
         self._make = make
+        self._contraction = contraction
         self._factor: Inverse | None = None
         self._debt = 0  # products spent since the factor was made
         self._n_systems = 0  # solved by products
@@ -138,8 +138,7 @@ class LazyInverse:
         lazy = self._factor
         renew = lazy is None or self._stale or expansion.is_cheap
         if lazy is not None and not renew:
-            allowed = min(CONTRACTION, QUADRATIC ** (1.5 / (1.5 + expansion.factor_cost)))
-            if lazy.is_exact and self._leaves(lazy, expansion.gradient) <= allowed * previous:
+            if lazy.is_exact and self._leaves(lazy, expansion.gradient) <= self._contraction * previous:
                 return lambda g: self._corrected(lazy, g)
             renew = expansion.factor_cost < CHEAP_RATIO or self._debt + 2 > expansion.factor_cost
         if renew:
