@@ -262,6 +262,29 @@ def test_parts_come_close_to_the_whole(n_classes, average):
     assert certificate.dual <= exact.objective_ <= certificate.primal <= 1.05 * exact.objective_
 
 
+def test_a_part_after_a_fit_goes_on_and_claims_nothing():
+    X, labels = three_clouds()
+    clf = GuruClassifier(0.5, solver="sgd", tol=1e-3).fit(X, labels)
+    steps, before = clf.n_updates_, clf.coef_.copy()
+    clf.partial_fit(X[:100], labels[:100])
+    assert clf.n_updates_ == steps + 100
+    assert 0 < np.abs(clf.coef_ - before).max() < 0.5 * np.abs(before).max()
+    assert not any(hasattr(clf, name) for name in ("objective_", "dual_gap_", "dual_coef_", "loss_curve_"))
+
+
+def test_the_average_covers_at_least_the_last_half():
+    objective = binary(*clouds(100, 100, 3))
+    state, rng, iterates = State(3), np.random.default_rng(0), []
+    for _ in range(23):
+        state.renew_average()
+        for row in rng.integers(0, 200, 7):
+            state.run(objective, np.array([row]), 0.5)
+            iterates.append(state.w.copy())
+        n = state.since.n + (state.before.n if state.before else 0)
+        assert 2 * n >= len(iterates)
+        np.testing.assert_allclose(state.coef, np.mean(iterates[-n:], axis=0), rtol=1e-9)
+
+
 def test_a_part_may_lack_classes():
     X, labels = three_clouds()
     clf = GuruClassifier(0.5, solver="sgd", eta0=0.1).partial_fit(X[:50], labels[:50], classes=[0, 1, 2])

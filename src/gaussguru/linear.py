@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
@@ -214,8 +214,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        with self._unchanged_on_error():
-            return self._fit(X, y, sample_weight)
+        return self._or_unchanged(self._fit, X, y, sample_weight)
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -240,14 +239,12 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        with self._unchanged_on_error():
-            return self._partial_fit(X, y, classes, sample_weight)
+        return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight)
 
-    @contextmanager
-    def _unchanged_on_error(self) -> Iterator[None]:
+    def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
         try:
-            yield
+            return train(*data)
         except BaseException:
             self.__dict__ = before
             raise
@@ -313,23 +310,24 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         samples = check_part(
             X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
         )
-        n_classes = len(samples.classes)
-        with block_map(samples.X, self.n_jobs, 1 if n_classes == 2 else n_classes) as mapped:
-            objective = _objective(samples, mapped, *model)
-            if not np.isfinite(objective.rows.squared_norms).all():
-                raise explain_not_finite(samples.X)
-            solver = (solvers.binary if n_classes == 2 else solvers.multiclass)(**settings)
-            if state is None:
-                self.classes_, self._noise = samples.classes, model[1]
-                self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
-                state = solver.begin(objective)
-            if self.average and state.steps & (state.steps - 1) == 0:
-                state.restart_average()
-            rng = np.random.default_rng([settings["seed"], state.steps])
-            state.run(objective, rng.permutation(len(samples.labels)), self.eta0_)
+        # The steps are sequential: starting threads for the little else costs more than it saves.
+        objective = _objective(samples, map, *model)
+        if not np.isfinite(objective.rows.squared_norms).all():
+            raise explain_not_finite(samples.X)
+        solver = (solvers.binary if len(samples.classes) == 2 else solvers.multiclass)(**settings)
+        if state is None:
+            self.classes_, self._noise = samples.classes, model[1]
+            self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
+            state = solver.begin(objective)
+        if self.average:
+            state.renew_average()
+        rng = np.random.default_rng([settings["seed"], state.steps])
+        state.run(objective, rng.permutation(len(samples.labels)), self.eta0_)
         self.coef_ = np.atleast_2d(state.coef)
         self.intercept_ = np.atleast_1d(state.intercept)
         self.n_updates_, self._descent = state.steps, state
+        for name in ("objective_", "dual_gap_", "dual_coef_", "n_iter_", "loss_curve_"):
+            self.__dict__.pop(name, None)  # of a fit before: no longer true
         return self
 
     def certificate(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:

@@ -1,5 +1,6 @@
 """What users give, checked once: every error names the argument, what came and what is expected."""
 
+import math
 import numbers
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = Fal
     if not _is_number(value, numbers.Real):
         raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not np.isfinite(number) or number < low or (number == low and not inclusive):
+    if not math.isfinite(number) or number < low or (number == low and not inclusive):
         raise ValueError(f"{name} must be {expected}; got {value!r}")
     return number
 

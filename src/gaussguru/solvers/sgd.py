@@ -66,6 +66,11 @@ class Descent(ABC):
         self.since: Sums | None = None
         self.before: Sums | None = None
 
+    def renew_average(self) -> None:
+        """Restart the average when the last half of the steps is in it: it covers at least that half ever after."""
+        if self.since is None or 2 * self.since.n >= self.steps:
+            self.restart_average()
+
     def restart_average(self) -> None:
         """Let the solution be the average of the iterates since the call before this one, or from here on."""
         self.before, self.since = self.since, Sums(np.zeros_like(self.w), np.zeros_like(self.b))
@@ -223,8 +228,8 @@ class SGD:
         curve: list[float] = []
         last, calm = zero if start is None else _value(problem, state), 0
         while len(curve) < self.max_iter and calm < PATIENCE and math.isfinite(last):
-            if self.average and len(curve) & (len(curve) + 1) == 0:
-                state.restart_average()  # at epochs 1, 2, 4, 8, ...: the average covers at least the last half
+            if self.average:
+                state.renew_average()
             state.run(problem, rng.integers(0, n, n), eta0)
             value = _value(problem, state)
             calm = calm + 1 if last - value < self.tol * zero else 0
