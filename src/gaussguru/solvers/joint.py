@@ -53,7 +53,19 @@ class JointNewton:
     seed: int = 0
 
     def solve(self, objective: Multiclass, start: tuple[Array, Array] | None = None) -> Result:
-        """Minimise ``objective``, from ``(W, b)`` if given."""
+        """Minimise ``objective``, from ``(W, b)`` if given.
+
+        The unknowns are relative to the last class. The heaviest one is put there: what a light class far from the
+        others does would be lost in the rounding of the difference to it.
+        """
+        order = np.argsort(objective.class_weights, kind="stable")
+        rank = np.argsort(order)
+        ordered = replace(objective, labels=rank[objective.labels].astype(np.int32))
+        result = self._solve(ordered, None if start is None else (start[0][order], start[1][order]))
+        alpha = np.ascontiguousarray(result.alpha[:, rank])
+        return replace(result, coef=result.coef[rank], intercept=result.intercept[rank], alpha=alpha)
+
+    def _solve(self, objective: Multiclass, start: tuple[Array, Array] | None) -> Result:
         objective = replace(objective, anchor=ANCHOR * self.tol * objective.weight)
         run = _Run(self, objective)
         if start is not None and np.any(start[0]) and run.resume(start):
@@ -109,7 +121,7 @@ class _Run:
             self.n_iter += 1
             if final and not last and decrement <= enough * point.value:
                 break
-            if final and last and decrement <= 1e3 * ROUNDING * point.value:
+            if final and last and _is_resolved(point, decrement):
                 # F resolves no more, but the dual may still rise.
                 gap = self.gap
                 if self.certify(expansion, thorough=True):
@@ -332,13 +344,20 @@ def _follow(objective: Multiclass, expansion: Expansion, p: Array) -> Expansion:
     return objective.expand(settle(objective, best))
 
 
+def _is_resolved(point: Point, decrement: float) -> bool:
+    """Return whether what a step lowers F by is lost in rounding."""
+    return decrement <= 1e3 * ROUNDING * point.value
+
+
 def _advance(objective: Multiclass, expansion: Expansion, p: Array, decrement: float) -> Expansion:
     """Take a Newton step at one noise level, shortened until F falls."""
     point = expansion.point
     W, b = _split(expansion, p)
+    # Where F resolves no more a step still improves the slopes, and with them the dual: let it.
+    slack = ROUNDING * point.value * (100 if _is_resolved(point, decrement) else 1)
 
     def falls(trial: Point, t: float) -> bool:
-        return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
+        return trial.value <= point.value - 1e-4 * t * decrement + slack
 
     if decrement <= NEAR * point.value:
         visited = objective.visit(W, b)
