@@ -987,6 +987,16 @@ def test_two_of_three_classes_collapse(distance, sigma, fit_intercept, solver):
         assert set(clf.predict(X[y == 2])) == {2}
 
 
+def test_collapse_of_many_rows_is_explained():
+    """There is a pool of threads at this size, and the message looks at the rows once more."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [50_000, 6_000, 4_000])
+    X = rng.standard_normal((len(y), 10)) + y[:, np.newaxis]
+    with pytest.warns(CollapseWarning, match="50000 against 4000"):
+        clf = GuruClassifier(1e4, n_jobs=2).fit(X, y)
+    assert not clf.coef_.any()
+
+
 @every_solver
 @pytest.mark.parametrize("sigma", np.geomspace(1.0, 30.0, 12))
 def test_around_the_collapse(sigma, solver):

@@ -261,7 +261,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
                 result = solver.solve(objective, start)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
-        self._warn(result, objective, exact=solvers.exact)
+            self._warn(result, objective, exact=solvers.exact)  # while there are threads: it may look at the rows
         self._noise = model[1]
         self.classes_ = samples.classes
         self.coef_ = np.atleast_2d(result.coef)
