@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import oracles
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from common import check_close, fit_to, sigmas, with_and_without
 from data import clouds, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +23,6 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru.linear import THREAD_VALUES
-
-with_and_without = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "origin"])
-sigmas = pytest.mark.parametrize("sigma", [0.05, 0.5])
 
 
 def origin_checks():
@@ -57,14 +56,11 @@ def sample():
     return X, y, np.random.default_rng(0).uniform(0.3, 2.0, len(y))
 
 
-def tight(X, y, weight=None, *, sigma=0.5, **options):
-    return GuruClassifier(sigma, tol=1e-13, **options).fit(X, y, weight)
+tight = partial(fit_to, 1e-13)
 
 
 def check_same(clf, other, *, factor=1.0, rtol=1e-6):
-    scale = np.abs(other.coef_).max()
-    np.testing.assert_allclose(clf.coef_ * factor, other.coef_, rtol=rtol, atol=rtol * scale)
-    np.testing.assert_allclose(clf.intercept_, other.intercept_, rtol=rtol, atol=rtol)
+    check_close(clf, other, rtol, factor=factor)
 
 
 @sigmas

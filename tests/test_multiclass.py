@@ -4,16 +4,27 @@ import copy
 import pickle
 import re
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import oracles
 import pytest
 import scipy.sparse as sp
+from common import (
+    Written,
+    check_close,
+    every_form,
+    every_loss,
+    every_solver,
+    features,
+    fit_to,
+    options,
+    sigmas,
+    with_and_without,
+)
 from data import JOINT_PROBLEMS, clouds, groups, joint_problem
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,36 +37,13 @@ from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Isotropic
 from gaussguru.objective import Objective
 from gaussguru.rows import Rows
-from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.joint import JointNewton, settle
 from gaussguru.solvers.newton import Newton
 
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-7
 
-every_solver = pytest.mark.parametrize("solver", [name for name, solver in SOLVERS.items() if solver.exact])
-with_and_without = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "origin"])
-options = pytest.mark.parametrize(("l2", "fit_intercept"), [(0.0, True), (0.0, False), (0.7, True), (0.7, False)])
 blurs = pytest.mark.parametrize("blur", [0.0, 0.4])
-
-
-class Written(Gaussian):
-    """The same loss without its compiled twin."""
-
-    code = -1
-
-    def terms(self, z):
-        return oracles.loss(z), ndtr(z), oracles.pdf(z)
-
-
-FORMS = {
-    "dense": lambda X: X,
-    "csr": sp.csr_array,
-    "float32": lambda X: X.astype(np.float32),
-    "csr-float32": lambda X: sp.csr_array(X.astype(np.float32)),
-}
-every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-every_loss = pytest.mark.parametrize("loss", [*LOSSES.values(), Written()], ids=[*LOSSES, "written"])
 
 
 # --- derivatives ------------------------------------------------------------------------------------------
@@ -64,8 +52,7 @@ every_loss = pytest.mark.parametrize("loss", [*LOSSES.values(), Written()], ids=
 def sample(n=70, d=4, n_classes=4, seed=0):
     """Return X with exact float32 values and zeros, labels and weights."""
     rng = np.random.default_rng(seed)
-    X = np.round(rng.standard_normal((n, d)), 3).astype(np.float32).astype(np.float64)
-    X *= rng.random((n, d)) < 0.6
+    X = features(n, d, rng)
     labels = np.append(np.arange(n_classes), rng.integers(0, n_classes, n - n_classes)).astype(np.int32)
     return X, labels, rng.uniform(0.2, 2.0, n)
 
@@ -682,17 +669,11 @@ def noisy_groups():
     return X, y, np.random.default_rng(0).uniform(0.3, 2.0, len(y))
 
 
-sigmas = pytest.mark.parametrize("sigma", [0.05, 0.5])
-
-
-def tight(X, y, weight=None, *, sigma=0.5, **options):
-    return GuruClassifier(sigma, tol=1e-12, **options).fit(X, y, weight)
+tight = partial(fit_to, 1e-12)
 
 
 def check_same(clf, other, *, factor=1.0, rtol=1e-5):
-    scale = np.abs(other.coef_).max()
-    np.testing.assert_allclose(clf.coef_ * factor, other.coef_, rtol=rtol, atol=rtol * scale)
-    np.testing.assert_allclose(clf.intercept_, other.intercept_, rtol=rtol, atol=rtol)
+    check_close(clf, other, rtol, factor=factor)
 
 
 @sigmas

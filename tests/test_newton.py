@@ -7,19 +7,16 @@ import numpy as np
 import oracles
 import pytest
 import scipy.sparse as sp
+from common import every_solver, with_and_without
 from data import PROBLEMS, clouds, problem
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import CollapseWarning, GuruClassifier
-from gaussguru.solvers import SOLVERS
 
 # Generic optimisers are trusted from here upwards; below, linear programming bounds the minimum from both sides.
 MODERATE = 2.0**-4
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-9
-
-every_solver = pytest.mark.parametrize("solver", [name for name, solver in SOLVERS.items() if solver.exact])
-with_and_without = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "origin"])
 
 
 def solve(X, y, sigma, **options):

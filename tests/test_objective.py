@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import oracles
 import pytest
-import scipy.sparse as sp
+from common import Written, every_form, every_loss, features, options
 from scipy.special import ndtr
 
 import gaussguru.rows
@@ -15,40 +15,13 @@ from gaussguru.noise import NOISES
 from gaussguru.objective import Objective, interpolate
 from gaussguru.rows import BLAS_COLUMNS, Rows
 
-
-class Written(Gaussian):
-    """The same loss without its compiled twin."""
-
-    code = -1
-
-    def terms(self, z):
-        return oracles.loss(z), ndtr(z), oracles.pdf(z)
-
-
-FORMS = {
-    "dense": lambda X: X,
-    "csr": sp.csr_array,
-    "csr-matrix": sp.csr_matrix,
-    "csr-int64": lambda X: wide_indices(sp.csr_array(X)),
-    "float32": lambda X: X.astype(np.float32),
-    "csr-float32": lambda X: sp.csr_array(X.astype(np.float32)),
-}
-every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-every_loss = pytest.mark.parametrize("loss", [*LOSSES.values(), Written()], ids=[*LOSSES, "written"])
 every_noise = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-options = pytest.mark.parametrize(("l2", "fit_intercept"), [(0.0, True), (0.0, False), (0.7, True), (0.7, False)])
-
-
-def wide_indices(X):
-    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
-    return X
 
 
 def sample(n=60, d=5, seed=0):
     """Return X with exact float32 values and zeros, y and weights."""
     rng = np.random.default_rng(seed)
-    X = np.round(rng.standard_normal((n, d)), 3).astype(np.float32).astype(np.float64)
-    X *= rng.random((n, d)) < 0.6
+    X = features(n, d, rng)
     return X, np.where(rng.random(n) < 0.4, 1.0, -1.0), rng.uniform(0.2, 2.0, n)
 
 

@@ -82,14 +82,13 @@ def certify_params(
 ) -> tuple[Certificate, Array]:
     """Return the certificate of any classifier, ``(w, b)`` or ``(W, b)``, and the slopes that it comes from."""
     if isinstance(objective, multiclass.Multiclass):
-        at = objective.point(coef, intercept)
-        return certify_joint(objective.expand(at), 0.0, thorough=True), objective.slopes(at)
+        joint = objective.visit(coef, intercept)
+        return certify_joint(joint, 0.0, thorough=True), objective.slopes(joint.point)
     if not coef.any():
-        # The slopes of the hinge, where the noise is gone; its dual value is left at 0.
-        positive, negative = objective.weights
-        value = positive * max(0.0, 1 - intercept) + negative * max(0.0, 1 + intercept)
-        return Certificate(value, 0.0), (objective.signed_weight * intercept < np.abs(objective.signed_weight)) * 1.0
-    expansion = objective.expand(objective.point(coef, intercept))
+        # The slopes of the hinge; its dual value is left at 0.
+        alpha = (objective.signed_weight * intercept < np.abs(objective.signed_weight)) * 1.0
+        return Certificate(objective.constant_at(intercept), 0.0), alpha
+    expansion = objective.visit(coef, intercept)
     return certify(expansion, 0.0, thorough=True), objective.slopes(expansion.point)
 
 

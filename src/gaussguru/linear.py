@@ -28,7 +28,6 @@ from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
-from gaussguru.solvers.sgd import TINY_BLUR
 from gaussguru.validation import (
     Samples,
     check_choice,
@@ -216,7 +215,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         """
         return self._or_unchanged(self._fit, X, y, sample_weight)
 
-    @available_if(_is_stochastic)  # type: ignore[untyped-decorator]
+    @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one step of "sgd" or "sgd2" on each sample of a part of the data, in random order.
 
@@ -252,10 +251,9 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        n_classes = len(samples.classes)
-        solver = (solvers.binary if n_classes == 2 else solvers.multiclass)(**settings)
+        solver = solvers.make(len(samples.classes), settings)
         start = self._start(samples)
-        with block_map(samples.X, self.n_jobs, 1 if n_classes == 2 else n_classes) as mapped:
+        with block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = _objective(samples, mapped, *model)
             try:
                 result = solver.solve(objective, start)
@@ -314,7 +312,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         objective = _objective(samples, map, *model)
         if not np.isfinite(objective.rows.squared_norms).all():
             raise explain_not_finite(samples.X)
-        solver = (solvers.binary if len(samples.classes) == 2 else solvers.multiclass)(**settings)
+        solver = solvers.make(len(samples.classes), settings)
         if state is None:
             self.classes_, self._noise = samples.classes, model[1]
             self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
@@ -352,10 +350,8 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         if not np.array_equal(samples.classes, self.classes_):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         binary = len(self.classes_) == 2
-        with block_map(samples.X, self.n_jobs, len(self.coef_)) as mapped:
+        with block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = _objective(samples, mapped, *model)
-            if isinstance(objective, Multiclass):
-                objective = objective.with_noise(1.0, TINY_BLUR)
             params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
             return certify_params(objective, *params)[0]
 
@@ -427,7 +423,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]
+    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class when the features carry the noise of the model; two classes only.
 
@@ -492,7 +488,7 @@ def _objective(
     if n_classes == 2:
         return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
     weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
-    rows = Rows(samples.X, mapped, n_classes)
+    rows = Rows(samples.X, mapped, samples.width)
     labels = samples.labels.astype(np.int32, copy=False)
     return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
 

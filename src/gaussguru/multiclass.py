@@ -35,13 +35,13 @@ from numpy.typing import NDArray
 from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.noise import Noise, diagonal
-from gaussguru.objective import total_square
+from gaussguru.objective import RARE, draw, total_square
 from gaussguru.rows import Rows
 
 # The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
 MAX_UNKNOWNS = 2600
-# A subsample has at least this many rows of each class, if there are so many.
-RARE = 50
+# The least blur: it changes no value, but where classes have the same w it keeps z finite.
+TRACE = 1e-100
 
 
 class Cells(NamedTuple):
@@ -73,10 +73,9 @@ class Point(NamedTuple):
         return self.W if self.stretch == 1 else self.W * self.stretch
 
     @property
-    def unknowns(self) -> Array:
-        """The coefficients and intercepts minus those of the last class."""
-        params = np.column_stack([self.coef, self.b])
-        return np.asarray((params[:-1] - params[-1]).ravel())
+    def noisy(self) -> float:
+        """``sum a s f*``, the part of F that the noise makes."""
+        return float(np.vdot(self.scales, self.cells.conjugate))
 
 
 class Pulls(NamedTuple):
@@ -158,7 +157,7 @@ class Multiclass:
         for c in range(self.n_classes):
             mine = np.flatnonzero(self.labels == c)
             share = max(min(len(mine), RARE), round(len(mine) * n_rows / self.rows.n_rows))
-            chosen.append(mine[((np.arange(share) + rng.random(share)) * (len(mine) / share)).astype(np.int64)])
+            chosen.append(mine[draw(len(mine), share, rng)])
         index: Index = np.sort(np.concatenate(chosen))
         labels, weights = self.labels[index], self.weights[index]
         drawn = np.bincount(labels, weights, self.n_classes)
@@ -207,7 +206,7 @@ class Multiclass:
         return np.empty((self.rows.n_rows, self.n_classes))
 
     def _scales(self, distances: Array, stretch: float) -> Array:
-        scales = np.hypot(stretch * distances, self.blur)
+        scales = np.hypot(stretch * distances, max(self.blur, TRACE))
         diagonal(scales)[:] = 1.0  # never used, never zero
         return scales
 
@@ -348,7 +347,8 @@ class Expansion:
     @property
     def unknowns(self) -> Array:
         """The unknowns of the point."""
-        return self.point.unknowns
+        params = np.column_stack([self.point.coef, self.point.b])
+        return np.asarray((params[:-1] - params[-1]).ravel())
 
     def unfold(self, unknowns: Array) -> Array:
         """Return (w, b) of every class, adding up to zero over the classes, from the unknowns."""

@@ -105,6 +105,11 @@ class Objective:
         """F of the best classifier that ignores the features: ``w = 0`` and ``b = +-1``, or 0 without an intercept."""
         return 2 * min(self.weights) if self.fit_intercept else self.weight
 
+    def constant_at(self, b: float) -> float:
+        """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
+        positive, negative = self.weights
+        return positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b)
+
     @cached_property
     def _moments(self) -> tuple[Array, float]:
         by_label, squares = self.rows.moments(self.signed_weight)
@@ -144,22 +149,17 @@ class Objective:
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":
-        """Return about ``n_rows`` rows, each class reweighted to its own total.
-
-        One row is drawn from each of equally long runs of rows, so no order of the rows does harm.
-        """
-
-        def draw(n: int, share: int) -> Index:
-            return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
-
-        index = draw(self.rows.n_rows, n_rows)
+        """Return about ``n_rows`` rows, each class reweighted to its own total."""
+        index = draw(self.rows.n_rows, n_rows, rng)
         negative = np.signbit(self.signed_weight[index])
         if min(np.count_nonzero(negative), np.count_nonzero(~negative)) < RARE:
             # A rare class is drawn by itself, so that some of it is there.
             negative = np.signbit(self.signed_weight)
             classes = np.flatnonzero(~negative), np.flatnonzero(negative)
             shares = (max(min(len(rows), RARE), round(len(rows) * n_rows / self.rows.n_rows)) for rows in classes)
-            index = np.sort(np.concatenate([rows[draw(len(rows), n)] for rows, n in zip(classes, shares, strict=True)]))
+            index = np.sort(
+                np.concatenate([rows[draw(len(rows), n, rng)] for rows, n in zip(classes, shares, strict=True)])
+            )
         signed_weight = self.signed_weight[index]
         positive = ~np.signbit(signed_weight)
         for mine, total in zip((positive, ~positive), self.weights, strict=True):
@@ -423,6 +423,11 @@ class Expansion:
         result = scale * np.append(out[:-2], out[-1] if self.objective.fit_intercept else 0.0)
         result[:-1] += (scale * out[-2] + self.point.totals.conjugate) * a
         return result
+
+
+def draw(n: int, share: int, rng: np.random.Generator) -> Index:
+    """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
+    return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
 
 
 def total_square(squares: Array) -> float:

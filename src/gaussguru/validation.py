@@ -75,6 +75,11 @@ class Samples(NamedTuple):
     weights: Array | None
 
     @property
+    def width(self) -> int:
+        """How many scores a row has: one, or with more than two classes one for each."""
+        return 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
     def signed_weight(self) -> Array:
         """``s y`` of every row of a two-class problem."""
         signed: Array = self.labels * np.float64(2.0) - 1.0  # much quicker than np.where on many labels

@@ -19,6 +19,10 @@ class Solver(NamedTuple):
     multiclass: Any
     exact: bool
 
+    def make(self, n_classes: int, settings: dict[str, Any]) -> Any:
+        """Return the solver for so many classes."""
+        return (self.binary if n_classes == 2 else self.multiclass)(**settings)
+
 
 SOLVERS = {
     "newton": Solver(Newton, JointNewton, exact=True),

@@ -16,7 +16,21 @@ from gaussguru.losses import Array, Index
 from gaussguru.multiclass import MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian
 from gaussguru.noise import diagonal, norm
 from gaussguru.solvers.inverse import MAX_COLUMNS, Factor, LazyInverse, factorise
-from gaussguru.solvers.newton import BLUR, CENTRAL, NEAR, PATIENCE, ROUNDING, SPEED
+from gaussguru.solvers.path import (
+    BLUR,
+    CENTRAL,
+    NEAR,
+    PATIENCE,
+    ROUNDING,
+    SPEED,
+    Settings,
+    falls,
+    first_below,
+    is_lost,
+    lower_noise,
+    print_iteration,
+    shortened,
+)
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import ROWS_PER_COLUMN, SMOOTH, subsamples
 
@@ -24,33 +38,17 @@ from gaussguru.solvers.start import ROWS_PER_COLUMN, SMOOTH, subsamples
 FIRST_BLUR, LAST_BLUR = 0.1, 0.25
 # Pairs of classes whose scale is so many times the blur are apart: it does not matter to them.
 APART = 10.0
-# A blur that changes no value, but keeps z finite.
-TRACE = 1e-100
 # The anchor, as a part of the wanted gap.
 ANCHOR = 1e-12
 # Lazy steps must do more than with two classes, because each is certified, which takes as long.
 CONTRACTION = 0.07
 # How exactly to settle, relative to the part of F that the noise makes.
 ROUGHLY = 0.03
-_PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
 
 
 @dataclass(frozen=True)
-class JointNewton:
-    """Settings of the solver; see the module for the method.
-
-    Parameters
-    ----------
-    tol : stop when the duality gap is at most ``tol * F(0)``
-    max_iter : number of iterations, over all subsamples and noise levels
-    verbose : 1 prints a line per iteration
-    seed : of the subsamples
-    """
-
-    tol: float = 1e-6
-    max_iter: int = 500
-    verbose: int = 0
-    seed: int = 0
+class JointNewton(Settings):
+    """The solver of multiclass problems; see the module for the method."""
 
     def solve(self, objective: Multiclass, start: tuple[Array, Array] | None = None) -> Result:
         """Minimise ``objective``, from ``(W, b)`` if given.
@@ -60,13 +58,13 @@ class JointNewton:
         """
         order = np.argsort(objective.class_weights, kind="stable")
         rank = np.argsort(order)
-        ordered = replace(objective, labels=rank[objective.labels].astype(np.int32))
+        anchor = ANCHOR * self.tol * objective.weight
+        ordered = replace(objective, labels=rank[objective.labels].astype(np.int32), anchor=anchor)
         result = self._solve(ordered, None if start is None else (start[0][order], start[1][order]))
         alpha = np.ascontiguousarray(result.alpha[:, rank])
         return replace(result, coef=result.coef[rank], intercept=result.intercept[rank], alpha=alpha)
 
     def _solve(self, objective: Multiclass, start: tuple[Array, Array] | None) -> Result:
-        objective = replace(objective, anchor=ANCHOR * self.tol * objective.weight)
         run = _Run(self, objective)
         if start is not None and np.any(start[0]) and run.resume(start):
             return run.result()
@@ -121,7 +119,7 @@ class _Run:
             self.n_iter += 1
             if final and not last and decrement <= enough * point.value:
                 break
-            if final and last and _is_resolved(point, decrement):
+            if final and last and is_lost(point, decrement):
                 # F resolves no more, but the dual may still rise.
                 gap = self.gap
                 if self.certify(expansion, thorough=True):
@@ -130,8 +128,7 @@ class _Run:
                 if stalled > 5:
                     break
             patience -= 1
-            noisy = float(np.vdot(point.scales, point.cells.conjugate))
-            if not final and (decrement <= CENTRAL * noisy or not patience):
+            if not final and (decrement <= CENTRAL * point.noisy or not patience):
                 patience = PATIENCE
                 lower, sharper = self._next(point, ratio, blur)
                 p += solve(expansion.tangent(1 - lower / ratio, 1 - sharper / blur))
@@ -148,21 +145,18 @@ class _Run:
 
     def _next(self, point: Point, ratio: float, blur: float) -> tuple[float, float]:
         """Return the next noise ratio and blur of the path."""
-        lower = ratio ** (1 - 1 / max(1, round(np.log(ratio) / np.log(SPEED))))
-        lower = lower if lower > 1.01 else 1.0
         off = ~np.eye(len(point.scales), dtype=bool)
         apart = bool(np.all(point.distances[off] > APART * blur))
-        return lower, self.blur if apart else max(self.blur, blur / SPEED)
+        return lower_noise(ratio), self.blur if apart else max(self.blur, blur / SPEED)
 
     def resume(self, start: tuple[Array, Array]) -> bool:
         """Minimise from a start if it is central at the noise of the problem; return whether it was."""
         objective = self.objective.with_noise(1.0, self.blur)
         expansion = objective.expand(settle(objective, objective.point(*start)))
         p = self.inverse.at(expansion, 0.0)(expansion.gradient)
-        point = expansion.point
-        if not float(p @ expansion.gradient) <= CENTRAL * float(np.vdot(point.scales, point.cells.conjugate)):
+        if not float(p @ expansion.gradient) <= CENTRAL * expansion.point.noisy:
             return False
-        self.descend(self.objective, point, 1.0, self.blur)
+        self.descend(self.objective, expansion.point, 1.0, self.blur)
         return True
 
     def certify(self, expansion: Expansion, *, thorough: bool) -> bool:
@@ -180,14 +174,7 @@ class _Run:
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
-            part = expansion.objective.rows is not self.objective.rows
-            gap = np.inf if part or self.best is None else self.gap
-            rows = f"  on {expansion.objective.rows.n_rows} rows" if part else ""
-            noise = "" if ratio == 1 else f"  at {ratio:.3g} x sigma"
-            print(
-                f"[newton] iteration {self.n_iter}  objective {expansion.point.value:.10g}  "
-                f"gap {gap:.3e}  {time.perf_counter() - self.began:.3f} s{rows}{noise}"
-            )
+            print_iteration(self.n_iter, expansion, self.objective, self.gap, self.began, ratio)
 
     def result(self) -> Result:
         """Return the best point, or the constant classifier where it is as good."""
@@ -196,8 +183,7 @@ class _Run:
         b = self.best.b - self.best.b.mean()
         W = self.best.coef - self.best.coef.mean(axis=0)
         constant, at = min((_constant(objective, shift), tuple(shift)) for shift in (b, _whole(b), np.zeros_like(b)))
-        # A trace of blur: where two classes have the same w, z would be infinite.
-        sharp = objective.with_noise(1.0, TRACE).again(self.best)
+        sharp = objective.again(self.best)
         value, collapsed = sharp.value, constant <= sharp.value
         if collapsed:
             W, b, value = np.zeros_like(W), np.array(at), constant
@@ -277,8 +263,7 @@ def settle(objective: Multiclass, point: Point, tol: float = ROUGHLY) -> Point:
     n = objective.n_classes
     for _ in range(30):
         gradient, hessian = _plane(objective, point)
-        noisy = float(np.vdot(point.scales, point.cells.conjugate))
-        if float(np.abs(gradient).max()) <= tol * noisy:
+        if float(np.abs(gradient).max()) <= tol * point.noisy:
             break
         # Intercepts matter only by their differences; a little curvature keeps the step finite.
         hessian[1:, 1:] += (np.trace(hessian[1:, 1:]) / n + 1e-12 * objective.weight) / n
@@ -335,18 +320,8 @@ def _follow(objective: Multiclass, expansion: Expansion, p: Array) -> Expansion:
     """Take the best part of a step to another noise level, after which F is not comparable with before."""
     start = objective.again(expansion.point)
     end = objective.point(*_split(expansion, p))
-    best = start
-    for t in _PARTS:
-        trial = end if t == 1 else objective.between(start, end, t)
-        if trial.value < start.value:
-            best = trial
-            break
+    best = first_below(start, end, lambda t: objective.between(start, end, t))
     return objective.expand(settle(objective, best))
-
-
-def _is_resolved(point: Point, decrement: float) -> bool:
-    """Return whether what a step lowers F by is lost in rounding."""
-    return decrement <= 1e3 * ROUNDING * point.value
 
 
 def _advance(objective: Multiclass, expansion: Expansion, p: Array, decrement: float) -> Expansion:
@@ -354,25 +329,16 @@ def _advance(objective: Multiclass, expansion: Expansion, p: Array, decrement: f
     point = expansion.point
     W, b = _split(expansion, p)
     # Where F resolves no more a step still improves the slopes, and with them the dual: let it.
-    slack = ROUNDING * point.value * (100 if _is_resolved(point, decrement) else 1)
-
-    def falls(trial: Point, t: float) -> bool:
-        return trial.value <= point.value - 1e-4 * t * decrement + slack
-
+    slack = ROUNDING * (100 if is_lost(point, decrement) else 1)
     if decrement <= NEAR * point.value:
         visited = objective.visit(W, b)
-        if falls(visited.point, 1.0):
+        if falls(point, visited.point, 1.0, decrement, slack):
             return visited
         end = visited.point
     else:
         end = objective.point(W, b)
-    t, trial = 1.0, end
-    while t > 1e-12 and not falls(trial, t):
-        # The minimum of the parabola through F, its slope and the trial, within bounds.
-        rise = trial.value - point.value + t * decrement
-        t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if np.isfinite(rise) else 0.3
-        trial = objective.between(point, end, t)
-    return objective.expand(settle(objective, trial if falls(trial, t) else point))
+    trial = shortened(point, end, lambda t: objective.between(point, end, t), decrement, slack)
+    return objective.expand(settle(objective, trial))
 
 
 class Blocks:

@@ -35,47 +35,38 @@ from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
+from gaussguru.solvers.path import (
+    BLUR,
+    CENTRAL,
+    NEAR,
+    PATIENCE,
+    SPEED,
+    Settings,
+    falls,
+    first_below,
+    is_lost,
+    lower_noise,
+    print_iteration,
+    shortened,
+)
 from gaussguru.solvers.plane import EXACTLY, ROUGHLY, is_vanishing, settle
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import from_coordinates, from_means, look_along_means, subsamples
 
-# A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
-CENTRAL, SPEED = 0.3, 2.5
-# A level that does not become central in so many iterations is left all the same.
-PATIENCE = 20
-# How much of the change that more rows bring is hidden by noise at first.
-BLUR = 0.1
 # From this noise ratio on, problems with too many columns for a factor start from coordinate descent.
 FAR_NOISE = 3.0
-# A step whose decrement is at most this part of F needs no settling afterwards...
-NEAR = 0.1
-# ...unless it may be the last, as a settled point has the smaller gap: when so much of the expected gap is what is
-# wanted, or the decrement is so small against F. With this many values in X the certificate does the settling.
+# A step that may be the last is settled even near the end, as a settled point has the smaller gap: when so much of the
+# expected gap is what is wanted, or the decrement is so small against F. With this many values in X the certificate
+# does the settling.
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
 # The least noise that double precision resolves, relative to the lengths of the rows.
 RESOLVED = 1e-13
-# Relative changes of F below this are rounding.
-ROUNDING = 1e-15
-_PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
 
 
 @dataclass(frozen=True)
-class Newton:
-    """Settings of the solver; see the module for the method.
-
-    Parameters
-    ----------
-    tol : stop when the duality gap is at most ``tol * F(0)``
-    max_iter : number of iterations, over all subsamples and noise levels
-    verbose : 1 prints a line per iteration
-    seed : of the subsamples
-    """
-
-    tol: float = 1e-6
-    max_iter: int = 500
-    verbose: int = 0
-    seed: int = 0
+class Newton(Settings):
+    """The solver of two-class problems; see the module for the method."""
 
     def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
         """Minimise ``objective``, from ``(w, b)`` if given."""
@@ -168,16 +159,14 @@ class _Run:
             if ratio == 1 and not last and decrement <= enough * point.value:
                 break
             stuck, turned = pin and point.w is turned, point.w
-            if ratio == 1 and last and (stuck or decrement <= 1e3 * ROUNDING * point.value):
+            if ratio == 1 and last and (stuck or is_lost(point, decrement)):
                 stalled += 1
                 if self._refine(expansion, p) or stalled > 5:
                     break
             patience -= 1
             if ratio > 1 and (_is_central(point, decrement) or not patience):
                 patience = PATIENCE
-                # In equal steps of about SPEED each.
-                lower = ratio ** (1 - 1 / max(1, round(math.log(ratio, SPEED))))
-                lower = lower if lower > 1.01 else 1.0
+                lower = lower_noise(ratio)
                 p += (1 - lower / ratio) * solve(expansion.tangent())
                 ratio = lower
                 step = _turn if pin else _follow
@@ -250,36 +239,20 @@ class _Run:
             decrement <= self.target / LEFT**2 and LEFT * expected_gap(expansion) <= self.target
         )
 
-        def falls(trial: Point, t: float) -> bool:
-            return trial.value <= point.value - 1e-4 * t * decrement + ROUNDING * point.value
-
         if decrement <= NEAR * point.value and not (nearly_done and objective.rows.n_values < FUSED):
             visited = objective.visit(w, b, curved=nearly_done)
-            if falls(visited.point, 1.0):
+            if falls(point, visited.point, 1.0, decrement):
                 return visited
             end = visited.point
         else:
             end = objective.point(w, b)
-        t, trial = 1.0, end
-        while t > 1e-12 and not falls(trial, t):
-            # The minimum of the parabola through F, its slope and the trial, within bounds.
-            rise = trial.value - point.value + t * decrement
-            t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if np.isfinite(rise) else 0.3
-            trial = interpolate(objective, point, end, t)
-        if not falls(trial, t):
-            trial = point
+        trial = shortened(point, end, lambda t: interpolate(objective, point, end, t), decrement)
         return objective.expand(settle(objective, trial, self.exactly if nearly_done else ROUGHLY))
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
-            part = expansion.objective.rows is not self.objective.rows
-            gap = np.inf if part or ratio > 1 else self.gap
-            rows = f"  on {expansion.objective.rows.n_rows} rows" if part else ""
-            noise = "" if ratio == 1 else f"  at {ratio:.3g} x sigma"
-            print(
-                f"[newton] iteration {self.n_iter}  objective {expansion.point.value:.10g}  "
-                f"gap {gap:.3e}  {time.perf_counter() - self.began:.3f} s{rows}{noise}"
-            )
+            gap = np.inf if ratio > 1 else self.gap
+            print_iteration(self.n_iter, expansion, self.objective, gap, self.began, ratio)
 
     def result(self) -> Result:
         """Return the best point, or the constant classifier where nothing was better."""
@@ -333,12 +306,7 @@ def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
     """Take the best part of a step to another noise level, after which F is not comparable with before."""
     start = objective.again(point)
     end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
-    best = start
-    for t in _PARTS:
-        trial = end if t == 1 else interpolate(objective, start, end, t)
-        if trial.value < start.value:
-            best = trial
-            break
+    best = first_below(start, end, lambda t: interpolate(objective, start, end, t))
     return objective.expand(settle(objective, best, ROUGHLY))
 
 

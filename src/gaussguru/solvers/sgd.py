@@ -34,8 +34,6 @@ Settings = tuple[int, float, float, float, int, bool]
 LARGEST, COARSE = 20, 4
 # A trial has this many rows and steps, if the descent itself has so many: what is best for few is too small for more.
 TRIAL_ROWS, TRIAL_STEPS = 10_000, 50_000
-# Every margin of a multiclass problem gets this much noise of its own.
-TINY_BLUR = 1e-9
 # The curve is noisy: one epoch without descent proves nothing.
 PATIENCE = 2
 
@@ -221,26 +219,26 @@ class SGD:
         """
         if not np.isfinite(objective.rows.squared_norms).all():
             raise NotFiniteError
-        problem = _smooth(objective)
-        eta0 = self.find_rate(problem) if self.eta0 is None else self.eta0
-        state, zero = self.begin(problem, start), problem.weight
-        n, rng, began = problem.rows.n_rows, np.random.default_rng(self.seed), time.perf_counter()
+        eta0 = self.find_rate(objective) if self.eta0 is None else self.eta0
+        state, zero = self.begin(objective, start), objective.weight
+        n, rng, began = objective.rows.n_rows, np.random.default_rng(self.seed), time.perf_counter()
         curve: list[float] = []
-        last, calm = zero if start is None else _value(problem, state), 0
+        last, calm = zero if start is None else _value(objective, state), 0
         while len(curve) < self.max_iter and calm < PATIENCE and math.isfinite(last):
             if self.average:
                 state.renew_average()
-            state.run(problem, rng.integers(0, n, n), eta0)
-            value = _value(problem, state)
+            state.run(objective, rng.integers(0, n, n), eta0)
+            value = _value(objective, state)
             calm = calm + 1 if last - value < self.tol * zero else 0
             curve.append(value)
             last = value
             if self.verbose:
                 print(f"[sgd] epoch {len(curve)}  objective {value:.10g}  {time.perf_counter() - began:.3f} s")
-        certificate, alpha = certify_params(problem, state.coef, state.intercept)
+        coef, intercept = state.coef, state.intercept
+        certificate, alpha = certify_params(objective, coef, intercept)
         return Result(
-            coef=state.coef,
-            intercept=state.intercept,
+            coef=coef,
+            intercept=intercept,
             objective=last,
             gap=certificate.gap,
             alpha=alpha,
@@ -284,15 +282,8 @@ class SGD:
         return float(2.0 ** min(values, key=values.__getitem__))
 
 
-def _smooth(objective: Problem) -> Problem:
-    """Return a problem that has a value where classes coincide, as they do at the start, and else the same."""
-    return objective.with_noise(1.0, TINY_BLUR) if isinstance(objective, Multiclass) else objective
-
-
 def _value(objective: Problem, state: Descent) -> float:
     coef, intercept = state.coef, state.intercept
     if isinstance(objective, Objective) and not coef.any():
-        # Without noise along w the loss is the hinge.
-        positive, negative = objective.weights
-        return float(positive * max(0.0, 1 - intercept) + negative * max(0.0, 1 + intercept))
+        return objective.constant_at(intercept)
     return float(objective.point(coef, intercept).value)
