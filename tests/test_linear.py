@@ -22,7 +22,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from gaussguru import CollapseWarning, GuruClassifier
-from gaussguru.linear import THREAD_VALUES
+from gaussguru.threads import THREAD_VALUES
 
 
 def origin_checks():

@@ -31,7 +31,6 @@ from sklearn.exceptions import ConvergenceWarning
 import gaussguru.rows
 from gaussguru import CollapseWarning, GuruClassifier, sigma_max
 from gaussguru.certificates import certify_joint
-from gaussguru.linear import THREAD_VALUES
 from gaussguru.losses import LOSSES, Gaussian
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Isotropic
@@ -39,6 +38,7 @@ from gaussguru.objective import Objective
 from gaussguru.rows import Rows
 from gaussguru.solvers.joint import JointNewton, settle
 from gaussguru.solvers.newton import Newton
+from gaussguru.threads import THREAD_VALUES
 
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-7

@@ -19,8 +19,9 @@ LAYERS = [
     ["gaussguru.multiclass"],
     ["gaussguru.certificates"],
     ["gaussguru.solvers"],
-    ["gaussguru.validation"],
-    ["gaussguru.linear"],
+    ["gaussguru.threads", "gaussguru.validation"],
+    ["gaussguru.estimator"],
+    ["gaussguru.kernel", "gaussguru.linear"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

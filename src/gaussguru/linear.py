@@ -1,62 +1,20 @@
 """Linear classifiers for noisy features."""
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Lock
 from typing import Any, Self
 
-import joblib
 import numpy as np
-from joblib.parallel import get_active_backend
-from numpy.typing import NDArray
-from scipy.special import ndtr
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
+from gaussguru.estimator import GuruEstimator, make_objective
 from gaussguru.losses import Array, Loss, resolve_loss
-from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
-from gaussguru.rows import BlockMap, Rows
-from gaussguru.solvers import SOLVERS, Solver
-from gaussguru.solvers.result import Result
-from gaussguru.validation import (
-    Samples,
-    check_choice,
-    check_count,
-    check_features,
-    check_flag,
-    check_jobs,
-    check_part,
-    check_real,
-    check_samples,
-    explain_not_finite,
-)
-
-# Below, quotients of slacks and noise overflow.
-LEAST_SIGMA = 1e-290
-# Fewer values than this are read faster by one thread than handed to several.
-THREAD_VALUES = 1_000_000
-
-
-class CollapseWarning(UserWarning):
-    """The noise is so strong that ignoring the features is optimal."""
-
-
-def _has_two_classes(estimator: Any) -> bool:
-    """Say whether there is a predict_proba: once fitted, and then with two classes."""
-    check_is_fitted(estimator)
-    if len(estimator.classes_) > 2:
-        raise AttributeError("predict_proba has a closed form for two classes; this estimator was fitted to more")
-    return True
+from gaussguru.rows import Rows
+from gaussguru.threads import block_map
+from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
 
 
 def _is_stochastic(estimator: Any) -> bool:
@@ -66,7 +24,7 @@ def _is_stochastic(estimator: Any) -> bool:
     return True
 
 
-class GuruClassifier(ClassifierMixin, BaseEstimator):
+class GuruClassifier(GuruEstimator):
     """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
 
     Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
@@ -240,65 +198,21 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         """
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight)
 
-    def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
-        before = self.__dict__.copy()
-        try:
-            return train(*data)
-        except BaseException:
-            self.__dict__ = before
-            raise
-
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        solver = solvers.make(len(samples.classes), settings)
-        start = self._start(samples)
-        with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            objective = _objective(samples, mapped, *model)
-            try:
-                result = solver.solve(objective, start)
-            except NotFiniteError:
-                raise explain_not_finite(samples.X) from None
-            self._warn(result, objective, exact=solvers.exact)  # while there are threads: it may look at the rows
+        result = self._solve(samples, model, solvers, settings, self._start(samples))
         self._noise = model[1]
-        self.classes_ = samples.classes
         self.coef_ = np.atleast_2d(result.coef)
-        self.intercept_ = np.atleast_1d(result.intercept)
-        self.objective_ = result.objective
-        self.dual_gap_ = result.gap
         self.dual_coef_ = result.alpha
-        self.n_iter_ = result.n_iter
-        for name in ("loss_curve_", "n_updates_", "eta0_", "_descent"):
-            self.__dict__.pop(name, None)
-        if result.state is not None:
-            self.loss_curve_, self.eta0_ = result.loss_curve, result.eta0
-            self.n_updates_, self._descent = result.state.steps, result.state
+        self._descent = result.state
         return self
 
-    def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
-        """Return the parameters, checked: the model, the solvers and their settings."""
-        sigma = check_real("sigma", self.sigma)
-        if sigma < LEAST_SIGMA:
-            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
-        noise = resolve_noise(self.noise, sigma)
-        loss = resolve_loss(self.loss)
-        l2 = check_real("l2", self.l2, inclusive=True)
-        solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
-        verbose = int(self.verbose) if isinstance(self.verbose, bool) else self.verbose
-        settings: dict[str, Any] = {
-            "tol": check_real("tol", self.tol),
-            "max_iter": check_count("max_iter", self.max_iter),
-            "verbose": check_count("verbose", verbose, low=0),
-            "seed": _seed(self.random_state),
-        }
-        check_jobs(self.n_jobs)
-        check_flag("fit_intercept", self.fit_intercept)
-        check_flag("warm_start", self.warm_start)
-        check_flag("average", self.average)
-        eta0 = None if self.eta0 is None else check_real("eta0", self.eta0)
-        if not solvers.exact:
-            settings.update(eta0=eta0, average=self.average)
-        return (loss, noise, l2, self.fit_intercept), solvers, settings
+    def _resolve_noise(self, sigma: float) -> Noise:
+        return resolve_noise(self.noise, sigma)
+
+    def _scale(self) -> float:
+        return self._noise.scale(self.coef_[0])
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
@@ -309,7 +223,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
         )
         # The steps are sequential: starting threads for the little else costs more than it saves.
-        objective = _objective(samples, map, *model)
+        objective = make_objective(samples, map, *model)
         if not np.isfinite(objective.rows.squared_norms).all():
             raise explain_not_finite(samples.X)
         solver = solvers.make(len(samples.classes), settings)
@@ -351,7 +265,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         binary = len(self.classes_) == 2
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            objective = _objective(samples, mapped, *model)
+            objective = make_objective(samples, mapped, *model)
             params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
             return certify_params(objective, *params)[0]
 
@@ -362,31 +276,6 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             return None
         intercept = self.intercept_.copy() if self.fit_intercept else np.zeros_like(self.intercept_)
         return (self.coef_[0].copy(), float(intercept[0])) if len(self.coef_) == 1 else (self.coef_.copy(), intercept)
-
-    def _warn(self, result: Result, objective: Objective | Multiclass, *, exact: bool) -> None:
-        if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=5)
-        elif not result.converged and not exact:
-            reason = (
-                f"max_iter={self.max_iter} epochs were made: increase it or tol"
-                if result.objective <= objective.weight
-                else f"it ended above where it began: eta0={result.eta0:g} is too large"
-            )
-            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=5)
-        elif not result.converged:
-            relative = result.gap / objective.weight
-            reason = (
-                f"max_iter={self.max_iter} was reached: increase it, or centre and scale the features"
-                if result.n_iter >= self.max_iter
-                else "double precision resolves no more: increase sigma or tol, or centre and scale the features if "
-                "sigma is very small against their values"
-            )
-            warnings.warn(
-                f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
-                f"not to tol={self.tol:g}; {reason}",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
 
     def decision_function(self, X: Any) -> Array:
         """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
@@ -406,47 +295,6 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
         scores += self.intercept_
         return scores
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of every sample.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
-    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class when the features carry the noise of the model; two classes only.
-
-        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
-        class; no sampling is involved. A constant classifier is certain.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-        """
-        scores = self.decision_function(X)
-        scale = self._noise.scale(self.coef_[0])
-        z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
-        return np.column_stack([ndtr(-z), ndtr(z)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -478,94 +326,3 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
         return collapse_sigma(objective)
     except NotFiniteError:
         raise explain_not_finite(samples.X) from None
-
-
-def _objective(
-    samples: Samples, mapped: BlockMap, loss: Loss, noise: Noise, l2: float, fit_intercept: bool
-) -> Objective | Multiclass:
-    """Return the problem: binary, or joint for more classes."""
-    n_classes = len(samples.classes)
-    if n_classes == 2:
-        return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
-    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
-    rows = Rows(samples.X, mapped, samples.width)
-    labels = samples.labels.astype(np.int32, copy=False)
-    return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
-
-
-class _SingleBlas:
-    """Keep BLAS to one thread while anyone is inside; the limit is the process's, so whoever leaves last lifts it."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._inside = 0
-        self._limits: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._limits = threadpool_limits(1, user_api="blas")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limits.restore_original_limits()
-
-
-_SINGLE_BLAS = _SingleBlas()
-
-
-@contextmanager
-def block_map(X: Any, n_jobs: int | None, width: int = 1) -> Iterator[BlockMap]:
-    """Yield what maps a function over row blocks: the built-in map, or that of a pool of threads for large X.
-
-    With large X BLAS keeps to one thread: its own would compete for the same cores, and round differently.
-    """
-    size = getattr(X, "nnz", None) or np.size(X)
-    if size * width < THREAD_VALUES:
-        yield map
-        return
-    with _SINGLE_BLAS:
-        n_threads = _n_threads(n_jobs)
-        if n_threads == 1:
-            yield map
-            return
-        with ThreadPoolExecutor(n_threads) as pool:
-            yield pool.map
-
-
-def _n_threads(n_jobs: int | None) -> int:
-    if n_jobs is not None:
-        return int(joblib.effective_n_jobs(n_jobs))
-    backend, _ = get_active_backend()
-    return 1 if backend.nesting_level else int(joblib.cpu_count())
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return 0
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-
-def _collapse_message(estimator: GuruClassifier, objective: Objective | Multiclass) -> str:
-    if isinstance(objective, Multiclass):
-        light, heavy = (float(extreme) for extreme in (objective.class_weights.min(), objective.class_weights.max()))
-        bound = ""
-        coincide = not np.any(objective.means - objective.means[0])
-    else:
-        light, heavy = sorted(objective.weights)
-        coincide = not np.any(objective.pull)
-        bound = f" (sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g})"
-    if coincide:
-        return (
-            "the weighted means of the classes coincide, so the best classifier ignores the features"
-            if estimator.fit_intercept
-            else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
-        )
-    return (
-        f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
-        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma"
-        f"{bound}, or fit_intercept=False"
-    )

@@ -1,0 +1,229 @@
+"""What all estimators of the family share: parameters checked, a problem solved, its warnings, labels predicted."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from gaussguru.certificates import collapse_sigma
+from gaussguru.losses import Array, Loss, resolve_loss
+from gaussguru.multiclass import Multiclass
+from gaussguru.noise import Noise
+from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.rows import BlockMap, Rows
+from gaussguru.solvers import SOLVERS, Solver
+from gaussguru.solvers.result import Result
+from gaussguru.threads import block_map
+from gaussguru.validation import (
+    Samples,
+    check_choice,
+    check_count,
+    check_flag,
+    check_jobs,
+    check_real,
+    explain_not_finite,
+)
+
+# Below, quotients of slacks and noise overflow.
+LEAST_SIGMA = 1e-290
+
+
+class CollapseWarning(UserWarning):
+    """The noise is so strong that ignoring the features is optimal."""
+
+
+def _has_two_classes(estimator: Any) -> bool:
+    """Say whether there is a predict_proba: once fitted, and then with two classes."""
+    check_is_fitted(estimator)
+    if len(estimator.classes_) > 2:
+        raise AttributeError("predict_proba has a closed form for two classes; this estimator was fitted to more")
+    return True
+
+
+class GuruEstimator(ClassifierMixin, BaseEstimator):
+    """The part of an estimator that does not depend on where its features come from."""
+
+    def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
+        before = self.__dict__.copy()
+        try:
+            return train(*data)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
+        """Return the parameters, checked: the model, the solvers and their settings."""
+        sigma = check_real("sigma", self.sigma)
+        if sigma < LEAST_SIGMA:
+            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+        noise = self._resolve_noise(sigma)
+        loss = resolve_loss(self.loss)
+        l2 = check_real("l2", self.l2, inclusive=True)
+        solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
+        verbose = int(self.verbose) if isinstance(self.verbose, bool) else self.verbose
+        settings: dict[str, Any] = {
+            "tol": check_real("tol", self.tol),
+            "max_iter": check_count("max_iter", self.max_iter),
+            "verbose": check_count("verbose", verbose, low=0),
+            "seed": _seed(self.random_state),
+        }
+        check_jobs(self.n_jobs)
+        check_flag("fit_intercept", self.fit_intercept)
+        check_flag("warm_start", self.warm_start)
+        check_flag("average", self.average)
+        eta0 = None if self.eta0 is None else check_real("eta0", self.eta0)
+        if not solvers.exact:
+            settings.update(eta0=eta0, average=self.average)
+        return (loss, noise, l2, self.fit_intercept), solvers, settings
+
+    @abstractmethod
+    def _resolve_noise(self, sigma: float) -> Noise:
+        """Return the noise model at level ``sigma``."""
+
+    @abstractmethod
+    def _scale(self) -> float:
+        """Return the noise level of the scores of a fitted two-class model."""
+
+    def _solve(
+        self,
+        samples: Samples,
+        model: tuple[Loss, Noise, float, bool],
+        solvers: Solver,
+        settings: dict[str, Any],
+        start: tuple[Array, Any] | None = None,
+    ) -> Result:
+        """Solve the problem and keep what does not depend on the features."""
+        solver = solvers.make(len(samples.classes), settings)
+        with block_map(samples.X, self.n_jobs, samples.width) as mapped:
+            objective = make_objective(samples, mapped, *model)
+            try:
+                result: Result = solver.solve(objective, start)
+            except NotFiniteError:
+                raise explain_not_finite(samples.X) from None
+            self._warn(result, objective, exact=solvers.exact)  # while there are threads: it may look at the rows
+        self.classes_ = samples.classes
+        self.intercept_ = np.atleast_1d(result.intercept)
+        self.objective_ = result.objective
+        self.dual_gap_ = result.gap
+        self.n_iter_ = result.n_iter
+        for name in ("loss_curve_", "n_updates_", "eta0_"):
+            self.__dict__.pop(name, None)
+        if result.state is not None:
+            self.loss_curve_, self.eta0_, self.n_updates_ = result.loss_curve, result.eta0, result.state.steps
+        return result
+
+    def _warn(self, result: Result, objective: Objective | Multiclass, *, exact: bool) -> None:
+        if result.collapsed and result.converged:
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=6)
+        elif not result.converged and not exact:
+            reason = (
+                f"max_iter={self.max_iter} epochs were made: increase it or tol"
+                if result.objective <= objective.weight
+                else f"it ended above where it began: eta0={result.eta0:g} is too large"
+            )
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=6)
+        elif not result.converged:
+            relative = result.gap / objective.weight
+            reason = (
+                f"max_iter={self.max_iter} was reached: increase it, or centre and scale the features"
+                if result.n_iter >= self.max_iter
+                else "double precision resolves no more: increase sigma or tol, or centre and scale the features if "
+                "sigma is very small against their values"
+            )
+            warnings.warn(
+                f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
+                f"not to tol={self.tol:g}; {reason}",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every sample.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class when the features carry the noise of the model; two classes only.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
+        class; no sampling is involved. A constant classifier is certain.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        scores = self.decision_function(X)
+        scale = self._scale()
+        z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
+        return np.column_stack([ndtr(-z), ndtr(z)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def make_objective(
+    samples: Samples, mapped: BlockMap, loss: Loss, noise: Noise, l2: float, fit_intercept: bool
+) -> Objective | Multiclass:
+    """Return the problem: binary, or joint for more classes."""
+    n_classes = len(samples.classes)
+    if n_classes == 2:
+        return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
+    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
+    rows = Rows(samples.X, mapped, samples.width)
+    labels = samples.labels.astype(np.int32, copy=False)
+    return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return 0
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _collapse_message(estimator: Any, objective: Objective | Multiclass) -> str:
+    if isinstance(objective, Multiclass):
+        light, heavy = (float(extreme) for extreme in (objective.class_weights.min(), objective.class_weights.max()))
+        bound = ""
+        coincide = not np.any(objective.means - objective.means[0])
+    else:
+        light, heavy = sorted(objective.weights)
+        coincide = not np.any(objective.pull)
+        bound = f" (sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g})"
+    if coincide:
+        return (
+            "the weighted means of the classes coincide, so the best classifier ignores the features"
+            if estimator.fit_intercept
+            else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
+        )
+    return (
+        f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
+        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma"
+        f"{bound}, or fit_intercept=False"
+    )
