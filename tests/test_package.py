@@ -18,6 +18,7 @@ LAYERS = [
     ["gaussguru.objective"],
     ["gaussguru.multiclass"],
     ["gaussguru.certificates"],
+    ["gaussguru.gram"],
     ["gaussguru.solvers"],
     ["gaussguru.threads", "gaussguru.validation"],
     ["gaussguru.estimator"],

@@ -101,16 +101,21 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         settings: dict[str, Any],
         start: tuple[Array, Any] | None = None,
     ) -> Result:
-        """Solve the problem and keep what does not depend on the features."""
+        """Solve the problem on the rows of X, and keep what does not depend on the features."""
         solver = solvers.make(len(samples.classes), settings)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = make_objective(samples, mapped, *model)
             try:
-                result: Result = solver.solve(objective, start)
+                return self._minimise(objective, solver, samples.classes, start, exact=solvers.exact)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
-            self._warn(result, objective, exact=solvers.exact)  # while there are threads: it may look at the rows
-        self.classes_ = samples.classes
+
+    def _minimise(
+        self, objective: Any, solver: Any, classes: NDArray[Any], start: tuple[Array, Any] | None, *, exact: bool
+    ) -> Result:
+        result: Result = solver.solve(objective, start)
+        self._warn(result, objective, exact=exact)  # while there are threads: it may look at the rows
+        self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
         self.objective_ = result.objective
         self.dual_gap_ = result.gap
@@ -121,16 +126,16 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
             self.loss_curve_, self.eta0_, self.n_updates_ = result.loss_curve, result.eta0, result.state.steps
         return result
 
-    def _warn(self, result: Result, objective: Objective | Multiclass, *, exact: bool) -> None:
+    def _warn(self, result: Result, objective: Any, *, exact: bool) -> None:
         if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=6)
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=7)
         elif not result.converged and not exact:
             reason = (
                 f"max_iter={self.max_iter} epochs were made: increase it or tol"
                 if result.objective <= objective.weight
                 else f"it ended above where it began: eta0={result.eta0:g} is too large"
             )
-            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=6)
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=7)
         elif not result.converged:
             relative = result.gap / objective.weight
             reason = (
@@ -143,7 +148,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
                 f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
                 f"not to tol={self.tol:g}; {reason}",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
 
     def predict(self, X: Any) -> NDArray[Any]:

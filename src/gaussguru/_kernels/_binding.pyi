@@ -89,6 +89,23 @@ def sgd_pass(
     coef_total: Array | None = None,
     intercept_total: Array | None = None,
 ) -> float: ...
+def kernel_pass(
+    values: Array,
+    order: NDArray[np.int64],
+    signed_weight: Array,
+    squared_norm: Array,
+    loss: int,
+    sigma: float,
+    l2: float,
+    eta0: float,
+    steps: int,
+    fit_intercept: bool,
+    square: float,
+    coef: Array,
+    intercept: Array,
+    coef_total: Array | None = None,
+    intercept_total: Array | None = None,
+) -> float: ...
 def joint_width(n_classes: int) -> int: ...
 def sgd_joint_pass(
     X: MatrixView,

@@ -75,6 +75,11 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         const int32_t* label
         const int32_t* moved
 
+    cdef struct KernelRows:
+        const double* values
+        const int64_t* place
+        int64_t n_columns
+
     int64_t padded(int64_t)
 
     cdef struct Kernels:
@@ -94,6 +99,8 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*coordinate_pass)(const Matrix&, int64_t, const int64_t*, const double*, double, double, double*,
                                 double*) noexcept nogil
         double (*sgd_pass)(int, const Matrix&, const Draws&, const Descent&, const Iterate&) noexcept nogil
+        double (*kernel_pass)(int, const KernelRows&, const Draws&, const Descent&, const Iterate&,
+                              double) noexcept nogil
         void (*sgd_joint_pass)(int, const Matrix&, const Draws&, const Descent&, const Labels&,
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
@@ -309,6 +316,31 @@ def sgd_pass(MatrixView X, const int64_t[::1] order, const double[::1] signed_we
     cdef double square
     with nogil:
         square = table.sgd_pass(loss, X.matrix, draws, by, at)
+    return square
+
+
+def kernel_pass(const double[:, ::1] values, const int64_t[::1] order, const double[::1] signed_weight,
+                const double[::1] squared_norm, int loss, double sigma, double l2, double eta0, int64_t steps,
+                bint fit_intercept, double square, double[::1] coef, double[::1] intercept,
+                double[::1] coef_total=None, double[::1] intercept_total=None):
+    """As ``sgd_pass``, for the coefficients of samples.
+
+    ``values``, ``order``, ``signed_weight`` and ``squared_norm`` have the kernel values of the sample of each step with
+    all samples, its place among them, its weight and its value with itself; ``square`` is ``||w||^2`` at the start.
+    """
+    cdef int64_t n = order.shape[0]
+    if n == 0:
+        return square
+    cdef int64_t[::1] steps_of = np.arange(n, dtype=np.int64)
+    cdef KernelRows rows
+    rows.values = &values[0, 0]
+    rows.place = &order[0]
+    rows.n_columns = values.shape[1]
+    cdef Draws draws = _draws(steps_of, signed_weight, squared_norm)
+    cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
+    cdef Iterate at = _iterate(coef, intercept, coef_total, intercept_total)
+    with nogil:
+        square = table.kernel_pass(loss, rows, draws, by, at, square)
     return square
 
 

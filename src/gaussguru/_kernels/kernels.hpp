@@ -96,6 +96,13 @@ struct Labels {
     const int32_t* moved;  // null: all classes move
 };
 
+// Rows of a kernel matrix, one for each step, and the samples that they belong to.
+struct KernelRows {
+    const double* values;
+    const int64_t* place;
+    int64_t n_columns;
+};
+
 // How many numbers a feature has in the coefficients of so many classes.
 inline int64_t padded(int64_t n_classes) { return (n_classes + 3) / 4 * 4; }
 
@@ -145,6 +152,9 @@ struct Kernels {
 
     // One step of GURU for each row drawn; returns ||w||^2 as the steps kept it, to be compared with the true one.
     double (*sgd_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Iterate&);
+
+    // One step of KEN-GURU for each row drawn: the coefficients are those of samples, and ||w||^2 is given.
+    double (*kernel_pass)(int loss, const KernelRows&, const Draws&, const Descent&, const Iterate&, double square);
 
     // One step of M-GURU, or of M-GURU-S2, for each row drawn. Coefficients are features x padded(n_classes), with
     // zeros in the padding.

@@ -81,22 +81,41 @@ struct Ahead<Csr<T, I>> {
     }
 };
 
+// With the coefficients of samples a step moves that of its own, and the norm is known only from the steps.
+inline double dot(const KernelRows& x, int64_t i, const double* v) {
+    const double* const row = x.values + i * x.n_columns;
+    double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < x.n_columns; ++j) sum += row[j] * v[j];
+    return sum;
+}
+
+inline void add(const KernelRows& x, int64_t i, double step, double* v) { v[x.place[i]] += step; }
+
+template <>
+struct Ahead<KernelRows> {
+    Ahead(const KernelRows&, const Draws&) {}
+    void operator()(int64_t) const {}  // read in order: the processor fetches by itself
+};
+
 // --- two classes -------------------------------------------------------------------------------------------
 
 template <class Loss, bool kSummed, class Rows>
-double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const Iterate& at) {
+double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const Iterate& at, double square = 0.0) {
+    constexpr bool kMeasured = !std::is_same<Rows, KernelRows>::value;
     double* const v = at.coef;
     double* const total = at.coef_total;
     const Ahead<Rows> ahead(x, draws);
-    double c = 1.0, sum = 0.0, square = 0.0, doubt = 0.0, b = *at.intercept, b_total = 0.0;
+    double c = 1.0, sum = 0.0, doubt = 0.0, b = *at.intercept, b_total = 0.0;
     const auto settle = [&] {
-        square = 0.0;
-#pragma omp simd reduction(+ : square)
+        double measured = 0.0;
+#pragma omp simd reduction(+ : measured)
         for (int64_t j = 0; j < x.n_columns; ++j) {
             if (kSummed) total[j] += sum * v[j];
             v[j] *= c;
-            square += v[j] * v[j];
+            measured += v[j] * v[j];
         }
+        if (kMeasured) square = measured;
         c = 1.0;
         sum = doubt = 0.0;
     };
@@ -118,12 +137,9 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
         const double left = 1.0 - eta * shrink, gamma = left < 0.0 ? 0.0 : left;
         const double mu = eta * signed_weight * alpha;
         c *= gamma;
-        if (c < (kSummed ? kLeastScaleSummed : kLeastScale)) {
-            settle();
-        } else {
-            square *= gamma * gamma;
-            doubt *= gamma * gamma;
-        }
+        square *= gamma * gamma;
+        doubt *= gamma * gamma;
+        if (c < (kSummed ? kLeastScaleSummed : kLeastScale)) settle();
         const double added = mu * mu * draws.squared_norm[i];
         if (added > kNothing * square) {
             const double step = mu / c;
@@ -131,11 +147,12 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
             if (kSummed) add(x, i, -sum * step, total);
             doubt += kRounding * (square + added);
             square += 2.0 * gamma * mu * q + added;
+            if (square < 0.0) square = 0.0;  // rounding, where a step undoes all before it
         }
         if (by.fit_intercept) b += mu;
         sum += c;
         b_total += b;
-        if (doubt > kDoubt * square) settle();
+        if (kMeasured && doubt > kDoubt * square) settle();
     }
     const double maintained = square;
     settle();
@@ -152,6 +169,16 @@ double sgd_pass(int loss, const Matrix& m, const Draws& draws, const Descent& by
             square = at.coef_total ? sgd_pass_of<Loss, true>(x, draws, by, at)
                                    : sgd_pass_of<Loss, false>(x, draws, by, at);
         });
+    });
+    return square;
+}
+
+double kernel_pass(int loss, const KernelRows& x, const Draws& draws, const Descent& by, const Iterate& at,
+                   double square) {
+    with_loss(loss, [&](auto family) {
+        using Loss = decltype(family);
+        square = at.coef_total ? sgd_pass_of<Loss, true>(x, draws, by, at, square)
+                               : sgd_pass_of<Loss, false>(x, draws, by, at, square);
     });
     return square;
 }

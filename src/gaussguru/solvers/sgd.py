@@ -14,19 +14,16 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gaussguru._kernels import _binding
-from gaussguru.certificates import certify_params
+from gaussguru.certificates import Certificate, certify_params
 from gaussguru.losses import Array, Index
-from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Isotropic
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.solvers.result import Result
-
-Problem = Objective | Multiclass
 
 # Loss, sigma, l2, rate, steps made, whether there is an intercept.
 Settings = tuple[int, float, float, float, int, bool]
@@ -212,7 +209,9 @@ class SGD:
     average: bool = False
     single: bool = False
 
-    def solve(self, objective: Problem, start: tuple[Array, Any] | None = None) -> Result:
+    trial_rows: ClassVar[int] = TRIAL_ROWS
+
+    def solve(self, objective: Any, start: tuple[Array, Any] | None = None) -> Result:
         """Minimise ``objective``, from ``(w, b)`` if given, and return the last place.
 
         A rate that is too large may end above F(0), or not at a number: such a descent has not converged.
@@ -223,19 +222,19 @@ class SGD:
         state, zero = self.begin(objective, start), objective.weight
         n, rng, began = objective.rows.n_rows, np.random.default_rng(self.seed), time.perf_counter()
         curve: list[float] = []
-        last, calm = zero if start is None else _value(objective, state), 0
+        last, calm = zero if start is None else self.value(objective, state), 0
         while len(curve) < self.max_iter and calm < PATIENCE and math.isfinite(last):
             if self.average:
                 state.renew_average()
             state.run(objective, rng.integers(0, n, n), eta0)
-            value = _value(objective, state)
+            value = self.value(objective, state)
             calm = calm + 1 if last - value < self.tol * zero else 0
             curve.append(value)
             last = value
             if self.verbose:
                 print(f"[sgd] epoch {len(curve)}  objective {value:.10g}  {time.perf_counter() - began:.3f} s")
         coef, intercept = state.coef, state.intercept
-        certificate, alpha = certify_params(objective, coef, intercept)
+        certificate, alpha = self.certify(objective, coef, intercept)
         return Result(
             coef=coef,
             intercept=intercept,
@@ -249,17 +248,28 @@ class SGD:
             state=state,
         )
 
-    def begin(self, objective: Problem, start: tuple[Array, Any] | None = None) -> Descent:
+    def begin(self, objective: Any, start: tuple[Array, Any] | None = None) -> Descent:
         """Return the state of a descent that has made no step."""
         if isinstance(objective, Objective):
             return State(objective.rows.n_columns, start)
         n_columns, n_classes = objective.rows.n_columns, objective.n_classes
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
 
-    def find_rate(self, objective: Problem) -> float:
+    def value(self, objective: Any, state: Descent) -> float:
+        """Return F where a descent is."""
+        coef, intercept = state.coef, state.intercept
+        if isinstance(objective, Objective) and not coef.any():
+            return objective.constant_at(intercept)
+        return float(objective.point(coef, intercept).value)
+
+    def certify(self, objective: Any, coef: Array, intercept: Any) -> tuple[Certificate, Array]:
+        """Return the certificate of a classifier, and its slopes."""
+        return certify_params(objective, coef, intercept)
+
+    def find_rate(self, objective: Any) -> float:
         """Return the power of 2 from which a short descent on some of the rows gets lowest."""
         rng, n = np.random.default_rng(self.seed), objective.rows.n_rows
-        some = objective.subsample(TRIAL_ROWS, rng) if n > TRIAL_ROWS else objective
+        some = objective.subsample(self.trial_rows, rng) if n > self.trial_rows else objective
         order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, TRIAL_STEPS))
         values: dict[int, float] = {}
 
@@ -270,7 +280,7 @@ class SGD:
             if self.average:
                 state.restart_average()
             state.run(some, second, 2.0**exponent)
-            value = _value(some, state)
+            value = self.value(some, state)
             values[exponent] = value if math.isfinite(value) else math.inf
 
         for exponent in range(-LARGEST, LARGEST + 1, COARSE):
@@ -280,10 +290,3 @@ class SGD:
             attempt(best - stride)
             attempt(best + stride)
         return float(2.0 ** min(values, key=values.__getitem__))
-
-
-def _value(objective: Problem, state: Descent) -> float:
-    coef, intercept = state.coef, state.intercept
-    if isinstance(objective, Objective) and not coef.any():
-        return objective.constant_at(intercept)
-    return float(objective.point(coef, intercept).value)

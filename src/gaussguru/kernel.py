@@ -1,0 +1,379 @@
+"""Kernel classifiers for noise in the space of the kernel."""
+
+import math
+import os
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from gaussguru.estimator import GuruEstimator
+from gaussguru.gram import NAMES, Features, Gram, Kernel, exact_features, kernel_scores, landmark_features
+from gaussguru.losses import Array, Index, Loss
+from gaussguru.noise import Isotropic
+from gaussguru.solvers.ken import KenGuru, KernelProblem
+from gaussguru.threads import block_map
+from gaussguru.validation import (
+    Samples,
+    check_choice,
+    check_count,
+    check_features,
+    check_real,
+    check_samples,
+    check_weights,
+)
+
+# A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
+ASYMMETRY = 1e4
+
+
+class KernelGuruClassifier(GuruEstimator):
+    """Kernel classifier that expects Gaussian noise in the space of the kernel, solved to a proven optimum.
+
+    KEN-GURU (Ginodi 2010, *Gaussian Robust Classification*, chapter 4)::
+
+        min over w, b   sum_i s_i a f((1 - y_i (<w, kappa(x_i, .)> + b)) / a) + (l2/2) ||w||^2,     a = sigma ||w||
+
+    over functions ``w = sum_j beta_j kappa(x_j, .)``, with the norm of the kernel, ``||w||^2 = beta' K beta``. Small
+    ``sigma`` makes local decisions, large ``sigma`` global ones. More than two classes are compared pair by pair as in
+    :class:`GuruClassifier`.
+
+    The noise acts on ``kappa(x, .)``: with ``kernel="rbf"`` these all have length 1, so sensible values of ``sigma``
+    are a small part of 1.
+
+    Parameters
+    ----------
+    sigma : float, default=1.0
+        Standard deviation of the noise, in the units of the kernel's space: square roots of kernel values.
+    kernel : str or callable, default="rbf"
+        One of scikit-learn's pairwise kernels ("linear", "rbf", "poly", "sigmoid", "laplacian", "chi2", "cosine"),
+        "precomputed" for X that is itself the kernel matrix, or a callable ``kernel(A, B)`` that
+        returns the matrix of the values between the rows of A and of B. It must be positive semidefinite.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Parameter of "rbf", "poly", "sigmoid", "laplacian" and "chi2". "scale" is ``1 / (n_features * X.var())`` with
+        samples counted by ``sample_weight``, "auto" ``1 / n_features``.
+    degree : float, default=3
+        Degree of "poly".
+    coef0 : float, default=1
+        Constant of "poly" and "sigmoid".
+    kernel_params : dict, default=None
+        Keywords for a callable kernel.
+    n_components : int, default=None
+        Restrict ``w`` to the span of this many samples, drawn at random (the Nystroem map, as scikit-learn draws it):
+        for many samples. Fits then take memory ``n_samples * n_components``; None takes ``n_samples**2``.
+    loss : {"gaussian"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``.
+    l2 : float, default=0.0
+        Weight of the ridge term.
+    fit_intercept : bool, default=True
+        Whether to fit ``b``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, times ``sample_weight``.
+    solver : {"newton", "sgd", "sgd2"}, default="newton"
+        "newton" ends at a proven optimum. "sgd" is KEN-GURU, the stochastic gradient descent of the thesis, which reads
+        one row of the kernel matrix a step; with more than two classes, or ``n_components``, it is that of
+        :class:`GuruClassifier` on the features of the kernel, and "sgd2" moves one random class a step.
+    tol : float, default=1e-6
+        Stop when the duality gap is at most ``tol`` times the objective at zero; "sgd" and "sgd2" when the objective
+        falls by less in an epoch, twice in a row.
+    max_iter : int, default=500
+        Most iterations of the solver, or epochs.
+    warm_start : bool, default=False
+        Start from the previous fit.
+    random_state : int, RandomState instance or None, default=None
+        Draws the components, and the samples of the stochastic solvers.
+    n_jobs : int or None, default=None
+        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+    verbose : int, default=0
+        1 prints the objective, the duality gap and the time at each iteration.
+    eta0 : float or None, default=None
+        Length of the first step of "sgd" and "sgd2". None finds it by short trials on some of the samples.
+    average : bool, default=False
+        Whether "sgd" and "sgd2" return the average of at least the last half of the iterates.
+    cache_size : float, default=200
+        Memory for rows of the kernel matrix in KEN-GURU, in MB. Rows that do not fit are computed again and again.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        The coefficients ``beta`` of the samples that ``w`` is made of.
+    X_fit_ : ndarray or sparse matrix of shape (n_support, n_features)
+        These samples; not for a precomputed kernel.
+    support_ : ndarray of shape (n_support,)
+        Their places among the samples of the fit.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        The intercept ``b``.
+    norm_ : ndarray of shape (1,) or (n_classes,)
+        ``||w||``, in the norm of the kernel.
+    alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        The dual variables ``f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
+    classes_ : ndarray of shape (n_classes,)
+        The classes; of two, ``y = +1`` stands for the second.
+    objective_ : float
+        The objective at the solution.
+    dual_gap_ : float
+        A proven bound on how far ``objective_`` is above the minimum; with ``n_components``, above that of the
+        restricted problem.
+    n_iter_ : int
+        Iterations of the solver, or epochs.
+    loss_curve_ : list of float
+        The objective after each epoch of "sgd" or "sgd2".
+    n_updates_, eta0_ : int, float
+        Their steps, and their rate, given or found.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X had string column names.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from gaussguru import KernelGuruClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> clf = KernelGuruClassifier(sigma=0.03, gamma=1.0).fit(X, y)
+    >>> clf.dual_gap_ <= 1e-6 * len(y)
+    True
+    """
+
+    def __init__(
+        self,
+        sigma: float = 1.0,
+        *,
+        kernel: Any = "rbf",
+        gamma: str | float = "scale",
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        n_components: int | None = None,
+        loss: str | Loss = "gaussian",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        solver: str = "newton",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        eta0: float | None = None,
+        average: bool = False,
+        cache_size: float = 200,
+    ) -> None:
+        self.sigma = sigma
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.n_components = n_components
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.eta0 = eta0
+        self.average = average
+        self.cache_size = cache_size
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        A fit that raises, or that is interrupted, leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples, or with ``kernel="precomputed"`` their kernel matrix.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._fit, X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        model, solvers, settings = self._checked()
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        kernel = self._resolve_kernel(samples.X, check_weights(sample_weight, len(samples.labels)))
+        # Kernel values in single precision are not those of any kernel: nothing would be exact.
+        X, dtype = samples.X, samples.X.dtype
+        if not kernel.is_precomputed:
+            X = X.astype(np.float64, copy=False)
+        before = self._coefficients(samples)
+        if not solvers.exact and self.n_components is None and len(samples.classes) == 2:
+            with block_map(X, self.n_jobs):
+                problem = KernelProblem(Gram(kernel, X, 1e6 * self.cache_size), samples.signed_weight, *model)
+                result = self._minimise(problem, KenGuru(**settings), samples.classes, _flat(before), exact=False)
+                length = np.array([math.sqrt(max(0.0, float(result.coef @ problem.rows.product(result.coef))))])
+            self._keep(kernel, X, np.arange(len(X)), result.coef[np.newaxis], length, result.alpha)
+            return self
+        Z, order, space = self._features(kernel, X, dtype)
+        start = None
+        if before is not None:
+            coef = space.coordinates(before[0][:, space.landmarks])
+            start = (coef[0], float(before[1][0])) if len(coef) == 1 else (coef, before[1])
+        weights = None if samples.weights is None else samples.weights[order]
+        result = self._solve(
+            Samples(Z, samples.classes, samples.labels[order], weights), model, solvers, settings, start
+        )
+        coef = np.atleast_2d(result.coef)
+        alpha = np.empty_like(result.alpha)
+        alpha[order] = result.alpha
+        length = np.sqrt(np.einsum("ij,ij->i", coef, coef))
+        self._keep(kernel, X, space.landmarks, space.coefficients(coef), length, alpha)
+        return self
+
+    def _coefficients(self, samples: Samples) -> tuple[Array, Array] | None:
+        """Return the coefficients of all samples and the intercept of the fit before, if this one may start there."""
+        if not self.warm_start or not hasattr(self, "dual_coef_") or len(self.alpha_) != len(samples.labels):
+            return None
+        if not np.array_equal(self.classes_, samples.classes):
+            return None
+        coef = np.zeros((len(self.dual_coef_), len(samples.labels)))
+        coef[:, self.support_] = self.dual_coef_
+        return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
+
+    def _features(self, kernel: Kernel, X: Any, dtype: Any) -> tuple[Array, Index, Features]:
+        """Return features of the samples, the order of the samples in them, and the space they are coordinates of."""
+        n = X.shape[0]
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+            if self.n_components is None:
+                _check_memory(n)
+                return exact_features(kernel, X, mapped)
+            landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
+            return landmark_features(kernel, X, landmarks, dtype, mapped)
+
+    def _keep(self, kernel: Kernel, X: Any, support: Index, coef: Array, length: Array, alpha: Array) -> None:
+        used = np.flatnonzero(coef.any(axis=0))
+        self._kernel = kernel
+        self.support_ = support[used]
+        self.dual_coef_ = np.ascontiguousarray(coef[:, used])
+        self.__dict__.pop("X_fit_", None)
+        if not kernel.is_precomputed:
+            self.X_fit_ = X[self.support_]
+        self.norm_ = length
+        self.alpha_ = alpha
+
+    def _resolve_noise(self, sigma: float) -> Isotropic:
+        return Isotropic(sigma)
+
+    def _scale(self) -> float:
+        return float(self.sigma * self.norm_[0])
+
+    def _checked(self) -> Any:
+        if not callable(self.kernel):
+            check_choice("kernel", self.kernel, NAMES)
+        if self.kernel_params is not None and not callable(self.kernel):
+            raise ValueError(f"kernel_params are for a callable kernel; got {self.kernel_params!r} for {self.kernel!r}")
+        if isinstance(self.gamma, str):
+            check_choice("gamma", self.gamma, ("scale", "auto"))
+        else:
+            check_real("gamma", self.gamma)
+        check_real("degree", self.degree, inclusive=True)
+        check_real("coef0", self.coef0, low=-np.inf)
+        check_real("cache_size", self.cache_size)
+        return super()._checked()
+
+    def _resolve_kernel(self, X: Any, weights: Array | None) -> Kernel:
+        n, d = X.shape
+        if self.n_components is not None and check_count("n_components", self.n_components) > n:
+            raise ValueError(f"n_components must be at most the number of samples, {n}; got {self.n_components}")
+        if callable(self.kernel):
+            return Kernel(self.kernel, self.kernel_params or {})
+        if self.kernel == "precomputed":
+            _check_symmetric(X)
+        gamma = self.gamma
+        if gamma == "auto":
+            gamma = 1 / d
+        elif gamma == "scale":
+            variance = _variance(X, weights)
+            gamma = 1 / (d * variance) if variance > 0 else 1.0
+        return Kernel(self.kernel, {"gamma": float(gamma), "degree": self.degree, "coef0": self.coef0})
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample: of more than two classes, one for each.
+
+        Computed in pieces: no more than some MB are needed beside the result.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            With ``kernel="precomputed"``, the kernel values with all samples of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        X = check_features(X, estimator=self)
+        points = self.support_ if self._kernel.is_precomputed else self.X_fit_
+        with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
+            scores = kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
+        scores += self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+
+def _variance(X: Any, weights: Array | None) -> float:
+    """Return the variance of all values of X, rows counted by their weights."""
+    if weights is None:
+        weights = np.ones(X.shape[0])
+    n_values = float(weights.sum()) * X.shape[1]
+    mean = float(weights @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()) / n_values
+    if sp.issparse(X):
+        squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel() - X.shape[1] * mean**2
+    else:
+        squares = np.square(X - mean).sum(axis=1, dtype=np.float64)
+    return float(weights @ squares) / n_values
+
+
+def _flat(start: tuple[Array, Array] | None) -> tuple[Array, Any] | None:
+    """Return a start as solvers expect it: of two classes, a vector and a number."""
+    if start is None or len(start[0]) > 1:
+        return start
+    return start[0][0], float(start[1][0])
+
+
+def _check_symmetric(K: Any) -> None:
+    """Raise unless a precomputed kernel matrix is square and symmetric."""
+    if sp.issparse(K):
+        raise TypeError("X must be a dense kernel matrix with kernel='precomputed'; got a sparse one")
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(f"X must be a square kernel matrix with kernel='precomputed'; got shape {K.shape}")
+    apart, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
+    if apart > ASYMMETRY * np.finfo(K.dtype).eps * largest:
+        raise ValueError(
+            f"X must be a symmetric kernel matrix with kernel='precomputed'; it differs from its transpose by {apart:g}"
+        )
+
+
+def _check_memory(n: int) -> None:
+    """Raise if a kernel matrix cannot be held: better than the operating system ending the process."""
+    needed = 8 * n * n
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
+    if needed > there:
+        raise MemoryError(
+            f"the kernel matrix of {n} samples takes {needed / 1e9:.0f} GB, this machine has {there / 1e9:.0f}: set "
+            "n_components, or solver='sgd' for two classes"
+        )
