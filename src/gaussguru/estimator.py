@@ -1,5 +1,6 @@
 """What all estimators of the family share: parameters checked, a problem solved, its warnings, labels predicted."""
 
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -115,6 +116,11 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
     ) -> Result:
         result: Result = solver.solve(objective, start)
         self._warn(result, objective, exact=exact)  # while there are threads: it may look at the rows
+        self._adopt(classes, result)
+        return result
+
+    def _adopt(self, classes: NDArray[Any], result: Result) -> None:
+        """Keep what does not depend on the features."""
         self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
         self.objective_ = result.objective
@@ -124,18 +130,17 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
             self.__dict__.pop(name, None)
         if result.state is not None:
             self.loss_curve_, self.eta0_, self.n_updates_ = result.loss_curve, result.eta0, result.state.steps
-        return result
 
     def _warn(self, result: Result, objective: Any, *, exact: bool) -> None:
         if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=7)
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=_outside())
         elif not result.converged and not exact:
             reason = (
                 f"max_iter={self.max_iter} epochs were made: increase it or tol"
                 if result.objective <= objective.weight
                 else f"it ended above where it began: eta0={result.eta0:g} is too large"
             )
-            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=7)
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=_outside())
         elif not result.converged:
             relative = result.gap / objective.weight
             reason = (
@@ -148,7 +153,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
                 f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
                 f"not to tol={self.tol:g}; {reason}",
                 ConvergenceWarning,
-                stacklevel=7,
+                stacklevel=_outside(),
             )
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -204,6 +209,14 @@ def make_objective(
     rows = Rows(samples.X, mapped, samples.width)
     labels = samples.labels.astype(np.int32, copy=False)
     return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
+
+
+def _outside() -> int:
+    """Return how many frames up from the caller of this function the first one outside the package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _seed(random_state: Any) -> int:

@@ -10,6 +10,7 @@ budget of memory where K itself would be too large.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ EPS = float(np.finfo(np.float64).eps)
 # Rows of a panel of the Cholesky factor, and bytes of kernel values computed at a time.
 PANEL = 256
 CHUNK_BYTES = 32 << 20
+# Kernel matrices of up to this many samples are computed in one call.
+AT_ONCE = 10_000
 # A kernel matrix is taken for positive semidefinite if what a factor leaves is at most this part of its largest entry,
 # or some times what its precision explains.
 INDEFINITE = 1e-8
@@ -51,6 +54,13 @@ class Kernel:
     def is_precomputed(self) -> bool:
         """Whether samples come as rows of a kernel matrix."""
         return self.name == "precomputed"
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is known to be positive semidefinite; any other is factored to find out."""
+        if self.name in ("poly", "polynomial"):
+            return self.params["coef0"] >= 0 and float(self.params["degree"]).is_integer()
+        return self.name in ("linear", "rbf", "laplacian", "chi2", "cosine")
 
     def __call__(self, A: Any, B: Any) -> Array:
         """Return the values between samples; B is given as :meth:`take` returns it."""
@@ -254,7 +264,6 @@ class Gram:
         # Where scikit-learn computes a block it may need another one as large.
         self.n_kept = self.n_rows if row * self.n_rows <= 0.8 * n_bytes else int(0.5 * n_bytes / row)
         self.step = max(1, min(PANEL, int(0.1 * n_bytes / row)))
-        self._kept: Array | None = None
 
     def take(self, index: Index) -> "Gram":
         """Return the kernel matrix of some samples."""
@@ -269,11 +278,6 @@ class Gram:
 
     def rows(self, index: Index) -> Array:
         """Return some rows of K, a copy."""
-        if self._kept is None:
-            self._kept = np.empty((self.n_kept, self.n_rows))
-            for begin in range(0, self.n_kept, self.step):
-                end = min(self.n_kept, begin + self.step)
-                self._kept[begin:end] = self._compute(slice(begin, end))
         kept = index < self.n_kept
         if kept.all():
             return self._kept[index]
@@ -282,9 +286,28 @@ class Gram:
         values[~kept] = self._compute(index[~kept])
         return values
 
-    def product(self, beta: Array) -> Array:
-        """Return ``K beta``."""
-        return np.concatenate([rows @ beta for _, rows in self.blocks(np.arange(self.n_rows))])
+    def product(self, coef: Array) -> Array:
+        """Return ``K coef``, for a vector or the columns of a matrix."""
+        if coef.ndim == 2 and coef.shape[1] == 1:
+            return self.product(coef[:, 0])[:, np.newaxis]  # quicker: BLAS takes a column for a matrix
+        out = np.empty_like(coef)
+        np.matmul(self._kept, coef, out=out[: self.n_kept])
+        for begin in range(self.n_kept, self.n_rows, self.step):
+            part = slice(begin, min(self.n_rows, begin + self.step))
+            out[part] = self._compute(part) @ coef
+        return out
+
+    @cached_property
+    def _kept(self) -> Array:
+        if self.n_kept == self.n_rows <= AT_ONCE:
+            return self._compute(slice(0, self.n_rows))  # symmetric to BLAS, too: half the work
+        kept = np.empty((self.n_kept, self.n_rows))
+        for begin in range(0, self.n_kept, self.step):
+            part = slice(begin, min(self.n_kept, begin + self.step))
+            kept[part] = self._compute(part)
+        return kept
 
     def _compute(self, index: Index | slice) -> Array:
-        return self.kernel(self.X[index], self.kernel.take(self.X, slice(0, self.n_rows)))
+        everything = self.kernel.take(self.X, slice(0, self.n_rows))
+        whole = isinstance(index, slice) and index == slice(0, self.n_rows)
+        return self.kernel(everything if whole and not self.kernel.is_precomputed else self.X[index], everything)

@@ -1,6 +1,5 @@
 """Kernel classifiers for noise in the space of the kernel."""
 
-import math
 import os
 from typing import Any, Self
 
@@ -9,11 +8,14 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru.estimator import GuruEstimator
+from gaussguru.estimator import GuruEstimator, make_objective
 from gaussguru.gram import NAMES, Features, Gram, Kernel, exact_features, kernel_scores, landmark_features
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.noise import Isotropic
+from gaussguru.solvers import Solver
 from gaussguru.solvers.ken import KenGuru, KernelProblem
+from gaussguru.solvers.result import Result
+from gaussguru.solvers.subspace import Subspace
 from gaussguru.threads import block_map
 from gaussguru.validation import (
     Samples,
@@ -27,6 +29,8 @@ from gaussguru.validation import (
 
 # A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
 ASYMMETRY = 1e4
+# Kernel matrices of fewer samples are factored at once.
+LEAST_SPAN = 600
 
 
 class KernelGuruClassifier(GuruEstimator):
@@ -213,28 +217,67 @@ class KernelGuruClassifier(GuruEstimator):
         if not kernel.is_precomputed:
             X = X.astype(np.float64, copy=False)
         before = self._coefficients(samples)
-        if not solvers.exact and self.n_components is None and len(samples.classes) == 2:
-            with block_map(X, self.n_jobs):
-                problem = KernelProblem(Gram(kernel, X, 1e6 * self.cache_size), samples.signed_weight, *model)
-                result = self._minimise(problem, KenGuru(**settings), samples.classes, _flat(before), exact=False)
-                length = np.array([math.sqrt(max(0.0, float(result.coef @ problem.rows.product(result.coef))))])
-            self._keep(kernel, X, np.arange(len(X)), result.coef[np.newaxis], length, result.alpha)
+        if self.n_components is None and (
+            self._grow(kernel, samples._replace(X=X), model, solvers, settings, before)
+            if solvers.exact
+            else self._descend(kernel, samples._replace(X=X), model, settings, before)
+        ):
             return self
         Z, order, space = self._features(kernel, X, dtype)
-        start = None
         if before is not None:
-            coef = space.coordinates(before[0][:, space.landmarks])
-            start = (coef[0], float(before[1][0])) if len(coef) == 1 else (coef, before[1])
+            before = space.coordinates(before[0][:, space.landmarks]), before[1]
         weights = None if samples.weights is None else samples.weights[order]
-        result = self._solve(
-            Samples(Z, samples.classes, samples.labels[order], weights), model, solvers, settings, start
-        )
+        features = Samples(Z, samples.classes, samples.labels[order], weights)
+        result = self._solve(features, model, solvers, settings, _flat(before))
         coef = np.atleast_2d(result.coef)
         alpha = np.empty_like(result.alpha)
         alpha[order] = result.alpha
         length = np.sqrt(np.einsum("ij,ij->i", coef, coef))
         self._keep(kernel, X, space.landmarks, space.coefficients(coef), length, alpha)
         return self
+
+    def _grow(
+        self, kernel: Kernel, samples: Samples, model: Any, solvers: Solver, settings: dict[str, Any], before: Any
+    ) -> bool:
+        """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
+        n, n_classes, memory = len(samples.labels), len(samples.classes), _memory()
+        if n < LEAST_SPAN or not kernel.is_definite:
+            return False
+        gram = Gram(kernel, samples.X, 0.5 * memory)
+        weights = np.ones(n) if samples.weights is None else samples.weights
+        means = np.zeros((n, n_classes))
+        means[np.arange(n), samples.labels.astype(np.intp)] = weights
+        solver = Subspace(**settings, inner=solvers.binary if n_classes == 2 else solvers.multiclass)
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+            result, objective = solver.solve(
+                gram,
+                lambda features: make_objective(samples._replace(X=features), mapped, *model),
+                means,
+                _flat(before),
+            )
+            if result is None or not (result.converged or 8 * n * n > memory):
+                return False
+            self._warn(result, objective, exact=True)
+        self._adopt(samples.classes, result)
+        self._keep_coefficients(gram, result)
+        return True
+
+    def _descend(self, kernel: Kernel, samples: Samples, model: Any, settings: dict[str, Any], before: Any) -> bool:
+        """Descend by KEN-GURU; return False for more than two classes."""
+        if len(samples.classes) > 2:
+            return False
+        with block_map(samples.X, self.n_jobs):
+            gram = Gram(kernel, samples.X, 1e6 * self.cache_size)
+            problem = KernelProblem(gram, samples.signed_weight, *model)
+            result = self._minimise(problem, KenGuru(**settings), samples.classes, _flat(before), exact=False)
+            self._keep_coefficients(gram, result)
+        return True
+
+    def _keep_coefficients(self, gram: Gram, result: Result) -> None:
+        coef = np.atleast_2d(result.coef)
+        scores = gram.product(np.ascontiguousarray(coef.T))
+        length = np.sqrt(np.maximum(0.0, np.einsum("ij,ji->i", coef, scores)))
+        self._keep(gram.kernel, gram.X, np.arange(gram.n_rows), coef, length, result.alpha)
 
     def _coefficients(self, samples: Samples) -> tuple[Array, Array] | None:
         """Return the coefficients of all samples and the intercept of the fit before, if this one may start there."""
@@ -342,7 +385,8 @@ def _variance(X: Any, weights: Array | None) -> float:
         squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel() - X.shape[1] * mean**2
     else:
         squares = np.square(X - mean).sum(axis=1, dtype=np.float64)
-    return float(weights @ squares) / n_values
+    variance: float = weights @ squares / n_values
+    return variance
 
 
 def _flat(start: tuple[Array, Array] | None) -> tuple[Array, Any] | None:
@@ -365,15 +409,19 @@ def _check_symmetric(K: Any) -> None:
         )
 
 
+def _memory() -> float:
+    """Return how many bytes the machine has, if it says so."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return np.inf
+
+
 def _check_memory(n: int) -> None:
     """Raise if a kernel matrix cannot be held: better than the operating system ending the process."""
-    needed = 8 * n * n
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        return
+    needed, there = 8 * n * n, _memory()
     if needed > there:
         raise MemoryError(
             f"the kernel matrix of {n} samples takes {needed / 1e9:.0f} GB, this machine has {there / 1e9:.0f}: set "
-            "n_components, or solver='sgd' for two classes"
+            "n_components, or a larger sigma"
         )
