@@ -20,6 +20,7 @@ import joblib
 import numpy as np
 import scipy.sparse as sp
 import sklearn
+from kernels import show_kernels
 from problems import DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
@@ -155,6 +156,7 @@ def main() -> None:
                 show_epoch(problem)
             else:
                 show(problem)
+    show_kernels(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dtrsm
+from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
@@ -259,7 +259,6 @@ class Gram:
     def __init__(self, kernel: Kernel, X: Any, n_bytes: float) -> None:
         self.kernel, self.X, self.n_bytes = kernel, X, n_bytes
         self.n_rows = int(X.shape[0])
-        self.squared_norms = kernel.diagonal(X)
         row = 8 * self.n_rows
         # Where scikit-learn computes a block it may need another one as large.
         self.n_kept = self.n_rows if row * self.n_rows <= 0.8 * n_bytes else int(0.5 * n_bytes / row)
@@ -289,13 +288,21 @@ class Gram:
     def product(self, coef: Array) -> Array:
         """Return ``K coef``, for a vector or the columns of a matrix."""
         if coef.ndim == 2 and coef.shape[1] == 1:
-            return self.product(coef[:, 0])[:, np.newaxis]  # quicker: BLAS takes a column for a matrix
+            return self.product(coef[:, 0])[:, np.newaxis]
+        if coef.ndim == 1 and self.n_kept == self.n_rows:
+            product: Array = dsymv(1.0, self._kept.T, coef, lower=1)  # reads half of K
+            return product
         out = np.empty_like(coef)
         np.matmul(self._kept, coef, out=out[: self.n_kept])
         for begin in range(self.n_kept, self.n_rows, self.step):
             part = slice(begin, min(self.n_rows, begin + self.step))
             out[part] = self._compute(part) @ coef
         return out
+
+    @cached_property
+    def squared_norms(self) -> Array:
+        """The value of every sample with itself."""
+        return self.kernel.diagonal(self.X)
 
     @cached_property
     def _kept(self) -> Array:
