@@ -14,6 +14,7 @@ LAYERS = [
     ["gaussguru._kernels"],
     ["gaussguru.losses"],
     ["gaussguru.noise"],
+    ["gaussguru.errors"],
     ["gaussguru.rows"],
     ["gaussguru.objective"],
     ["gaussguru.multiclass"],

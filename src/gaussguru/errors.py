@@ -1,0 +1,341 @@
+"""Error bars: what is known of the noise of every sample, seen only through the variance of ``u . noise``.
+
+Sample i is measured with the covariance ``Sigma_i``. Whatever form it is given in, the rest of the library asks for
+
+::
+
+    variances(U)   u' Sigma_i u     for every sample and every row u of U
+    times(u)       Sigma_i u        for every sample
+    pull(t, u)     sum_i t_i Sigma_i u
+
+An error is a standard deviation, in the units of the feature.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from gaussguru.losses import Array, Index
+
+# How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
+ROUNDING = 1e-8
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Error bars with covariances ``diag(std_i^2) + factors_i factors_i'``: correlated errors of few causes.
+
+    Parameters
+    ----------
+    factors : array of shape (n_samples, n_features, rank)
+        What a unit of each of the common causes does to the features.
+    std : array of shape (n_samples, n_features) or (n_samples,), default=None
+        Standard deviations of what is independent on top.
+    """
+
+    factors: Any
+    std: Any = None
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    def __getitem__(self, index: Any) -> "LowRank":
+        return LowRank(np.asarray(self.factors)[index], None if self.std is None else np.asarray(self.std)[index])
+
+
+class Errors(ABC):
+    """The error bars of some samples, checked."""
+
+    n_samples: int
+
+    @abstractmethod
+    def variances(self, U: Array) -> Array:
+        """Return ``u' Sigma_i u`` for every sample and row u of U, of shape (n_samples, len(U))."""
+
+    @abstractmethod
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``, of shape (n_samples, n_features)."""
+
+    @abstractmethod
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum_i t_i Sigma_i u``."""
+
+    @abstractmethod
+    def take(self, index: Index | slice) -> "Errors":
+        """Return those of some samples."""
+
+    @abstractmethod
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Return one draw of the noise for every sample, of shape (n_samples, n_features)."""
+
+
+@dataclass(frozen=True)
+class PerSample(Errors):
+    """One standard deviation a sample, the same for all features."""
+
+    std: Array
+    n_features: int
+
+    @property
+    def n_samples(self) -> int:  # type: ignore[override]
+        """The number of samples."""
+        return len(self.std)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``e_i^2 ||u||^2``."""
+        return np.outer(self.std**2, np.einsum("kj,kj->k", U, U))
+
+    def times(self, u: Array) -> Array:
+        """Return ``e_i^2 u``."""
+        return np.outer(self.std**2, u)
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``(sum t_i e_i^2) u``."""
+        return np.asarray((t @ self.std**2) * u)
+
+    def take(self, index: Index | slice) -> "PerSample":
+        """Return those of some samples."""
+        return PerSample(self.std[index], self.n_features)
+
+    def covariance(self, i: int) -> Array:
+        """Return ``e_i^2 I``."""
+        return np.eye(self.n_features) * self.std[i] ** 2
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Return ``e_i`` times independent normal numbers."""
+        return self.std[:, np.newaxis] * rng.standard_normal((self.n_samples, self.n_features))
+
+
+@dataclass(frozen=True)
+class Diagonal(Errors):
+    """A standard deviation for every sample and feature, dense or CSR (no entry: exact)."""
+
+    std: Any
+
+    @property
+    def n_samples(self) -> int:  # type: ignore[override]
+        """The number of samples."""
+        return int(self.std.shape[0])
+
+    @cached_property
+    def squares(self) -> Any:
+        """The variances."""
+        return self.std.multiply(self.std).tocsr() if sp.issparse(self.std) else np.square(self.std)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j^2``."""
+        return np.asarray(self.squares @ np.square(U).T)
+
+    def times(self, u: Array) -> Array:
+        """Return ``e_ij^2 u_j``."""
+        product = self.squares.multiply(u).toarray() if sp.issparse(self.squares) else self.squares * u
+        return np.asarray(product)
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``(sum_i t_i e_ij^2) u_j``."""
+        return np.asarray(self.squares.T @ t) * u
+
+    def take(self, index: Index | slice) -> "Diagonal":
+        """Return those of some samples."""
+        part = Diagonal(self.std[index])
+        if "squares" in self.__dict__:
+            part.__dict__["squares"] = self.squares[index]
+        return part
+
+    def covariance(self, i: int) -> Array:
+        """Return ``diag(e_i^2)``."""
+        row = self.std[[i]].toarray()[0] if sp.issparse(self.std) else self.std[i]
+        return np.diag(np.square(row))
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Return ``e_ij`` times independent normal numbers."""
+        normal = rng.standard_normal(self.std.shape)
+        return np.asarray(self.std.multiply(normal).toarray() if sp.issparse(self.std) else self.std * normal)
+
+
+@dataclass(frozen=True)
+class Factored(Errors):
+    """Covariances ``diag(std_i^2) + F_i F_i'``; a full one has as many columns in F as features."""
+
+    std: Array
+    factors: Array
+
+    @property
+    def n_samples(self) -> int:  # type: ignore[override]
+        """The number of samples."""
+        return len(self.factors)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j^2 + ||F_i' u||^2``."""
+        along = np.einsum("ijr,kj->ikr", self.factors, U, optimize=True)
+        return np.asarray(np.square(self.std) @ np.square(U).T + np.einsum("ikr,ikr->ik", along, along))
+
+    def times(self, u: Array) -> Array:
+        """Return ``e_ij^2 u_j + F_i F_i' u``."""
+        return np.asarray(np.square(self.std) * u + np.einsum("ijr,ir->ij", self.factors, self._along(u)))
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum_i t_i (e_ij^2 u_j + F_i F_i' u)``."""
+        common = np.einsum("ijr,ir->j", self.factors, self._along(u) * t[:, np.newaxis], optimize=True)
+        return np.asarray((t @ np.square(self.std)) * u + common)
+
+    def _along(self, u: Array) -> Array:
+        return np.asarray(np.einsum("ijr,j->ir", self.factors, u))
+
+    def take(self, index: Index | slice) -> "Factored":
+        """Return those of some samples."""
+        return Factored(self.std[index], self.factors[index])
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Return ``e_ij`` and ``F_i`` times independent normal numbers."""
+        n, _, rank = self.factors.shape
+        common = np.einsum("ijr,ir->ij", self.factors, rng.standard_normal((n, rank)))
+        return np.asarray(self.std * rng.standard_normal(self.std.shape) + common)
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is known of a feature before it is measured: mean and standard deviation of the measured values."""
+
+    means: Array
+    spreads: Array
+
+    @classmethod
+    def of(cls, X: Any, X_err: Any) -> "Population":
+        """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
+        known = ~_unmeasured(X_err, X.shape)
+        count = known.sum(axis=0)
+        if not count.all():
+            j = int(np.argmin(count))
+            raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
+        values = np.where(known, X, 0.0)
+        means = values.sum(axis=0) / count
+        return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
+
+    def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
+        missing = _unmeasured(X_err, X.shape)
+        filled = np.where(missing, self.means, X)
+        errors = np.array(X_err, dtype=np.float64)
+        if errors.ndim == 1:
+            errors = np.repeat(errors[:, np.newaxis], X.shape[1], axis=1)
+        if errors.ndim == 2:
+            return filled, np.where(missing, self.spreads, errors)
+        errors[missing[:, :, np.newaxis] | missing[:, np.newaxis, :]] = 0.0
+        rows, columns = np.nonzero(missing)
+        errors[rows, columns, columns] = self.spreads[columns] ** 2
+        return filled, errors
+
+
+def has_unmeasured(X_err: Any) -> bool:
+    """Return whether there are infinite errors in a dense array of them."""
+    if X_err is None or isinstance(X_err, LowRank) or sp.issparse(X_err):
+        return False
+    try:
+        return bool(np.isinf(np.asarray(X_err, dtype=np.float64)).any())
+    except (TypeError, ValueError):  # check_errors will say what is wrong with it
+        return False
+
+
+def _unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    errors = np.asarray(X_err, dtype=np.float64)
+    if errors.ndim == 3:
+        errors = np.einsum("ijj->ij", errors)
+    missing = np.isposinf(errors)
+    if missing.shape[:1] != shape[:1] or missing.ndim > 2 or (missing.ndim == 2 and missing.shape != shape):
+        raise ValueError(f"X_err of shape {np.shape(X_err)} does not fit X of shape {shape}")
+    return np.broadcast_to(missing if missing.ndim == 2 else missing[:, np.newaxis], shape)
+
+
+def check_errors(X_err: Any, X: Any) -> Errors:
+    """Return error bars, checked against the samples that they belong to.
+
+    Infinite errors must have been replaced before (:class:`Population`).
+    """
+    n, d = (int(size) for size in X.shape)
+    expected = (
+        f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape ({n}, {d}, {d}), "
+        f"for X of shape ({n}, {d})"
+    )
+    if isinstance(X_err, LowRank):
+        factors = _numbers(X_err.factors, "X_err.factors")
+        if factors.ndim != 3 or factors.shape[:2] != (n, d):
+            raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
+        std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std")
+        if std.shape not in ((n,), (n, d)):
+            raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
+        _check_sign(std, "X_err.std")
+        return Factored(np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))), factors)
+    if sp.issparse(X_err):
+        errors = sp.csr_matrix(X_err, dtype=np.float64)
+        if errors.shape != (n, d):
+            raise ValueError(f"{expected}; got a sparse array of shape {errors.shape}")
+        _check_finite(errors.data, "X_err")
+        _check_sign(errors.data, "X_err")
+        return Diagonal(errors)
+    errors = _numbers(X_err, "X_err")
+    if errors.shape == (n,):
+        _check_sign(errors, "X_err")
+        return PerSample(errors, d)
+    if errors.shape == (n, d):
+        _check_sign(errors, "X_err")
+        return Diagonal(np.ascontiguousarray(errors))
+    if errors.shape == (n, d, d):
+        return Factored(np.zeros((n, d)), _roots(errors))
+    raise ValueError(f"{expected}; got shape {errors.shape}")
+
+
+def _numbers(values: Any, name: str) -> Array:
+    try:
+        array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}") from error
+    _check_finite(array, name)
+    return np.asarray(array)
+
+
+def _check_finite(values: Array, name: str) -> None:
+    if np.isnan(values).any():
+        raise ValueError(
+            f"{name} has NaN: an error bar must be a number; give infinity for what was not measured, 0 for what is "
+            "exact"
+        )
+    if np.isinf(values).any():
+        raise ValueError(f"{name} has infinity where only a finite number has a meaning")
+
+
+def _check_sign(values: Array, name: str) -> None:
+    if values.size and values.min() < 0:
+        raise ValueError(f"{name} must hold standard deviations, none below 0; got {values.min():g}")
+
+
+def _roots(covariances: Array) -> Array:
+    """Return F_i with ``F_i F_i'`` each of the covariances, or raise if one is none."""
+    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+    if apart.max(initial=0.0) > ROUNDING:
+        i = int(np.argmax(apart))
+        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+    values, axes = np.linalg.eigh(covariances)
+    least = values[:, 0] / largest
+    if least.min(initial=0.0) < -ROUNDING:
+        i = int(np.argmin(least))
+        raise ValueError(
+            "X_err must hold positive semidefinite covariances; that of sample "
+            f"{i} has the eigenvalue {values[i, 0]:.3g}"
+        )
+    return np.asarray(axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :])
