@@ -17,7 +17,7 @@ LAYERS = [
     ["gaussguru.errors"],
     ["gaussguru.rows"],
     ["gaussguru.objective"],
-    ["gaussguru.multiclass"],
+    ["gaussguru.multiclass", "gaussguru.uncertain"],
     ["gaussguru.certificates"],
     ["gaussguru.gram"],
     ["gaussguru.solvers"],

@@ -53,6 +53,9 @@ def _has_two_classes(estimator: Any) -> bool:
 class GuruEstimator(ClassifierMixin, BaseEstimator):
     """The part of an estimator that does not depend on where its features come from."""
 
+    # Whether sigma may be 0, for a problem that something else keeps well posed.
+    _may_be_exact = False
+
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
         try:
@@ -63,9 +66,9 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
 
     def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
         """Return the parameters, checked: the model, the solvers and their settings."""
-        sigma = check_real("sigma", self.sigma)
-        if sigma < LEAST_SIGMA:
-            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+        sigma = check_real("sigma", self.sigma, inclusive=True)
+        if sigma < LEAST_SIGMA and not (sigma == 0 and self._may_be_exact):
+            raise ValueError(f"sigma must be > 0 (at least {LEAST_SIGMA:g}, or slacks overflow); got {sigma:g}")
         noise = self._resolve_noise(sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
@@ -87,7 +90,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         return (loss, noise, l2, self.fit_intercept), solvers, settings
 
     @abstractmethod
-    def _resolve_noise(self, sigma: float) -> Noise:
+    def _resolve_noise(self, sigma: float) -> Any:
         """Return the noise model at level ``sigma``."""
 
     @abstractmethod

@@ -4,16 +4,20 @@ import copy
 from typing import Any, Self
 
 import numpy as np
+from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
+from gaussguru.errors import Errors, Population, check_errors, has_unmeasured
 from gaussguru.estimator import GuruEstimator, make_objective
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
-from gaussguru.rows import Rows
+from gaussguru.rows import BlockMap, Rows
+from gaussguru.solvers.bars import ErrorBars
 from gaussguru.threads import block_map
+from gaussguru.uncertain import Uncertain
 from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
 
 
@@ -153,7 +157,7 @@ class GuruClassifier(GuruEstimator):
         self.eta0 = eta0
         self.average = average
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -166,12 +170,18 @@ class GuruClassifier(GuruEstimator):
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix of shape (n_samples, n_features) or gaussguru.errors.LowRank, default=None
+            Error bars: standard deviations of the measurements, one a sample or one a value, or covariances. They add
+            to the noise of the model, ``a_i^2 = a(w)^2 + w' Sigma_i w``, and may be 0, where a measurement is exact. An
+            infinite one says that a value was not measured: whatever X has there is replaced by the mean of the
+            measured values of that feature, with their standard deviation as its error.
 
         Returns
         -------
         self
         """
-        return self._or_unchanged(self._fit, X, y, sample_weight)
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -198,8 +208,11 @@ class GuruClassifier(GuruEstimator):
         """
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         model, solvers, settings = self._checked()
+        if X_err is not None or self.sigma == 0:
+            return self._fit_measured(X, y, sample_weight, X_err)
+        self._population: Population | None = None
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         result = self._solve(samples, model, solvers, settings, self._start(samples))
         self._noise = model[1]
@@ -208,11 +221,53 @@ class GuruClassifier(GuruEstimator):
         self._descent = result.state
         return self
 
-    def _resolve_noise(self, sigma: float) -> Noise:
-        return resolve_noise(self.noise, sigma)
+    def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+        """Fit to samples that have error bars of their own, or no noise at all."""
+        model, solvers, settings = self._checked()
+        if not solvers.exact:
+            raise ValueError(
+                f"solver={self.solver!r} with X_err, or with sigma=0, is not supported; use solver='newton'"
+            )
+        if X_err is None and self.l2 == 0:
+            raise ValueError("sigma must be > 0 where there is neither X_err nor l2; got 0")
+        population = None
+        if has_unmeasured(X_err):
+            population = Population.of(_values(X), X_err)
+            X, X_err = _filled(population, X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        assert_all_finite(samples.X, input_name="X")
+        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
+        with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
+            problem = self._uncertain(samples, errors, mapped, model)
+            start = None
+            if self._start(samples) is not None:
+                coef, intercept = self.coef_, self.intercept_
+                start = (
+                    (np.vstack([-coef, coef]) / 2, np.append(-intercept, intercept) / 2)
+                    if len(coef) == 1
+                    else (coef.copy(), intercept.copy())
+                )
+            result = self._minimise(problem, ErrorBars(**settings), samples.classes, start, exact=True)
+        self._noise, self._population, self._descent = model[1], population, None
+        self.coef_ = np.atleast_2d(result.coef)
+        self.dual_coef_ = np.empty_like(result.alpha)
+        self.dual_coef_[problem.order] = result.alpha
+        return self
+
+    def _uncertain(self, samples: Samples, errors: Errors, mapped: BlockMap, model: Any) -> Uncertain:
+        loss, noise, l2, fit_intercept = model
+        return Uncertain.sorted(
+            samples.X, errors, samples.labels.astype(np.int32), samples.weights, len(samples.classes),
+            loss=loss, noise=noise, l2=l2, fit_intercept=fit_intercept, map=mapped,
+        )  # fmt: skip
+
+    _may_be_exact = True
+
+    def _resolve_noise(self, sigma: float) -> Noise | None:
+        return resolve_noise(self.noise, sigma) if sigma > 0 else None
 
     def _scale(self) -> float:
-        return self._noise.scale(self.coef_[0])
+        return 0.0 if self._noise is None else self._noise.scale(self.coef_[0])
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
@@ -295,6 +350,20 @@ class GuruClassifier(GuruEstimator):
             scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
         scores += self.intercept_
         return scores
+
+
+def _values(X: Any) -> Array:
+    """Return X as an array, which may have anything where it was not measured."""
+    try:
+        return np.array(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
+
+
+def _filled(population: Population, X: Any, X_err: Any) -> tuple[Any, Any]:
+    """Return X and X_err with what was not measured filled in; a DataFrame stays one."""
+    values, errors = population.fill(_values(X), X_err)
+    return (type(X)(values, index=X.index, columns=X.columns) if hasattr(X, "columns") else values), errors
 
 
 def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
