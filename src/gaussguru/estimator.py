@@ -24,6 +24,7 @@ from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
 from gaussguru.threads import block_map
+from gaussguru.uncertain import Uncertain
 from gaussguru.validation import (
     Samples,
     check_choice,
@@ -228,15 +229,19 @@ def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _collapse_message(estimator: Any, objective: Objective | Multiclass) -> str:
-    if isinstance(objective, Multiclass):
-        light, heavy = (float(extreme) for extreme in (objective.class_weights.min(), objective.class_weights.max()))
-        bound = ""
-        coincide = not np.any(objective.means - objective.means[0])
-    else:
+def _collapse_message(estimator: Any, objective: Objective | Multiclass | Uncertain) -> str:
+    """Return why the features are ignored, and what to do."""
+    noise, bound, coincide = f"sigma={estimator.sigma:g} is", "", False
+    if isinstance(objective, Objective):
         light, heavy = sorted(objective.weights)
         coincide = not np.any(objective.pull)
         bound = f" (sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g})"
+    else:
+        light, heavy = float(objective.class_weights.min()), float(objective.class_weights.max())
+        if isinstance(objective, Multiclass):
+            coincide = not np.any(objective.means - objective.means[0])
+        else:
+            noise = "the error bars are"
     if coincide:
         return (
             "the weighted means of the classes coincide, so the best classifier ignores the features"
@@ -244,7 +249,6 @@ def _collapse_message(estimator: Any, objective: Objective | Multiclass) -> str:
             else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
         )
     return (
-        f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
-        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma"
-        f"{bound}, or fit_intercept=False"
+        f"{noise} so large that the best classifier ignores the features and always predicts the heaviest class "
+        f"({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma{bound}, or fit_intercept=False"
     )
