@@ -6,13 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.estimator import GuruEstimator
 from gaussguru.gram import NAMES, Features, Gram, Kernel, exact_features, kernel_scores, landmark_features
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.noise import Isotropic
+from gaussguru.objective import NotFiniteError
 from gaussguru.solvers.ken import KenGuru, KernelProblem
 from gaussguru.threads import block_map
 from gaussguru.validation import (
@@ -23,6 +24,7 @@ from gaussguru.validation import (
     check_real,
     check_samples,
     check_weights,
+    explain_not_finite,
 )
 
 # A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
@@ -207,18 +209,16 @@ class KernelGuruClassifier(GuruEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        kernel = self._resolve_kernel(samples.X, check_weights(sample_weight, len(samples.labels)))
-        # Kernel values in single precision are not those of any kernel: nothing would be exact.
         X, dtype = samples.X, samples.X.dtype
-        if not kernel.is_precomputed:
+        assert_all_finite(X, input_name="X")
+        if self.kernel != "precomputed":
+            # Kernel values in single precision are not those of any kernel: nothing would be exact.
             X = X.astype(np.float64, copy=False)
+        kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
+        self._noise = model[1]
         before = self._coefficients(samples)
         if not solvers.exact and self.n_components is None and len(samples.classes) == 2:
-            with block_map(X, self.n_jobs):
-                problem = KernelProblem(Gram(kernel, X, 1e6 * self.cache_size), samples.signed_weight, *model)
-                result = self._minimise(problem, KenGuru(**settings), samples.classes, _flat(before), exact=False)
-                length = np.array([math.sqrt(max(0.0, float(result.coef @ problem.rows.product(result.coef))))])
-            self._keep(kernel, X, np.arange(len(X)), result.coef[np.newaxis], length, result.alpha)
+            self._descend(kernel, X, samples, model, settings, before)
             return self
         Z, order, space = self._features(kernel, X, dtype)
         start = None
@@ -235,6 +235,26 @@ class KernelGuruClassifier(GuruEstimator):
         length = np.sqrt(np.einsum("ij,ij->i", coef, coef))
         self._keep(kernel, X, space.landmarks, space.coefficients(coef), length, alpha)
         return self
+
+    def _descend(
+        self,
+        kernel: Kernel,
+        X: Any,
+        samples: Samples,
+        model: Any,
+        settings: dict[str, Any],
+        before: tuple[Array, Array] | None,
+    ) -> None:
+        """Solve a problem of two classes row by row of the kernel matrix."""
+        with block_map(X, self.n_jobs):
+            problem = KernelProblem(Gram(kernel, X, 1e6 * self.cache_size), samples.signed_weight, *model)
+            start = None if before is None else (before[0][0], float(before[1][0]))
+            try:
+                result = self._minimise(problem, KenGuru(**settings), samples.classes, start, exact=False)
+            except NotFiniteError:
+                raise explain_not_finite(X) from None
+            length = np.array([math.sqrt(max(0.0, float(result.coef @ problem.rows.product(result.coef))))])
+        self._keep(kernel, X, np.arange(X.shape[0]), result.coef[np.newaxis], length, result.alpha)
 
     def _coefficients(self, samples: Samples) -> tuple[Array, Array] | None:
         """Return the coefficients of all samples and the intercept of the fit before, if this one may start there."""
@@ -271,13 +291,15 @@ class KernelGuruClassifier(GuruEstimator):
         return Isotropic(sigma)
 
     def _scale(self) -> float:
-        return float(self.sigma * self.norm_[0])
+        return float(self._noise.scale(self.norm_))
 
     def _checked(self) -> Any:
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, NAMES)
         if self.kernel_params is not None and not callable(self.kernel):
             raise ValueError(f"kernel_params are for a callable kernel; got {self.kernel_params!r} for {self.kernel!r}")
+        if not isinstance(self.kernel_params, dict | None):
+            raise TypeError(f"kernel_params must be a dict of keywords or None; got {self.kernel_params!r}")
         if isinstance(self.gamma, str):
             check_choice("gamma", self.gamma, ("scale", "auto"))
         else:
@@ -295,6 +317,7 @@ class KernelGuruClassifier(GuruEstimator):
             return Kernel(self.kernel, self.kernel_params or {})
         if self.kernel == "precomputed":
             _check_symmetric(X)
+            return Kernel(self.kernel)
         gamma = self.gamma
         if gamma == "auto":
             gamma = 1 / d
@@ -328,7 +351,8 @@ class KernelGuruClassifier(GuruEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
-        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.sparse = self.kernel not in ("precomputed", "chi2")
+        tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
 
 
@@ -337,19 +361,13 @@ def _variance(X: Any, weights: Array | None) -> float:
     if weights is None:
         weights = np.ones(X.shape[0])
     n_values = float(weights.sum()) * X.shape[1]
-    mean = float(weights @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()) / n_values
-    if sp.issparse(X):
-        squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel() - X.shape[1] * mean**2
-    else:
-        squares = np.square(X - mean).sum(axis=1, dtype=np.float64)
-    return float(weights @ squares) / n_values
-
-
-def _flat(start: tuple[Array, Array] | None) -> tuple[Array, Any] | None:
-    """Return a start as solvers expect it: of two classes, a vector and a number."""
-    if start is None or len(start[0]) > 1:
-        return start
-    return start[0][0], float(start[1][0])
+    mean = float(weights @ np.asarray(X.sum(axis=1)).ravel()) / n_values
+    with np.errstate(over="ignore"):  # the values of the kernel are looked at
+        if sp.issparse(X):
+            squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
+        else:
+            squares = np.square(X - mean).sum(axis=1)
+    return float(np.dot(weights, squares) / n_values)
 
 
 def _check_symmetric(K: Any) -> None:
