@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from gaussguru.estimator import GuruEstimator
 from gaussguru.gram import NAMES, Features, Gram, Kernel, exact_features, kernel_scores, landmark_features
@@ -318,6 +318,8 @@ class KernelGuruClassifier(GuruEstimator):
         if self.kernel == "precomputed":
             _check_symmetric(X)
             return Kernel(self.kernel)
+        if self.kernel == "chi2":
+            check_non_negative(X, "KernelGuruClassifier with kernel='chi2'")
         gamma = self.gamma
         if gamma == "auto":
             gamma = 1 / d
