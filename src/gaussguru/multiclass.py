@@ -155,13 +155,12 @@ class Multiclass:
         """Return about ``n_rows`` rows, of every class in proportion but some, reweighted to its own total."""
         chosen = []
         for c in range(self.n_classes):
-            mine = np.flatnonzero(self.labels == c)
+            mine = np.flatnonzero((self.labels == c) & (self.weights > 0))
             share = max(min(len(mine), RARE), round(len(mine) * n_rows / self.rows.n_rows))
             chosen.append(mine[draw(len(mine), share, rng)])
         index: Index = np.sort(np.concatenate(chosen))
         labels, weights = self.labels[index], self.weights[index]
-        drawn = np.bincount(labels, weights, self.n_classes)
-        weights = weights * (self.class_weights / np.where(drawn > 0, drawn, 1.0))[labels]
+        weights = weights * (self.class_weights / np.bincount(labels, weights, self.n_classes))[labels]
         return replace(self, rows=self.rows.take(index), labels=labels, weights=weights)
 
     # --- values -----------------------------------------------------------------------------------------

@@ -150,21 +150,10 @@ class Objective:
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":
         """Return about ``n_rows`` rows, each class reweighted to its own total."""
-        index = draw(self.rows.n_rows, n_rows, rng)
-        negative = np.signbit(self.signed_weight[index])
-        if min(np.count_nonzero(negative), np.count_nonzero(~negative)) < RARE:
-            # A rare class is drawn by itself, so that some of it is there.
-            negative = np.signbit(self.signed_weight)
-            classes = np.flatnonzero(~negative), np.flatnonzero(negative)
-            shares = (max(min(len(rows), RARE), round(len(rows) * n_rows / self.rows.n_rows)) for rows in classes)
-            index = np.sort(
-                np.concatenate([rows[draw(len(rows), n, rng)] for rows, n in zip(classes, shares, strict=True)])
-            )
+        index = draw_classes(self.signed_weight, n_rows, rng)
         signed_weight = self.signed_weight[index]
-        positive = ~np.signbit(signed_weight)
-        for mine, total in zip((positive, ~positive), self.weights, strict=True):
-            weight = float(np.abs(signed_weight[mine]).sum())
-            signed_weight[mine] *= total / weight if weight > 0 else 0.0
+        for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
+            signed_weight[mine] *= total / float(np.abs(signed_weight[mine]).sum())
         return replace(self, rows=self.rows.take(index), signed_weight=signed_weight)
 
     # --- values -----------------------------------------------------------------------------------------
@@ -428,6 +417,18 @@ class Expansion:
 def draw(n: int, share: int, rng: np.random.Generator) -> Index:
     """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
     return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
+
+
+def draw_classes(signed_weight: Array, n_rows: int, rng: np.random.Generator) -> Index:
+    """Return about ``n_rows`` places, some of them with positive and some with negative weights."""
+    index = draw(len(signed_weight), n_rows, rng)
+    drawn = signed_weight[index]
+    if min(np.count_nonzero(drawn > 0), np.count_nonzero(drawn < 0)) >= RARE:
+        return index
+    # A rare class is drawn by itself, so that some of it is there.
+    classes = np.flatnonzero(signed_weight > 0), np.flatnonzero(signed_weight < 0)
+    shares = (max(min(len(rows), RARE), round(len(rows) * n_rows / len(signed_weight))) for rows in classes)
+    return np.sort(np.concatenate([rows[draw(len(rows), n, rng)] for rows, n in zip(classes, shares, strict=True)]))
 
 
 def total_square(squares: Array) -> float:
