@@ -19,6 +19,7 @@ from common import (
     features,
     fit_to,
     options,
+    plain,
     sigmas,
     with_and_without,
 )
@@ -95,7 +96,7 @@ def test_value_is_the_plain_sum(loss, form, l2, fit_intercept, blur):
     X, labels, weight = sample()
     objective = make(form(X), labels, weight, loss=loss, l2=l2, fit_intercept=fit_intercept, blur=blur)
     W, b = place(fit_intercept=fit_intercept)
-    expected = oracles.joint_objective(W, b, X, labels, 0.6, weight=weight, l2=l2, blur=blur)
+    expected = oracles.joint_objective(W, b, X, labels, 0.6, weight=weight, l2=l2, blur=blur, terms=plain(loss))
     np.testing.assert_allclose(objective.point(W, b).value, expected, rtol=1e-13)
     np.testing.assert_allclose(objective.visit(W, b).point.value, expected, rtol=1e-13)
     stretched = objective.point(W / 1.7, b, stretch=1.7)
@@ -121,7 +122,8 @@ def test_derivatives_are_differences(loss, form, l2, fit_intercept, blur):
         return W + shift[:, :-1], b + shift[:, -1]
 
     def value(params):
-        return oracles.joint_objective(*moved(params), X, labels, 0.6, weight=weight, l2=l2, blur=blur)
+        options = {"weight": weight, "l2": l2, "blur": blur, "terms": plain(loss)}
+        return oracles.joint_objective(*moved(params), X, labels, 0.6, **options)
 
     def gradient(params):
         return objective.visit(*moved(params)).gradient[free]

@@ -238,8 +238,9 @@ class _Run:
         nearly_done = decrement <= TINY * point.value or (
             decrement <= self.target / LEFT**2 and LEFT * expected_gap(expansion) <= self.target
         )
-
-        if decrement <= NEAR * point.value and not (nearly_done and objective.rows.n_values < FUSED):
+        # The certificate needs to know how the slopes change: not where f'' jumps.
+        fused = objective.rows.n_values >= FUSED and math.isfinite(objective.loss.jerk)
+        if decrement <= NEAR * point.value and (fused or not nearly_done):
             visited = objective.visit(w, b, curved=nearly_done)
             if falls(point, visited.point, 1.0, decrement):
                 return visited
