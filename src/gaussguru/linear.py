@@ -91,16 +91,18 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         Standard deviation of the noise, in the units of the features.
     noise : {"isotropic"}, default="isotropic"
         What the adversary may do. "isotropic": any covariance of trace at most ``sigma**2``.
-    loss : {"gaussian"} or gaussguru.losses.Loss, default="gaussian"
-        The function ``f``.
+    loss : {"gaussian", "logistic", "quadratic"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``: the expected hinge loss, or one of the thesis's approximations of it (chapter 3), scaled so
+        that ``sigma`` means the same; or one's own (see :class:`gaussguru.losses.Loss`).
     l2 : float, default=0.0
         Weight of the ridge term. The noise already regularises: 0 is the thesis.
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
-    solver : {"newton", "sgd", "sgd2"}, default="newton"
-        "newton" ends at a proven optimum. "sgd" is the stochastic gradient descent of the thesis, GURU or M-GURU: one
+    solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
+        "newton" and "dual" end at a proven optimum, "dual" by solving the dual problem of chapter 3 for ``dual_coef_``
+        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient descent of the thesis, GURU or M-GURU: one
         random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is M-GURU-S2: one random sample and one random class
         (with two classes the same as "sgd"). Their ``dual_gap_`` says how far they came.
     tol : float, default=1e-6
@@ -251,6 +253,10 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        if len(samples.classes) > 2 and solvers.multiclass is None:
+            raise ValueError(
+                f"solver={self.solver!r} is for two classes; y has {len(samples.classes)}: use solver='newton'"
+            )
         solver = solvers.make(len(samples.classes), settings)
         start = self._start(samples)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
