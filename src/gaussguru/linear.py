@@ -102,9 +102,10 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
     solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
         "newton" and "dual" end at a proven optimum, "dual" by solving the dual problem of chapter 3 for ``dual_coef_``
-        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient descent of the thesis, GURU or M-GURU: one
-        random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is M-GURU-S2: one random sample and one random class
-        (with two classes the same as "sgd"). Their ``dual_gap_`` says how far they came.
+        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient
+        descent of the thesis, GURU or M-GURU: one random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is
+        M-GURU-S2: one random sample and one random class (with two classes the same as "sgd"). Their ``dual_gap_``
+        says how far they came.
     tol : float, default=1e-6
         Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight, times the number of
         other classes). "sgd" and "sgd2" stop when the objective falls by less in an epoch, twice in a row.

@@ -14,7 +14,7 @@ from gaussguru.solvers.sgd import SGD
 
 
 class Solver(NamedTuple):
-    """What a name stands for: the solvers of two-class and of multiclass problems (or None), and whether they are exact."""
+    """What a name stands for: the solvers of two-class and of multiclass problems, or None, and if they are exact."""
 
     binary: Any
     multiclass: Any

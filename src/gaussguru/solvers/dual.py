@@ -12,7 +12,8 @@ cone; b is the multiplier of the balance, p and q are those of the box. With ``z
     1 - y (w.x + b) - sigma length z + p - q = 0,    p alpha = q (1 - alpha) = S.Z / 2 = mu -> 0,    u = l2 w
 
 At ``mu = 0`` w is parallel to v, ``length`` is its norm, and this says that ``alpha = f'(z)`` at the slack of the
-sample. So alpha gives the direction, and the norm is recovered from it (:func:`gaussguru.certificates.recover_norm`).
+sample. So alpha gives the direction, and the norm is recovered from it (:func:`gaussguru.certificates.recover_norm`);
+the multipliers themselves serve where rounding leaves no direction in v.
 
 Alpha, p and q are eliminated from Newton's equations sample by sample, which leaves as many unknowns as there are
 columns, or rows if they are fewer: the problem is then stated in the span of the rows. The cone is scaled as by
@@ -42,10 +43,12 @@ from gaussguru.solvers.result import Result
 MAX_SIZE = 4096
 # The part of the way to the border that a step may go, and the least step worth making.
 NEARLY, LEAST = 0.99, 1e-10
+# mu to begin with, more than the slack of order one that it has to move, and the least part of mu that a step aims at.
+FIRST, LEAST_CENTRING = 4.0, 1e-3
 # A certificate is worth its time when mu is this many times the tolerance.
 HOPEFUL = 10.0
-# So near to 0 and 1 alpha may come.
-TINY = 2.0**-53
+# The numbers next to 0 and 1 that alpha may come to; where the classes are separable all of it vanishes.
+LEAST_ALPHA, MOST_ALPHA = 1e-280, 1 - 2.0**-53
 
 
 class State(NamedTuple):
@@ -61,7 +64,7 @@ class State(NamedTuple):
 
     def moved(self, step: "State", t: float) -> "State":
         """Return the variables after a part ``t`` of a step."""
-        alpha = np.clip(self.alpha + t * step.alpha, TINY, 1 - TINY)
+        alpha = np.clip(self.alpha + t * step.alpha, LEAST_ALPHA, MOST_ALPHA)
         w, length, b = self.w + t * step.w, self.length + t * step.length, self.b + t * step.b
         return State(w, length, b, alpha, self.low + t * step.low, self.high + t * step.high, self.S + t * step.S)
 
@@ -123,27 +126,26 @@ class _Run:
         dual, v = dual_value(objective, alpha)
         if dual >= self.dual:
             self.dual, self.alpha = dual, alpha
-        if np.any(v):
-            y = np.copysign(1.0, objective.signed_weight)
-            try:
-                found = recover_norm(
-                    objective.loss,
-                    objective.noise,
-                    alpha,
-                    y,
-                    objective.rows.X,
-                    v,
-                    fit_intercept=objective.fit_intercept,
-                )
-                length, b = found.norm, found.intercept
-            except ValueError:  # every alpha is next to 0 or 1, and determines no z
-                length, b = state.length / problem.unit, state.b
+        for w, b in (self._recovered(v, alpha), problem.primal(state)):
             # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
-            point = settle(objective, objective.point(v * (length / norm(v)), b))
-            primal = rounded_up(objective, point)
-            if primal < self.primal:
-                self.best, self.primal = point, primal
+            if self.gap > self.target and 1e-100 < norm(w) < 1e100:
+                point = settle(objective, objective.point(w, b))
+                primal = rounded_up(objective, point)
+                if primal < self.primal:
+                    self.best, self.primal = point, primal
         return self.gap <= self.target
+
+    def _recovered(self, v: Array, alpha: Array) -> tuple[Array, float]:
+        """Return the primal solution that belongs to alpha, or zero where alpha determines none."""
+        objective = self.objective
+        y = np.copysign(1.0, objective.signed_weight)
+        try:
+            found = recover_norm(
+                objective.loss, objective.noise, alpha, y, objective.rows.X, v, fit_intercept=objective.fit_intercept
+            )
+        except ValueError:  # every alpha is next to 0 or 1
+            return np.zeros_like(v), 0.0
+        return v * (found.norm / norm(v)), found.intercept
 
     @property
     def gap(self) -> float:
@@ -189,7 +191,10 @@ class _Problem:
             gram = np.asarray(gram.toarray() if rows.sparse else gram, dtype=np.float64)
             values, vectors = np.linalg.eigh(gram / self.unit**2)
             kept = values > 1e-15 * values[-1]
-            self.rows, self.scale = Rows(np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))), 1.0
+            root = np.sqrt(values[kept])
+            self.rows, self.scale = Rows(np.ascontiguousarray(vectors[:, kept] * root)), 1.0
+            self.back = vectors[:, kept] / root
+        self.original = rows
         self.width = self.rows.n_columns
 
     def start(self) -> State:
@@ -199,8 +204,17 @@ class _Problem:
         alpha = np.where(self.y > 0, *share)
         S = self.cone(alpha, np.zeros(self.width))
         S[0] += norm(S[1:])
-        mu = 0.5 * S[0]  # S.Z / 2
-        return State(np.zeros(self.width), 1.0, 0.0, alpha, mu / alpha, mu / (1 - alpha), S)
+        return State(np.zeros(self.width), 2 * FIRST / S[0], 0.0, alpha, FIRST / alpha, FIRST / (1 - alpha), S)
+
+    def primal(self, at: State) -> tuple[Array, float]:
+        """Return the multipliers w and b in the units of X.
+
+        At the end they are what alpha determines. For tiny noise v has hardly a digit left by which alpha determines
+        the direction, because it is a small difference of large sums, and w has all of them.
+        """
+        if self.rows is self.original:
+            return at.w / self.unit, at.b
+        return self.original.combine(self.back @ at.w).sum(axis=0) / self.unit**2, at.b
 
     def margins(self, w: Array) -> Array:
         """Return ``y x.w``."""
@@ -225,13 +239,14 @@ class _Problem:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             step = self._steps(at)
             mu = self.mu(at)
-            reach = _longest(at, step(0.0))
-            towards = step(max((1 - min(1.0, reach)) ** 3, 1e-3) * mu)
+            straight = step(0.0)
+            reach = min(1.0, _longest(at, straight))
+            towards = step(max((1 - reach) ** 3, LEAST_CENTRING) * mu, straight)
             t = min(1.0, NEARLY * _longest(at, towards))
         return at.moved(towards, t) if t > LEAST else None
 
-    def _steps(self, at: State) -> Callable[[float], State]:
-        """Return Newton's step as a function of the mu that it aims at."""
+    def _steps(self, at: State) -> Callable[..., State]:
+        """Return Newton's step as a function of the mu that it aims at, and of a step that tells the curvature."""
         y, s, alpha, d = self.y, self.s, at.alpha, self.width
         z = self.loss.slope_inverse(alpha)
         stiff = self.sigma * at.length / self.loss.curvature(z) + at.low / alpha + at.high / (1 - alpha)
@@ -258,8 +273,11 @@ class _Problem:
         slack = 1 - self.margins(at.w) - y * at.b - at.length * tilt
         balance = float(s @ (y * alpha))
 
-        def step(mu: float) -> State:
-            rest = slack + mu / alpha - mu / (1 - alpha)
+        def step(mu: float, before: State | None = None) -> State:
+            # What p alpha and q (1 - alpha) should become, less what the step before says about their curvature.
+            low = mu - before.alpha * before.low if before else mu
+            high = mu + before.alpha * before.high if before else mu
+            rest = slack + low / alpha - high / (1 - alpha)
             pulled = g * rest
             towards = mu * inverse - S
             right = np.empty(d + 2)
@@ -274,8 +292,8 @@ class _Problem:
                 length,
                 b,
                 change,
-                mu / alpha - at.low - at.low / alpha * change,
-                mu / (1 - alpha) - at.high + at.high / (1 - alpha) * change,
+                low / alpha - at.low - at.low / alpha * change,
+                high / (1 - alpha) - at.high + at.high / (1 - alpha) * change,
                 mu * inverse - at.S - square @ np.append(length, w),
             )
 
@@ -321,8 +339,6 @@ def _to_border(x: Array, step: Array) -> float:
     a = float(step[0] ** 2 - step[1:] @ step[1:])
     b = float(x[0] * step[0] - x[1:] @ step[1:])
     c = _determinant(x)
-    root = b * b - a * c
-    if root < 0 or (b >= 0 and a >= 0):
+    if b >= 0 and a >= 0:
         return np.inf
-    t = c / (math.sqrt(root) - b)
-    return t if t > 0 else np.inf
+    return c / (math.sqrt(max(0.0, b * b - a * c)) - b)
