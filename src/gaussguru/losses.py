@@ -18,6 +18,8 @@ the same: ``f(0) = f*(1/2) = E max(0, N(0, 1)) = 1/sqrt(2 pi)``. The thesis's lo
 
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,32 @@ class Loss(ABC):
     Subclasses give :meth:`terms`, :meth:`slope_inverse` and :meth:`conjugate` as vectorised NumPy functions;
     everything else follows. ``code`` names the compiled twin of :meth:`terms`; negative, there is none.
     ``jerk`` bounds the third derivative.
+
+    Examples
+    --------
+    One's own loss: a hyperbola, scaled like the others to ``f(0) = 1/sqrt(2 pi)``. :func:`check_loss` tells whether it
+    is one; then it goes wherever a loss is asked for, but to "sgd" and "sgd2", which are compiled.
+
+    >>> import numpy as np
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.losses import Loss, check_loss
+    >>> class Hyperbolic(Loss):
+    ...     c = np.sqrt(2 / np.pi)
+    ...     def terms(self, z):
+    ...         root = np.hypot(z, self.c)
+    ...         below = self.c**2 / (root + np.abs(z))  # root - |z|, without cancellation
+    ...         f = np.where(z > 0, z + below / 2, below / 2)
+    ...         return f, np.where(z > 0, 1 - below / root / 2, below / root / 2), self.c**2 / root**3 / 2
+    ...     def slope_inverse(self, alpha):
+    ...         return self.c * (alpha - 0.5) / np.sqrt(alpha * (1 - alpha))
+    ...     def conjugate(self, alpha):
+    ...         return self.c * np.sqrt(alpha * (1 - alpha))
+    >>> check_loss(Hyperbolic())
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GuruClassifier(sigma=0.5, loss=Hyperbolic()).fit(X, y)
+    >>> bool(clf.dual_gap_ <= 1e-6 * 2 * len(y))
+    True
     """
 
     code: int = -1
@@ -54,6 +82,11 @@ class Loss(ABC):
     @abstractmethod
     def conjugate(self, alpha: Array) -> Array:
         """Return ``f*(alpha)``, accurate to the last digits also near 0 and 1."""
+
+    @cached_property
+    def reach(self) -> float:
+        """The standardised slack from which on f is linear to double precision, or a little more."""
+        return max(40.0, float(self.slope_inverse(np.array([1 - 2.0**-53]))[0]))
 
     def value(self, z: Array) -> Array:
         """Return ``f(z)``."""
@@ -169,3 +202,58 @@ def resolve_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, str) and loss in LOSSES:
         return LOSSES[loss]
     raise ValueError(f"loss must be one of {sorted(LOSSES)} or a gaussguru.losses.Loss; got {loss!r}")
+
+
+def check_loss(loss: Loss) -> None:
+    """Raise a ValueError that says which conditions a loss fails, numerically, and where.
+
+    They are those of the thesis's general framework (chapter 3), and that the parts of the loss fit together:
+
+    * f is convex and does not decrease, and f' goes from 0 to 1, so that ``a f(m/a)`` is the hinge without noise;
+    * ``f - z f' >= 0``: more noise never helps (TSVC's ``max(0, z - 1)`` fails here, its problem is not convex);
+    * f' and f'' are the derivatives of f and f' (f'' may jump);
+    * ``slope_inverse`` inverts f', and ``conjugate`` is ``f - z f'`` there;
+    * ``jerk`` bounds the change of f''.
+
+    Parameters
+    ----------
+    loss : Loss
+    """
+    far = np.logspace(1, 6, 61)
+    z = np.concatenate([-far[::-1], np.linspace(-9.97, 9.98, 1234), far])
+    h = 1e-5
+    with np.errstate(all="ignore"):
+        f, slope, curvature = (np.asarray(term, dtype=np.float64) for term in loss.terms(z))
+        if not f.shape == slope.shape == curvature.shape == z.shape:
+            raise ValueError(f"{loss!r}: terms must return three arrays of the shape of z")
+        up, down = loss.terms(z + h), loss.terms(z - h)
+        near = np.abs(z) < 10  # where differences have digits
+        size = 1 + np.abs(z)
+        alpha = np.linspace(0.001, 0.999, 499)
+        at = loss.slope_inverse(alpha)
+        there = loss.terms(at)
+        steps, bends = (up[0] - down[0]) / (2 * h), (up[1] - down[1]) / (2 * h)
+        least, most = (pick([down[2], curvature, up[2]], axis=0) for pick in (np.min, np.max))
+        turns = np.diff(curvature[near]) / np.diff(z[near])
+        ends = loss.terms(np.array([-1e12, 1e12]))
+        conditions: list[tuple[str, Array, Any]] = [
+            ("f, f' and f'' must be finite", z, np.isfinite(f) & np.isfinite(slope) & np.isfinite(curvature)),
+            ("f must not decrease: f' >= 0", z, slope >= -1e-12),
+            ("f must be convex: f'' >= 0", z, curvature >= -1e-12),
+            ("f must be convex: f' must not decrease", z[1:], np.diff(slope) >= -1e-9),
+            ("f must be the hinge far out: f' must go from 0 to 1, f(z)/|z| too", np.array([-1e12, 1e12]),
+             (np.abs(ends[0] / 1e12 - [0, 1]) < 1e-6) & (np.abs(ends[1] - [0, 1]) < 1e-6)),
+            ("f - z f' must not be negative, or the model is not convex", z, f - z * slope >= -1e-9 * size),
+            ("f' must be the derivative of f", z[near], (np.abs(steps - slope) <= 1e-5)[near]),
+            ("f'' must be the derivative of f'", z[near],
+             ((bends >= least - 1e-5) & (bends <= most + 1e-5))[near]),
+            ("slope_inverse must invert f'", alpha, np.abs(there[1] - alpha) <= 1e-7),
+            ("conjugate must be f - z f' at the z with that slope", alpha,
+             np.abs(loss.conjugate(alpha) - (there[0] - at * there[1])) <= 1e-7 * (1 + np.abs(at))),
+            ("conjugate must be finite and not negative at 0 and 1", np.array([0.0, 1.0]),
+             loss.conjugate(np.array([0.0, 1.0])) >= 0),
+            ("jerk must bound the change of f''", z[near][1:], np.abs(turns) <= loss.jerk + 1e-6),
+        ]  # fmt: skip
+    failed = [f"{text} (fails at {where[np.argmin(holds)]:g})" for text, where, holds in conditions if not holds.all()]
+    if failed:
+        raise ValueError(f"{loss!r} is not a perspective loss: " + "; ".join(failed))
