@@ -21,6 +21,8 @@ LAYERS = [
     ["gaussguru.solvers"],
     ["gaussguru.validation"],
     ["gaussguru.linear"],
+    ["gaussguru.datasets"],
+    ["gaussguru.plotting"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

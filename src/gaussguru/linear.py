@@ -456,12 +456,12 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
+def sigma_max(X: Any, y: Any, sample_weight: Any = None, *, loss: str | Loss = "gaussian") -> float:
     """Return a noise level from which on a classifier with an intercept ignores the features.
 
     ::
 
-        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj phi(Phi^-1(S_min / S_maj)))
+        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj f*(S_min / S_maj)),      f*(alpha) = phi(Phi^-1(alpha))
 
     with the total weights ``S`` and the weighted means ``mu`` of the classes. The true threshold may be lower.
     Classes of equal weight never collapse: the value is infinity. It is the natural top of a grid of sigmas, as
@@ -472,15 +472,18 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     sample_weight : array-like of shape (n_samples,), default=None
+    loss : str or gaussguru.losses.Loss, default="gaussian"
+        The loss, which has the conjugate ``f*``.
 
     Returns
     -------
     float
     """
+    loss = resolve_loss(loss)
     samples = check_samples(X, y, sample_weight)
     if len(samples.classes) > 2:
         raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
-    objective = Objective(Rows(samples.X), samples.signed_weight, resolve_loss("gaussian"), Isotropic(1.0))
+    objective = Objective(Rows(samples.X), samples.signed_weight, loss, Isotropic(1.0))
     try:
         return collapse_sigma(objective)
     except NotFiniteError:
