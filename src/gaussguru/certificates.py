@@ -436,7 +436,7 @@ class Recovered(NamedTuple):
     ----------
     norm, intercept : ``||w*||`` and ``b*``, from the samples: the mean of their equations
     by_sample : ``||w*||`` from every sample alone, given the intercept; NaN where alpha is 0 or 1
-    by_sums : ``||w*||`` from the sums over all samples; without a ridge
+    by_sums : ``||w*||`` from the sums over all samples, without a ridge; NaN if alpha is 1 somewhere, which has no z
     """
 
     norm: float
@@ -464,8 +464,8 @@ def recover_norm(
         ||w*|| = sum s alpha / (a(u) sum s f(z))
 
     for the unit vector u along ``w*``. (In the thesis, chapter 3, both lack the sigma in ``a(u)``.) The equations of
-    the samples are weighted by ``f''(z)``, which is how well alpha determines z. With an intercept both labels must
-    have such a sample.
+    the samples are weighted by how well alpha determines z. With an intercept both labels must have such a sample. The
+    second formula needs z where it matters most and is known least, next to ``alpha = 1``: prefer the first.
 
     Parameters
     ----------
@@ -492,7 +492,9 @@ def recover_norm(
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
     left = scale * z + y[inside] * np.asarray(X @ unit)[inside]
-    known, positive = weight[inside] * loss.curvature(z), y[inside] > 0
+    # How well alpha determines z; next to 0 and 1, where z may be that of the end itself, it does not.
+    known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
+    positive = y[inside] > 0
     groups = (positive, ~positive) if fit_intercept else (np.ones_like(positive),)
     if not all(known[mine].sum() > 0 for mine in groups):
         raise ValueError("alpha must have a sample with 0 < alpha < 1, of either label if there is an intercept")
@@ -501,11 +503,10 @@ def recover_norm(
     b = 0.5 * (means[1] - means[0]) / inverse if fit_intercept else 0.0
     by_sample = np.full(len(alpha), np.nan)
     by_sample[inside] = (1 - y[inside] * b) / left
-    ends = np.where(alpha > 0, np.inf, -np.inf)  # alpha = 1 has no z, but it has no noise either
-    ends[inside] = z
-    cost = loss.value(np.where(np.isfinite(ends), ends, -np.inf))
-    sums = float(weight @ cost) * scale
-    return Recovered(1.0 / inverse, b, by_sample, float(weight @ alpha) / sums if sums > 0 else np.inf)
+    cost = np.zeros(len(alpha))
+    cost[inside] = loss.value(z)
+    cost[(alpha >= 1) & (weight > 0)] = np.nan
+    return Recovered(1.0 / inverse, b, by_sample, float(weight @ alpha / (scale * (weight @ cost))))
 
 
 class Feasibility(NamedTuple):

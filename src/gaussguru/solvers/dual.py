@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gaussguru.certificates import dual_value, recover_norm, rounded_up
+from gaussguru.certificates import certify, dual_value, recover_norm, rounded_up
 from gaussguru.losses import Array
 from gaussguru.noise import Isotropic, diagonal, norm
 from gaussguru.objective import Objective, Point
@@ -133,6 +133,11 @@ class _Run:
                 primal = rounded_up(objective, point)
                 if primal < self.primal:
                     self.best, self.primal = point, primal
+        if self.gap > self.target and self.best is not None and self.best.value > 0:
+            # The last digits: slopes of the recovered point are a dual point whose error is of second order.
+            slopes = certify(objective.expand(self.best), self.target, thorough=True)
+            if slopes.dual > self.dual:
+                self.dual, self.alpha = slopes.dual, objective.slopes(self.best)
         return self.gap <= self.target
 
     def _recovered(self, v: Array, alpha: Array) -> tuple[Array, float]:
@@ -236,6 +241,8 @@ class _Problem:
 
     def advance(self, at: State) -> State | None:
         """Return the place after one step, or None where no step leads on."""
+        if not min(self.mu(at), _determinant(at.S), _determinant(at.multiplier)) > 0:
+            return None
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             step = self._steps(at)
             mu = self.mu(at)
