@@ -43,7 +43,7 @@ APART = 10.0
 ANCHOR = 1e-12
 HELD, HOLD, LOOSE = 1e-2, 10.0, 1e-6
 # A step that brings less than this part of what it promised was much too long.
-POOR = 1e-3
+POOR = 1e-8
 # Lazy steps must do more than with two classes, because each is certified, which takes as long.
 CONTRACTION = 0.07
 # How exactly to settle, relative to the part of F that the noise makes.
