@@ -5,7 +5,7 @@
 Every time is the least of several rounds (two, if they take long); a round runs every estimator once, in turn, so that
 a busy moment of the machine hits all of them. "limit" is the time in which the same threads read X once from memory.
 "extra" is the peak memory of a fit beyond X itself, as a part of X and in vectors of n_samples doubles. An epoch is one
-call of partial_fit with all of the data.
+call of partial_fit with all of the data. "losses" compares the other losses with the gaussian one on the same problems.
 """
 
 import os
@@ -29,11 +29,14 @@ from sklearn.svm import LinearSVC
 import gaussguru
 from gaussguru import GuruClassifier
 from gaussguru._kernels._binding import INSTRUCTION_SET
+from gaussguru.losses import LOSSES
 
 ROUNDS, SMALL_ROUNDS, EPOCH_ROUNDS = 7, 100, 15
 # Seconds after which a problem is not run a third time.
 ENOUGH = 60.0
 FACTORS = (0.1, 1.0)
+# A fit with another loss may take so many times what it takes with the gaussian one.
+LOSS_GOAL = 1.5
 # The threads of OpenBLAS spin for 0.1 s after their last work, on cores that the next estimator needs.
 PAUSE = 0.2
 PEERS: dict[str, Any] = {
@@ -119,6 +122,31 @@ def show(problem: Problem) -> None:
         )
 
 
+def show_losses(problem: Problem) -> None:
+    X, y = problem.load()
+    scale, small = feature_scale(X), n_bytes(X) < 1e6
+    print(f"\n{problem.name}")
+    for factor in FACTORS:
+        models = {name: GuruClassifier(sigma=factor * scale, loss=name) for name in LOSSES}
+        times: dict[str, list[float]] = {name: [] for name in models}
+        began = time.perf_counter()
+        for done in range(SMALL_ROUNDS if small else ROUNDS):
+            if done >= 2 and time.perf_counter() - began > ENOUGH:
+                break
+            for name, model in models.items():
+                times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
+        best = {name: min(values) for name, values in times.items()}
+        for name, model in models.items():
+            ratio = best[name] / best["gaussian"]
+            verdict = (
+                "" if name == "gaussian" else f"   (goal {LOSS_GOAL:g}: {'ok' if ratio <= LOSS_GOAL else 'ABOVE GOAL'})"
+            )
+            print(
+                f"  sigma = {factor:<4g} {name:10s} {1e3 * best[name]:10.1f} ms   {ratio:5.2f} x the gaussian's time, "
+                f"{model.n_iter_} iterations{verdict}"
+            )
+
+
 def show_epoch(problem: Problem) -> None:
     X, y = problem.load()
     scale = feature_scale(X)
@@ -147,13 +175,16 @@ def main() -> None:
         f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
         f"{joblib.cpu_count()} cores, {os.uname().machine}"
     )
-    for problem in PROBLEMS + EPOCHS:
+    losses = [problem._replace(name=f"losses, {problem.name}") for problem in PROBLEMS]
+    for problem in PROBLEMS + EPOCHS + losses:
         if all(word in problem.name for word in sys.argv[1:]):
             missing = [name for name in problem.files if not (DATA / name).exists()]
             if missing:
                 print(f"\n{problem.name}\n  not run: {', '.join(missing)} not in {DATA} (set GAUSSGURU_DATA)")
             elif problem in EPOCHS:
                 show_epoch(problem)
+            elif problem in losses:
+                show_losses(problem)
             else:
                 show(problem)
     show_kernels(sys.argv[1:])

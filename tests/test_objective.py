@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import oracles
 import pytest
-from common import Written, every_form, every_loss, features, options
+from common import Written, every_form, every_loss, features, options, plain
 from scipy.special import ndtr
 
 import gaussguru.rows
@@ -47,7 +47,7 @@ def test_value_and_derivatives_match_the_oracle(loss, noise, form, l2, fit_inter
     X, y, weight = sample()
     w, b = place(fit_intercept=fit_intercept)
     expansion = make(form(X), y, weight, loss=loss, noise=noise, l2=l2, fit_intercept=fit_intercept).visit(w, b)
-    args, kwargs = (w, b, X, y, 0.6), {"weight": weight, "l2": l2}
+    args, kwargs = (w, b, X, y, 0.6), {"weight": weight, "l2": l2, "terms": plain(loss)}
     keep = np.arange(len(w) + fit_intercept)
     np.testing.assert_allclose(expansion.point.value, oracles.objective(*args, **kwargs), rtol=1e-13)
     np.testing.assert_allclose(

@@ -25,6 +25,8 @@ LAYERS = [
     ["gaussguru.threads", "gaussguru.validation"],
     ["gaussguru.estimator"],
     ["gaussguru.kernel", "gaussguru.linear"],
+    ["gaussguru.datasets"],
+    ["gaussguru.plotting"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

@@ -107,6 +107,10 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         start: tuple[Array, Any] | None = None,
     ) -> Result:
         """Solve the problem on the rows of X, and keep what does not depend on the features."""
+        if len(samples.classes) > 2 and solvers.multiclass is None:
+            raise ValueError(
+                f"solver={self.solver!r} is for two classes; y has {len(samples.classes)}: use solver='newton'"
+            )
         solver = solvers.make(len(samples.classes), settings)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = make_objective(samples, mapped, *model)

@@ -246,7 +246,7 @@ class KernelGuruClassifier(GuruEstimator):
         """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
         n, n_classes = len(samples.labels), len(samples.classes)
         _check_memory(n)
-        if n < LEAST_SPAN or not kernel.is_definite:
+        if n < LEAST_SPAN or not kernel.is_definite or self.solver != "newton":
             return False
         gram = Gram(kernel, samples.X, np.inf)
         weights = np.ones(n) if samples.weights is None else samples.weights

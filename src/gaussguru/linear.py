@@ -53,18 +53,21 @@ class GuruClassifier(GuruEstimator):
         Standard deviation of the noise, in the units of the features.
     noise : {"isotropic"}, default="isotropic"
         What the adversary may do. "isotropic": any covariance of trace at most ``sigma**2``.
-    loss : {"gaussian"} or gaussguru.losses.Loss, default="gaussian"
-        The function ``f``.
+    loss : {"gaussian", "logistic", "quadratic"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``: the expected hinge loss, or one of the thesis's approximations of it (chapter 3), scaled so
+        that ``sigma`` means the same; or one's own (see :class:`gaussguru.losses.Loss`).
     l2 : float, default=0.0
         Weight of the ridge term. The noise already regularises: 0 is the thesis.
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
-    solver : {"newton", "sgd", "sgd2"}, default="newton"
-        "newton" ends at a proven optimum. "sgd" is the stochastic gradient descent of the thesis, GURU or M-GURU: one
-        random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is M-GURU-S2: one random sample and one random class
-        (with two classes the same as "sgd"). Their ``dual_gap_`` says how far they came.
+    solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
+        "newton" and "dual" end at a proven optimum, "dual" by solving the dual problem of chapter 3 for ``dual_coef_``
+        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient
+        descent of the thesis, GURU or M-GURU: one random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is
+        M-GURU-S2: one random sample and one random class (with two classes the same as "sgd"). Their ``dual_gap_``
+        says how far they came.
     tol : float, default=1e-6
         Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight, times the number of
         other classes). "sgd" and "sgd2" stop when the objective falls by less in an epoch, twice in a row.
@@ -223,11 +226,9 @@ class GuruClassifier(GuruEstimator):
 
     def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         """Fit to samples that have error bars of their own, or no noise at all."""
-        model, solvers, settings = self._checked()
-        if not solvers.exact:
-            raise ValueError(
-                f"solver={self.solver!r} with X_err, or with sigma=0, is not supported; use solver='newton'"
-            )
+        model, _, settings = self._checked()
+        if self.solver != "newton":
+            raise ValueError(f"solver={self.solver!r} with X_err or sigma=0 is not supported; use solver='newton'")
         if X_err is None and self.l2 == 0:
             raise ValueError("sigma must be > 0 where there is neither X_err nor l2; got 0")
         population = None
@@ -366,12 +367,12 @@ def _filled(population: Population, X: Any, X_err: Any) -> tuple[Any, Any]:
     return (type(X)(values, index=X.index, columns=X.columns) if hasattr(X, "columns") else values), errors
 
 
-def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
+def sigma_max(X: Any, y: Any, sample_weight: Any = None, *, loss: str | Loss = "gaussian") -> float:
     """Return a noise level from which on a classifier with an intercept ignores the features.
 
     ::
 
-        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj phi(Phi^-1(S_min / S_maj)))
+        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj f*(S_min / S_maj)),      f*(alpha) = phi(Phi^-1(alpha))
 
     with the total weights ``S`` and the weighted means ``mu`` of the classes. The true threshold may be lower.
     Classes of equal weight never collapse: the value is infinity. It is the natural top of a grid of sigmas, as
@@ -382,15 +383,18 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     sample_weight : array-like of shape (n_samples,), default=None
+    loss : str or gaussguru.losses.Loss, default="gaussian"
+        The loss, which has the conjugate ``f*``.
 
     Returns
     -------
     float
     """
+    loss = resolve_loss(loss)
     samples = check_samples(X, y, sample_weight)
     if len(samples.classes) > 2:
         raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
-    objective = Objective(Rows(samples.X), samples.signed_weight, resolve_loss("gaussian"), Isotropic(1.0))
+    objective = Objective(Rows(samples.X), samples.signed_weight, loss, Isotropic(1.0))
     try:
         return collapse_sigma(objective)
     except NotFiniteError:

@@ -16,6 +16,7 @@ without blur, because ``|grad a|`` only became shorter: collapsed classes need n
 
 **Anchor.** A class far from all others has no curvature left and would drift away, taking digits from the rest. Its
 place does not matter to F within the tolerance, so the Hessian, not F, has a curvature of ``anchor`` in every score.
+Where a loss is exactly linear classes that are near have no curvature either; the solver then raises the anchor.
 
 Conventions
 -----------
@@ -149,6 +150,13 @@ class Multiclass:
         # With the sums over the rows that are known already: they depend on neither.
         other = object.__new__(Multiclass)
         other.__dict__.update(self.__dict__, noise=noise, blur=blur)
+        return other
+
+    def anchored(self, anchor: float) -> "Multiclass":
+        """Return the same problem with another anchor."""
+        other = self.with_noise(1.0, self.blur)
+        other.__dict__["anchor"] = anchor
+        other.__dict__.pop("stiffness", None)
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Multiclass":

@@ -7,13 +7,14 @@ where the rows live, and every exact one stops on the same test: duality gap at 
 from functools import partial
 from typing import Any, NamedTuple
 
+from gaussguru.solvers.dual import Dual
 from gaussguru.solvers.joint import JointNewton
 from gaussguru.solvers.newton import Newton
 from gaussguru.solvers.sgd import SGD
 
 
 class Solver(NamedTuple):
-    """What a name stands for: the solvers of two-class and of multiclass problems, and whether they are exact."""
+    """What a name stands for: the solvers of two-class and of multiclass problems, or None, and if they are exact."""
 
     binary: Any
     multiclass: Any
@@ -26,6 +27,7 @@ class Solver(NamedTuple):
 
 SOLVERS = {
     "newton": Solver(Newton, JointNewton, exact=True),
+    "dual": Solver(Dual, None, exact=True),
     "sgd": Solver(SGD, SGD, exact=False),
     # With two classes moving one of them moves the other: the same algorithm.
     "sgd2": Solver(SGD, partial(SGD, single=True), exact=False),

@@ -34,7 +34,7 @@ from gaussguru.certificates import CollapseProof, certify, expected_gap, is_coll
 from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
-from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
+from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, LazyInverse
 from gaussguru.solvers.path import (
     BLUR,
     CENTRAL,
@@ -60,6 +60,8 @@ FAR_NOISE = 3.0
 # does the settling.
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
+# What a lazy step must leave at most where f'' jumps, and an old factor says less (measured).
+JUMPING = 0.03
 # The least noise that double precision resolves, relative to the lengths of the rows.
 RESOLVED = 1e-13
 
@@ -114,7 +116,7 @@ class _Run:
         self.objective = objective
         self.target = settings.tol * objective.weight
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
-        self.inverse = LazyInverse()
+        self.inverse = LazyInverse(contraction=CONTRACTION if math.isfinite(objective.loss.jerk) else JUMPING)
         self.n_iter = 0
         self.best: Point | None = None
         self.primal_bound = objective.constant
@@ -238,8 +240,9 @@ class _Run:
         nearly_done = decrement <= TINY * point.value or (
             decrement <= self.target / LEFT**2 and LEFT * expected_gap(expansion) <= self.target
         )
-
-        if decrement <= NEAR * point.value and not (nearly_done and objective.rows.n_values < FUSED):
+        # The certificate needs to know how the slopes change: not where f'' jumps.
+        fused = objective.rows.n_values >= FUSED and math.isfinite(objective.loss.jerk)
+        if decrement <= NEAR * point.value and (fused or not nearly_done):
             visited = objective.visit(w, b, curved=nearly_done)
             if falls(point, visited.point, 1.0, decrement):
                 return visited
