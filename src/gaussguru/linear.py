@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
-from gaussguru.noise import Isotropic, Noise, resolve_noise
+from gaussguru.noise import Noise, Quadratic, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
@@ -43,6 +43,9 @@ from gaussguru.validation import (
 
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
+# The noise of features, or directions, that are given without, as a part of the spread of the feature. Without any, the
+# loss is a hinge where the others have no weight, and no descent that uses derivatives ends there.
+EXACT = 1e-6
 # Fewer values than this are read faster by one thread than handed to several.
 THREAD_VALUES = 1_000_000
 
@@ -164,7 +167,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         self,
         sigma: float = 1.0,
         *,
-        noise: str = "isotropic",
+        noise: Any = "isotropic",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
@@ -251,16 +254,17 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        noise = self._resolved_noise(samples)
         solver = solvers.make(len(samples.classes), settings)
         start = self._start(samples)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            objective = _objective(samples, mapped, *model)
+            objective = _objective(samples, mapped, noise, *model)
             try:
                 result = solver.solve(objective, start)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
             self._warn(result, objective, exact=solvers.exact)  # while there are threads: it may look at the rows
-        self._noise = model[1]
+        self._noise = objective.noise
         self.classes_ = samples.classes
         self.coef_ = np.atleast_2d(result.coef)
         self.intercept_ = np.atleast_1d(result.intercept)
@@ -275,12 +279,11 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             self.n_updates_, self._descent = result.state.steps, result.state
         return self
 
-    def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
-        """Return the parameters, checked: the model, the solvers and their settings."""
+    def _checked(self) -> tuple[tuple[Loss, float, bool], Solver, dict[str, Any]]:
+        """Return the parameters, checked: the model but for its noise, the solvers and their settings."""
         sigma = check_real("sigma", self.sigma)
         if sigma < LEAST_SIGMA:
             raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
-        noise = resolve_noise(self.noise, sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
         solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
@@ -298,7 +301,24 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         eta0 = None if self.eta0 is None else check_real("eta0", self.eta0)
         if not solvers.exact:
             settings.update(eta0=eta0, average=self.average)
-        return (loss, noise, l2, self.fit_intercept), solvers, settings
+        return (loss, l2, self.fit_intercept), solvers, settings
+
+    def _resolved_noise(self, samples: Samples) -> Noise:
+        """Return the noise model, checked against the features, the number of classes and the solver."""
+        noise: Noise = resolve_noise(self.noise, float(self.sigma), samples.X.shape[1])
+        given = f"noise={self.noise!r}" if isinstance(self.noise, str) else f"a noise of shape {np.shape(self.noise)}"
+        if not isinstance(noise, SOLVERS[self.solver].noise):
+            raise ValueError(
+                f"solver={self.solver!r} with {given} is not supported: it needs noise='isotropic'; use "
+                "solver='newton', or whiten the features (divide each by its standard deviation) to make it isotropic"
+            )
+        if len(samples.classes) > 2 and not isinstance(noise, Quadratic):
+            raise ValueError(
+                f"{given} with more than two classes is not supported (y has {len(samples.classes)}); use "
+                "noise='isotropic', standard deviations or a covariance, or one classifier against the rest for each "
+                "class (sklearn.multiclass.OneVsRestClassifier)"
+            )
+        return noise
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
@@ -309,12 +329,12 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
         )
         # The steps are sequential: starting threads for the little else costs more than it saves.
-        objective = _objective(samples, map, *model)
+        objective = _objective(samples, map, self._resolved_noise(samples), *model)
         if not np.isfinite(objective.rows.squared_norms).all():
             raise explain_not_finite(samples.X)
         solver = solvers.make(len(samples.classes), settings)
         if state is None:
-            self.classes_, self._noise = samples.classes, model[1]
+            self.classes_, self._noise = samples.classes, objective.noise
             self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
             state = solver.begin(objective)
         if self.average:
@@ -351,7 +371,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         binary = len(self.classes_) == 2
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            objective = _objective(samples, mapped, *model)
+            objective = _objective(samples, mapped, self._resolved_noise(samples), *model)
             params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
             return certify_params(objective, *params)[0]
 
@@ -449,14 +469,15 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
+def sigma_max(X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic") -> float:
     """Return a noise level from which on a classifier with an intercept ignores the features.
 
     ::
 
         sigma_max = S_min ||mu_+ - mu_-|| / (S_maj phi(Phi^-1(S_min / S_maj)))
 
-    with the total weights ``S`` and the weighted means ``mu`` of the classes. The true threshold may be lower.
+    with the total weights ``S`` and the weighted means ``mu`` of the classes, and the norm that is the polar of the
+    noise: Euclidean, ``l1`` for "axis", and after whitening for a known covariance. The true threshold may be lower.
     Classes of equal weight never collapse: the value is infinity. It is the natural top of a grid of sigmas, as
     lambda_max is for the lasso.
 
@@ -465,6 +486,7 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     sample_weight : array-like of shape (n_samples,), default=None
+    noise : as in :class:`GuruClassifier`, default="isotropic"
 
     Returns
     -------
@@ -473,7 +495,9 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
     samples = check_samples(X, y, sample_weight)
     if len(samples.classes) > 2:
         raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
-    objective = Objective(Rows(samples.X), samples.signed_weight, resolve_loss("gaussian"), Isotropic(1.0))
+    model = resolve_noise(noise, 1.0, samples.X.shape[1])
+    objective = _objective(samples, map, model, resolve_loss("gaussian"), 0.0, True)
+    assert isinstance(objective, Objective)
     try:
         return collapse_sigma(objective)
     except NotFiniteError:
@@ -481,16 +505,27 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
 
 
 def _objective(
-    samples: Samples, mapped: BlockMap, loss: Loss, noise: Noise, l2: float, fit_intercept: bool
+    samples: Samples, mapped: BlockMap, noise: Noise, loss: Loss, l2: float, fit_intercept: bool
 ) -> Objective | Multiclass:
     """Return the problem: binary, or joint for more classes."""
     n_classes = len(samples.classes)
-    if n_classes == 2:
-        return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
-    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     rows = Rows(samples.X, mapped, samples.width)
+    noise = noise.with_floor(lambda: EXACT * _spreads(rows))
+    if n_classes == 2:
+        return Objective(rows, samples.signed_weight, loss, noise, l2, fit_intercept)
+    assert isinstance(noise, Quadratic)
+    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     labels = samples.labels.astype(np.int32, copy=False)
     return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
+
+
+def _spreads(rows: Rows) -> Array:
+    """Return the standard deviation of every column; of a constant one its size, or 1."""
+    (sums, _), squares = rows.moments(np.ones(rows.n_rows))
+    with np.errstate(all="ignore"):  # what is not finite the solver will find
+        means, squares = sums / rows.n_rows, squares / rows.n_rows
+        spreads = np.sqrt(np.maximum(squares - means**2, 1e-12 * squares))
+    return np.where((spreads > 0) & np.isfinite(spreads), spreads, 1.0)
 
 
 class _SingleBlas:

@@ -7,17 +7,19 @@ where the rows live, and every exact one stops on the same test: duality gap at 
 from functools import partial
 from typing import Any, NamedTuple
 
+from gaussguru.noise import Isotropic, Noise
 from gaussguru.solvers.joint import JointNewton
 from gaussguru.solvers.newton import Newton
 from gaussguru.solvers.sgd import SGD
 
 
 class Solver(NamedTuple):
-    """What a name stands for: the solvers of two-class and of multiclass problems, and whether they are exact."""
+    """What a name stands for: the solvers for two classes and for more, whether they are exact, the noise they need."""
 
     binary: Any
     multiclass: Any
     exact: bool
+    noise: Any = Noise
 
     def make(self, n_classes: int, settings: dict[str, Any]) -> Any:
         """Return the solver for so many classes."""
@@ -26,7 +28,7 @@ class Solver(NamedTuple):
 
 SOLVERS = {
     "newton": Solver(Newton, JointNewton, exact=True),
-    "sgd": Solver(SGD, SGD, exact=False),
+    "sgd": Solver(SGD, SGD, exact=False, noise=Isotropic),
     # With two classes moving one of them moves the other: the same algorithm.
-    "sgd2": Solver(SGD, partial(SGD, single=True), exact=False),
+    "sgd2": Solver(SGD, partial(SGD, single=True), exact=False, noise=Isotropic),
 }

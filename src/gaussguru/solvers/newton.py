@@ -276,8 +276,7 @@ def _resolvable(objective: Objective) -> float:
     """Return the factor on the noise, if above 1, below which rounding errors of the margins exceed it."""
     if not np.any(objective.pull):
         return 1.0
-    unit = objective.pull / norm(objective.pull)
-    factor = RESOLVED * math.sqrt(objective.squares / objective.weight) / objective.noise.scale(unit)
+    factor = RESOLVED * math.sqrt(objective.squares / objective.weight) / objective.noise.scale(objective.first)
     return factor if factor > 1 + 1e-9 else 1.0
 
 
@@ -319,7 +318,7 @@ def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
     start = settle(objective, objective.again(point))
     if float(start.w @ objective.pull) <= 0:
         # No direction of descent looks that way: begin again with the class means.
-        start = settle(objective, objective.point(objective.pull / norm(objective.pull), start.b))
+        start = settle(objective, objective.point(objective.first, start.b))
         return objective.expand(start)
     if not is_vanishing(objective, start):
         return objective.expand(start)
