@@ -307,7 +307,7 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
         """Return the noise model, checked against the features, the number of classes and the solver."""
         noise: Noise = resolve_noise(self.noise, float(self.sigma), samples.X.shape[1])
         given = f"noise={self.noise!r}" if isinstance(self.noise, str) else f"a noise of shape {np.shape(self.noise)}"
-        if not isinstance(noise, SOLVERS[self.solver].noise):
+        if not issubclass(type(noise), SOLVERS[self.solver].noise):
             raise ValueError(
                 f"solver={self.solver!r} with {given} is not supported: it needs noise='isotropic'; use "
                 "solver='newton', or whiten the features (divide each by its standard deviation) to make it isotropic"

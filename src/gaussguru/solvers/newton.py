@@ -34,6 +34,7 @@ from gaussguru.certificates import CollapseProof, certify, expected_gap, is_coll
 from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
+from gaussguru.solvers.faces import Faces
 from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
 from gaussguru.solvers.path import (
     BLUR,
@@ -114,7 +115,7 @@ class _Run:
         self.objective = objective
         self.target = settings.tol * objective.weight
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
-        self.inverse = LazyInverse()
+        self.inverse = LazyInverse() if objective.noise.smooth else Faces()
         self.n_iter = 0
         self.best: Point | None = None
         self.primal_bound = objective.constant
@@ -147,13 +148,7 @@ class _Run:
                 break
             if pin and level.l2:
                 expansion = current.without_ridge().expand(point)
-            gradient = expansion.gradient
-            if pin:
-                solve = self.inverse.pinned(expansion)
-            else:
-                solve = self.inverse.at(expansion, previous if ratio == 1 else 0.0)
-            p = -solve(gradient)
-            decrement = -float(gradient @ p)
+            p, decrement, lowered = self.inverse.step(expansion, previous if ratio == 1 else 0.0, pin=pin)
             self._report(expansion, ratio)
             self.n_iter += 1
             if ratio == 1 and not last and decrement <= enough * point.value:
@@ -167,7 +162,7 @@ class _Run:
             if ratio > 1 and (_is_central(point, decrement) or not patience):
                 patience = PATIENCE
                 lower = lower_noise(ratio)
-                p += (1 - lower / ratio) * solve(expansion.tangent())
+                p = lowered(lower / ratio)
                 ratio = lower
                 step = _turn if pin else _follow
                 expansion = step(level.with_noise(ratio), point, p)
@@ -193,8 +188,7 @@ class _Run:
             if is_vanishing(noisy, point):
                 return None
             expansion = noisy.expand(point)
-            p = self.inverse.at(expansion, 0.0)(expansion.gradient)
-            if _is_central(point, float(p @ expansion.gradient)):
+            if _is_central(point, self.inverse.step(expansion, 0.0).decrement):
                 return expansion, ratio
             ratio *= SPEED**2
         return None
