@@ -21,6 +21,7 @@ LAYERS = [
     ["gaussguru.solvers"],
     ["gaussguru.validation"],
     ["gaussguru.linear"],
+    ["gaussguru.adversary"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

@@ -1,6 +1,7 @@
 """Classification when the features carry measurement noise."""
 
+from gaussguru.adversary import sample_noise, worst_case_covariance
 from gaussguru.linear import CollapseWarning, GuruClassifier, sigma_max
 
-__all__ = ["CollapseWarning", "GuruClassifier", "sigma_max"]
+__all__ = ["CollapseWarning", "GuruClassifier", "sample_noise", "sigma_max", "worst_case_covariance"]
 __version__ = "0.1.0"

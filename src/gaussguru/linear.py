@@ -92,8 +92,19 @@ class GuruClassifier(ClassifierMixin, BaseEstimator):
     ----------
     sigma : float, default=1.0
         Standard deviation of the noise, in the units of the features.
-    noise : {"isotropic"}, default="isotropic"
-        What the adversary may do. "isotropic": any covariance of trace at most ``sigma**2``.
+    noise : {"isotropic", "axis"} or array-like, default="isotropic"
+        What the adversary may do, or what is known of the noise; it decides on ``a``.
+
+        * "isotropic": any covariance of trace at most ``sigma**2``; ``a = sigma ||w||``.
+        * "axis": any diagonal covariance of trace at most ``sigma**2`` (appendix B); ``a = sigma max |w_j|``. The
+          largest ``|w_j|`` are tied. Two classes only.
+        * array of shape (n_features,): independent noise of standard deviations ``sigma * noise``. With ``sigma=1``
+          they are in the units of the features. A feature with 0 is exact.
+        * array of shape (n_features, n_features): noise of covariance ``sigma**2 * noise``, positive semi-definite.
+
+        Exact features, and directions without noise, are given noise of 1e-6 of the spread of the feature, whatever
+        ``sigma`` is: without any the loss is a hinge where the other features have no weight. The objective rises by
+        at most 0.4e-6 ``sum s`` times ``|w_j|`` times that spread.
     loss : {"gaussian"} or gaussguru.losses.Loss, default="gaussian"
         The function ``f``.
     l2 : float, default=0.0

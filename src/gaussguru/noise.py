@@ -19,7 +19,8 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh
+from scipy.linalg.lapack import dtrtri
 
 from gaussguru.losses import Array
 
@@ -329,15 +330,15 @@ class Covariance(Quadratic):
     @property
     def unit_polar(self) -> float:
         """The Frobenius norm of ``L^-1``, over sigma."""
-        return float(np.linalg.norm(self.shape.inverse_size)) / self.sigma
+        return norm(self.shape.inverse.ravel()) / self.sigma
 
     def polar(self, v: Array) -> float:
         """Return ``||L^-1 v|| / sigma``."""
-        return norm(self.shape.whiten(v)) / self.sigma
+        return norm(self.shape.inverse @ v) / self.sigma
 
     def polar_within(self, error: Array) -> float:
         """Return ``|| |L^-1| error || / sigma``."""
-        return norm(self.shape.inverse_size @ error) / self.sigma
+        return norm(np.abs(self.shape.inverse) @ error) / self.sigma
 
     def excess(self, v: Array, level: float) -> float:
         """Return the distance to the ellipsoid ``sigma level L y``, ``||y|| <= 1``."""
@@ -346,7 +347,7 @@ class Covariance(Quadratic):
 
     def steepest(self, v: Array) -> Array:
         """Return ``C^-1 v``."""
-        return np.asarray(solve_triangular(self.shape.factor, self.shape.whiten(v), lower=True, trans=1))
+        return np.asarray((self.shape.inverse @ v) @ self.shape.inverse)
 
     def worst_covariance(self, w: Array) -> Array:
         """Return ``sigma^2 C``, whatever w is."""
@@ -386,14 +387,10 @@ class Shape:
         except LinAlgError:
             return True
 
-    def whiten(self, v: Array) -> Array:
-        """Return ``L^-1 v``."""
-        return np.asarray(solve_triangular(self.factor, v, lower=True))
-
     @cached_property
-    def inverse_size(self) -> Array:
-        """``|L^-1|``."""
-        return np.abs(self.whiten(np.eye(len(self.matrix))))
+    def inverse(self) -> Array:
+        """``L^-1``: products with it are quicker than solutions with the factor, and it is as accurate."""
+        return np.ascontiguousarray(dtrtri(self.factor, lower=True)[0])
 
     @cached_property
     def principal(self) -> tuple[Array, Array]:

@@ -26,8 +26,9 @@ from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, Step, factorise
 TIED = 1e-12
 # With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
 WORKING = 1000
-# Faces visited in one program; after some, constraints leave one by one, which cannot cycle.
-FACES, CAREFUL = 300, 30
+# Faces visited in one program at first: the model falls from each to the next, so it need not be solved to the end, but
+# more after each that was not. After some, constraints leave one by one, which cannot cycle.
+FACES, MORE, CAREFUL = 15, 60, 30
 # Forces below this part of their size are rounding.
 ROUNDING = 1e-12
 
@@ -49,6 +50,7 @@ class Faces:
 
     def __init__(self) -> None:
         self._model: Model | None = None
+        self._most = FACES
 
     def forget(self, *, factor: bool = False) -> None:
         """Forget the model, because the function changed."""
@@ -71,12 +73,16 @@ class Faces:
 
     def step(self, expansion: Expansion, previous: float, *, pin: bool = False) -> Step:
         """Return the step to the minimum of the model, on the plane of constant ``w.pull`` with ``pin``."""
+        if previous == 0:
+            self._model = None
         program = self._program(expansion, pin=pin)
         delta = program.minimise(1.0)
-        if not pin and program.lazy and program.decrement(delta) > CONTRACTION * previous:
+        if program.lazy and program.decrement(delta) > CONTRACTION * previous:
             self._model = None
             program = self._program(expansion, pin=pin)
             delta = program.minimise(1.0)
+        if not program.solved:
+            self._most = min(MORE, 2 * self._most)
         return Step(program.full(delta), program.decrement(delta), lambda part: program.full(program.minimise(part)))
 
     def _program(self, expansion: Expansion, *, pin: bool) -> "Program":
@@ -85,7 +91,7 @@ class Faces:
         if not lazy:
             self._model = _model(expansion)
         assert self._model is not None
-        program = Program(expansion, self._model, lazy=lazy, pin=pin)
+        program = Program(expansion, self._model, self._most, lazy=lazy, pin=pin)
         if pin:
             self._model = None
         return program
@@ -162,7 +168,8 @@ def _tied(w: Array) -> Array:
 class Program:
     """One quadratic program; its unknowns are ``(w_J, t, b)``, and those of the model follow from them."""
 
-    def __init__(self, expansion: Expansion, model: Model, *, lazy: bool, pin: bool) -> None:
+    def __init__(self, expansion: Expansion, model: Model, most: int, *, lazy: bool, pin: bool) -> None:
+        self.most, self.solved = most, False
         objective, point = expansion.objective, expansion.point
         self.columns, self.others, self.hessian, self.lazy = model.columns, model.others, model.hessian, lazy
         self.point, self.sigma, self.fit_intercept = point, objective.noise.sigma, objective.fit_intercept
@@ -175,6 +182,9 @@ class Program:
         still[model.columns] = False
         still &= model.others == 0
         self.least = float(np.abs(point.coef[still]).max(initial=0.0))
+        # Where a program begins: here, and then where the one before it ended.
+        signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
+        self.last = np.where(signs != 0, signs * self.length, self.w), self.length, 0.0, signs
         self.plane: Array | None = None
         if pin:
             pull = objective.pull
@@ -195,20 +205,19 @@ class Program:
     def minimise(self, part: float) -> Array:
         """Return the step of the model's arguments to its minimum at ``part`` of the noise."""
         sigma, d = self.sigma * part, len(self.w)
+        self.solved = False
         here = np.concatenate([self.w, [self.length, self.point.scale, 0.0]])
 
         def place(w: Array, t: float, shift: float) -> Array:
-            return np.concatenate([w, [t, sigma * t, shift]]) - here
+            return np.asarray(np.concatenate([w, [t, sigma * t, shift]]) - here)
 
         def value(delta: Array) -> float:
             return float(delta @ self.forces + 0.5 * (delta @ (self.hessian @ delta)))
 
-        w, t, shift = self.w.copy(), self.length, 0.0
-        signs = np.where(np.abs(w) >= (1 - TIED) * t, np.sign(w), 0.0)
-        w = np.where(signs != 0, signs * t, w)
+        w, t, shift, signs = self.last
         delta = place(w, t, shift)
         best = value(delta)
-        for visit in range(FACES):
+        for visit in range(self.most):
             force = self.forces + self.hessian @ delta
             free = np.flatnonzero(signs == 0)
             dw, dt, ds = self._face(signs, free, sigma, force)
@@ -243,16 +252,14 @@ class Program:
                 force = force - self.plane * self._tension(force, w, t, sigma)
             inward = np.where(signs * force[:d] > ROUNDING * (np.abs(self.forces[:d]) + 1e-300), signs * force[:d], 0.0)
             if not inward.any() or np.count_nonzero(signs) + bool(self.others.any()) + (self.least > 0) <= 1:
+                self.solved = True
                 break
             signs = signs.copy()
-            if visit < CAREFUL:
-                kept = int(np.argmin(np.where(signs != 0, inward, np.inf)))
-                released = inward > 0
-                if not self.others.any() and self.least == 0 and np.all(released[signs != 0]):
-                    released[kept] = False
-                signs[released] = 0.0
-            else:
-                signs[int(np.argmax(inward))] = 0.0
+            released = inward > (0.0 if visit < CAREFUL else (1 - ROUNDING) * inward.max())
+            if not self.others.any() and self.least == 0 and np.all(released[signs != 0]):
+                released[int(np.argmin(np.where(signs != 0, inward, np.inf)))] = False  # one must hold t
+            signs[released] = 0.0
+        self.last = w, t, shift, signs
         return delta
 
     def _face(self, signs: Array, free: Index, sigma: float, force: Array) -> tuple[Array, float, float]:
