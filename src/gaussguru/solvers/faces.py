@@ -25,7 +25,7 @@ from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, Step, factorise
 # Coefficients this close to the largest are tied with it.
 TIED = 1e-12
 # With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
-WORKING = 1000
+WORKING = 300
 # Faces visited in one program at first: the model falls from each to the next, so it need not be solved to the end, but
 # more after each that was not. After some, constraints leave one by one, which cannot cycle.
 FACES, MORE, CAREFUL = 15, 60, 30
@@ -155,7 +155,7 @@ def _working_set(expansion: Expansion) -> tuple[Index, Array]:
     # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
     wants = np.where((signs != 0) & (signs * force <= 0), 0.0, np.abs(force))
     columns = np.sort(np.argsort(-wants, kind="stable")[:WORKING])
-    columns = columns[(wants[columns] > 0) | (signs[columns] == 0)]
+    columns = columns[wants[columns] > 0]
     others = signs.copy()
     others[columns] = 0.0
     return columns, others

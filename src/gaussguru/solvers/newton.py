@@ -101,8 +101,11 @@ class Newton(Settings):
     def _first(self, objective: Objective) -> tuple[Expansion, float]:
         means = look_along_means(objective)
         if objective.rows.n_columns > MAX_COLUMNS and means.noise > FAR_NOISE:
-            point = from_coordinates(objective, 0.5 * self.tol * objective.weight, self.seed)
-            return objective.expand(point), 1.0
+            enough = 0.5 * self.tol * objective.weight
+            point = from_coordinates(objective, enough, self.seed)
+            # A maximum is better approached from where all is tied, unless there is nothing left to do.
+            if objective.noise.smooth or point.value <= enough:
+                return objective.expand(point), 1.0
         point, ratio = from_means(objective, means)
         return objective.with_noise(ratio).expand(point), ratio
 
