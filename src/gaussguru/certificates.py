@@ -52,11 +52,11 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     The point is that of ``expansion``, or ``at``, one of the same direction near it. A gap that cannot fall below
     ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
-    Both values allow for rounding: a margin is known to ``eps |x||w|``, the vector ``v`` to ``eps sum s alpha |x|``.
+    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, the vector ``v`` to ``eps sum s alpha |x|``.
     """
     objective, point = expansion.objective, at or expansion.point
     totals = point.totals
-    reach = norm(point.w) * point.stretch * _length(objective, point.mass)
+    reach = point.stretch * float(np.abs(point.w) @ _lengths(objective, point.mass))
     primal = point.value + 4 * EPS * (point.value + reach)
     most = 2 * min(totals.slope_pos, totals.slope_neg) if objective.fit_intercept else point.mass
     if primal <= target or (primal - most > target and not thorough):
@@ -142,7 +142,7 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     """
     objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
     mass = float(cells.slope.sum())
-    reach = norm(point.coef.ravel()) * _length(objective, mass)
+    reach = float(np.sqrt((point.coef**2).sum(axis=0)) @ _lengths(objective, mass))
     primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target or (primal - mass > target and not thorough):
         return Certificate(primal, 0.0)
@@ -323,14 +323,14 @@ class CollapseProof:
         return noise.polar(v) + noise.polar_within(error) - level
 
 
-def _length(objective: Objective | multiclass.Multiclass, mass: float) -> float:
-    """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
-    return math.sqrt(mass * objective.squares)
+def _lengths(objective: Objective | multiclass.Multiclass, mass: float) -> Array:
+    """Return a bound on ``sum s alpha |x_j|`` for every column, by Cauchy and Schwarz."""
+    return np.sqrt(mass * objective.column_squares)
 
 
 def _rounding(objective: Objective, mass: float) -> Array:
-    """Return a bound on the rounding error of ``sum s y alpha x`` in every column, as in :func:`_length`."""
-    return 4 * EPS * np.sqrt(mass * objective.column_squares)
+    """Return a bound on the rounding error of ``sum s y alpha x`` in every column."""
+    return 4 * EPS * _lengths(objective, mass)
 
 
 def _balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg: float) -> tuple[Array, float, float]:

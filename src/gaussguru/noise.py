@@ -504,12 +504,12 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
         f"noise must be one of {sorted(NOISES)}, an array of {n_features} standard deviations, one a feature, or a "
         f"covariance of shape ({n_features}, {n_features})"
     )
-    if isinstance(noise, str) or np.ndim(noise) not in (1, 2):
-        raise ValueError(f"{expected}; got {noise!r}")
     try:
         array = np.array(noise, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{expected}; got {noise!r}") from error
+    except (TypeError, ValueError):
+        array = None
+    if array is None or array.ndim == 0:
+        raise ValueError(f"{expected}; got {noise!r}")
     if array.shape not in ((n_features,), (n_features, n_features)):
         raise ValueError(f"{expected}; got an array of shape {array.shape}")
     if not np.isfinite(array).all():

@@ -273,7 +273,8 @@ def _resolvable(objective: Objective) -> float:
     """Return the factor on the noise, if above 1, below which rounding errors of the margins exceed it."""
     if not np.any(objective.pull):
         return 1.0
-    factor = RESOLVED * math.sqrt(objective.squares / objective.weight) / objective.noise.scale(objective.first)
+    sizes = np.sqrt(objective.column_squares / objective.weight)
+    factor = RESOLVED * float(np.abs(objective.first) @ sizes) / objective.noise.scale(objective.first)
     return factor if factor > 1 + 1e-9 else 1.0
 
 
