@@ -297,8 +297,8 @@ def test_axis_conditions_of_optimality(name, sigma, fit_intercept):
     np.testing.assert_allclose(s @ alpha, clf.objective_, rtol=1e-6)
     # Noise on a feature is paid for only by those tied at the maximum; the others are as if exact.
     tied = np.abs(w) >= (1 - 1e-9) * np.abs(w).max()
-    np.testing.assert_allclose(v[~tied], 0.0, atol=1e-5 * np.abs(v).sum())
-    assert np.all(v[tied] * w[tied] >= -1e-5 * np.abs(v).sum() * np.abs(w).max())
+    np.testing.assert_allclose(v[~tied], 0.0, atol=1e-4 * np.abs(v).sum())
+    assert np.all(v[tied] * w[tied] >= -1e-4 * np.abs(v).sum() * np.abs(w).max())
 
 
 def test_axis_ties_more_features_the_louder_the_noise():

@@ -52,7 +52,7 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     The point is that of ``expansion``, or ``at``, one of the same direction near it. A gap that cannot fall below
     ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
-    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, the vector ``v`` to ``eps sum s alpha |x|``.
+    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
     """
     objective, point = expansion.objective, at or expansion.point
     totals = point.totals
