@@ -1,11 +1,12 @@
 """Time whole fits against scikit-learn's linear classifiers at their defaults, in one interleaved run.
 
-    python benchmarks/run.py [words that the names of the problems must contain]
+    python benchmarks/run.py [--noise] [words that the names of the problems must contain]
 
 Every time is the least of several rounds (two, if they take long); a round runs every estimator once, in turn, so that
 a busy moment of the machine hits all of them. "limit" is the time in which the same threads read X once from memory.
 "extra" is the peak memory of a fit beyond X itself, as a part of X and in vectors of n_samples doubles. An epoch is one
-call of partial_fit with all of the data. "losses" compares the other losses with the gaussian one on the same problems.
+call of partial_fit with all of the data. "losses" and "noises" compare the other losses and noise models with the
+gaussian loss and isotropic noise on the same problems.
 """
 
 import os
@@ -37,6 +38,8 @@ ENOUGH = 60.0
 FACTORS = (0.1, 1.0)
 # A fit with another loss may take so many times what it takes with the gaussian one.
 LOSS_GOAL = 1.5
+# How many times the isotropic fit another noise may take, in so many rounds, and the most features of a covariance.
+NOISE_GOAL, NOISE_ROUNDS, MOST_COVARIANCE = 3.0, 3, 3000
 # The threads of OpenBLAS spin for 0.1 s after their last work, on cores that the next estimator needs.
 PAUSE = 0.2
 PEERS: dict[str, Any] = {
@@ -169,25 +172,57 @@ def show_epoch(problem: Problem) -> None:
         print(f"{'':26s}eta0 {model.eta0_:g}")
 
 
+def noise_models(d: int) -> dict[str, Any]:
+    """Return noise models of about the same size: random standard deviations, and a random full covariance."""
+    rng = np.random.default_rng(0)
+    models: dict[str, Any] = {"isotropic": "isotropic", "axis": "axis", "deviations": np.exp(0.5 * rng.normal(size=d))}
+    if d <= MOST_COVARIANCE:
+        root = rng.normal(size=(d, d))
+        models["covariance"] = root @ root.T / d + 0.1 * np.eye(d)
+    return models
+
+
+def show_noises(problem: Problem) -> None:
+    X, y = problem.load()
+    scale, zero = feature_scale(X), len(y) * (len(np.unique(y)) - 1)
+    small = n_bytes(X) < 1e6
+    print(f"\n{problem.name}: noise models, in times of the isotropic fit (goal {NOISE_GOAL:g})")
+    for factor in FACTORS:
+        models = {name: GuruClassifier(factor * scale, noise=noise) for name, noise in noise_models(X.shape[1]).items()}
+        if zero > len(y):
+            del models["axis"]
+        times: dict[str, list[float]] = {name: [] for name in models}
+        for _ in range(SMALL_ROUNDS if small else NOISE_ROUNDS):
+            for name, model in models.items():
+                times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
+        for name, model in models.items():
+            took, ratio = min(times[name]), min(times[name]) / min(times["isotropic"])
+            verdict = (
+                "" if name == "isotropic" else f"   {ratio:5.2f} x ({'ok' if ratio <= NOISE_GOAL else 'ABOVE GOAL'})"
+            )
+            label = f"sigma = {factor:g} scale"
+            done = f"gap {model.dual_gap_ / zero:.0e}, {model.n_iter_} iterations"
+            print(f"  {label:18s} {name:11s} {1e3 * took:10.1f} ms   {done}{verdict}", flush=True)
+
+
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # peers stop at their defaults; ours report their gap
     print(
         f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
         f"{joblib.cpu_count()} cores, {os.uname().machine}"
     )
+    words = sys.argv[1:]
     losses = [problem._replace(name=f"losses, {problem.name}") for problem in PROBLEMS]
-    for problem in PROBLEMS + EPOCHS + losses:
-        if all(word in problem.name for word in sys.argv[1:]):
+    noises = [problem._replace(name=f"noises, {problem.name}") for problem in PROBLEMS]
+    kinds = [(show, PROBLEMS), (show_epoch, EPOCHS), (show_losses, losses), (show_noises, noises)]
+    for run, problem in [(run, problem) for run, problems in kinds for problem in problems]:
+        if all(word in problem.name for word in words):
             missing = [name for name in problem.files if not (DATA / name).exists()]
             if missing:
                 print(f"\n{problem.name}\n  not run: {', '.join(missing)} not in {DATA} (set GAUSSGURU_DATA)")
-            elif problem in EPOCHS:
-                show_epoch(problem)
-            elif problem in losses:
-                show_losses(problem)
             else:
-                show(problem)
-    show_kernels(sys.argv[1:])
+                run(problem)
+    show_kernels(words)
 
 
 if __name__ == "__main__":

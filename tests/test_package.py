@@ -25,6 +25,7 @@ LAYERS = [
     ["gaussguru.threads", "gaussguru.validation"],
     ["gaussguru.estimator"],
     ["gaussguru.kernel", "gaussguru.linear"],
+    ["gaussguru.adversary"],
     ["gaussguru.datasets"],
     ["gaussguru.plotting"],
     ["gaussguru"],

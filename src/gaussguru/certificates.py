@@ -54,7 +54,7 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     The point is that of ``expansion``, or ``at``, one of the same direction near it. A gap that cannot fall below
     ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
-    Both values allow for rounding: a margin is known to ``eps |x||w|``, the vector ``v`` to ``eps sum s alpha |x|``.
+    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
     """
     objective, point = expansion.objective, at or expansion.point
     totals = point.totals
@@ -62,7 +62,10 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     most = 2 * min(totals.slope_pos, totals.slope_neg) if objective.fit_intercept else point.mass
     if primal <= target or (primal - most > target and not thorough):
         return Certificate(primal, 0.0)
-    by_label, error = (expansion.by_label, 0.0) if point is expansion.point else expansion.moved(point)
+    error: Array | float = 0.0
+    by_label = expansion.by_label
+    if point is not expansion.point:
+        by_label, error = expansion.moved(point)
     v, mass, rho = _balanced(objective, by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
         objective,
@@ -80,7 +83,7 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
 
 def rounded_up(objective: Objective, point: Point) -> float:
     """Return F at a point and what rounding may hide: a margin is known to ``eps |x||w|``."""
-    reach = norm(point.w) * point.stretch * _length(objective, point.mass)
+    reach = point.stretch * float(np.abs(point.w) @ _lengths(objective, point.mass))
     return point.value + 4 * EPS * (point.value + reach)
 
 
@@ -113,8 +116,9 @@ def refine(expansion: Expansion, step: Array) -> float:
     Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
     The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``.
     """
-    objective, a, pulls = expansion.objective, expansion.noise_gradient, expansion.pulls
-    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + pulls.tilt * float(a @ step[:-1]) + step[-1]
+    objective, pulls = expansion.objective, expansion.pulls
+    rise = objective.noise.rise(expansion.point.coef, step[:-1])
+    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + pulls.tilt * rise + step[-1]
     moved = np.divide(
         pulls.residual - pulls.weight * along,
         objective.signed_weight,
@@ -152,7 +156,7 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     """
     objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
     mass = float(cells.slope.sum())
-    reach = norm(point.coef.ravel()) * _length(objective, mass)
+    reach = float(np.sqrt((point.coef**2).sum(axis=0)) @ _lengths(objective, mass))
     primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target or (primal - mass > target and not thorough):
         return Certificate(primal, 0.0)
@@ -178,9 +182,9 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
         kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
         slope = slope - surplus
     mass = float(slope.sum())
-    # What rounding may change: |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row.
-    longest = np.minimum(np.sqrt(cells.slope * objective.squares), cells.slope * objective.radius)
-    lost = 8 * EPS * (longest + longest.T)
+    # What rounding may change: |sum s alpha x_j| of a cell, by Cauchy and Schwarz or by the largest x_j.
+    both = cells.slope + cells.slope.T
+    roots = np.sqrt(cells.slope) + np.sqrt(cells.slope.T)
     room = kept * cells.conjugate  # f* is concave and 0 at 0
     tension = (room + room.T) / point.scales
     combined = expansion.combined if np.all(kept == 1) else expansion.combined_with(kept)
@@ -188,17 +192,25 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     rest[~used.any(axis=1)] = 0.0
     if objective.l2:
         ridge = objective.l2 * objective.n_classes
-        return max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge))
+        longest = np.minimum(roots * math.sqrt(objective.squares), both * objective.radius)
+        return max(0.0, mass - (norm(rest.ravel()) + 8 * EPS * float(longest.sum())) ** 2 / (2 * ridge))
     gain = np.where(used, cells.value + cells.value.T, 0.0)
     inverse, network = _inverse_laplacian(gain), multiclass.laplacian(gain)
     potentials = inverse @ rest
     potentials += inverse @ (rest - network @ potentials)
-    lost += _carried(gain, rest - network @ potentials)
-    size = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # isotropic: the same for any direction
+    noise = objective.noise
+    size = (
+        8
+        * EPS
+        * np.minimum(
+            roots * noise.polar_within(np.sqrt(objective.column_squares)), both * (objective.radius * noise.unit_polar)
+        )
+    )
+    size += _carried(gain, np.abs(rest - network @ potentials), noise)
     for c in range(objective.n_classes - 1):
         flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
         flow += gain[c, c + 1 :, np.newaxis] * (potentials[c] - potentials[c + 1 :])
-        polar = np.array([objective.noise.polar(v) for v in flow])
+        polar = np.array([noise.polar(v) for v in flow])
         size[c, c + 1 :] += polar
         size[c + 1 :, c] += polar
     here = size - (room + room.T)
@@ -274,21 +286,23 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) ->
     return Certificate(primal, (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0)
 
 
-def _carried(gain: Array, rest: Array) -> Array:
+def _carried(gain: Array, rest: Array, noise: Noise) -> Array:
     """Return how much of what a flow left at the classes goes through each pair on its way to the strongest class.
+
+    ``rest`` has the sizes in every column; what comes back are polars.
 
     Every class sends it through its strongest pair with a class stronger than itself. Where there is none it is the
     strongest of those that touch at all, where all adds up to nothing but rounding.
     """
     result = np.zeros_like(gain)
     order = np.argsort(-gain.sum(axis=1), kind="stable")
-    carried = np.sqrt((rest * rest).sum(axis=1))
+    carried = rest.copy()
     for place in range(len(order) - 1, 0, -1):
         c = order[place]
         towards = order[np.argmax(gain[c, order[:place]])]
         if gain[c, towards] == 0:
             continue
-        result[c, towards] = result[towards, c] = carried[c]
+        result[c, towards] = result[towards, c] = noise.polar_within(carried[c])
         carried[towards] += carried[c]
     return result
 
@@ -367,18 +381,18 @@ class CollapseProof:
     def _violation(self, shares: Array, points: list[tuple[Array, float, float]]) -> float:
         v = np.array([point[0] for point in points]).T @ shares
         level = float(np.array([point[1] for point in points]) @ shares)
-        return self.objective.noise.polar(_lengthened(self.objective, v, self.value)) - level
+        noise, error = self.objective.noise, _rounding(self.objective, self.value)
+        return noise.polar(v) + noise.polar_within(error) - level
 
 
-def _length(objective: Objective | multiclass.Multiclass, mass: float) -> float:
-    """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
-    return math.sqrt(mass * objective.squares)
+def _lengths(objective: Objective | multiclass.Multiclass, mass: float) -> Array:
+    """Return a bound on ``sum s alpha |x_j|`` for every column, by Cauchy and Schwarz."""
+    return np.sqrt(mass * objective.column_squares)
 
 
-def _lengthened(objective: Objective, v: Array, mass: float, error: float = 0.0) -> Array:
-    """Return ``v`` longer by its rounding error, and by ``error``."""
-    size = norm(v)
-    return v * (1 + (error + 4 * EPS * _length(objective, mass)) / size) if size > 0 else v
+def _rounding(objective: Objective, mass: float) -> Array:
+    """Return a bound on the rounding error of ``sum s y alpha x`` in every column."""
+    return 4 * EPS * _lengths(objective, mass)
 
 
 def _balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg: float) -> tuple[Array, float, float]:
@@ -401,50 +415,51 @@ def _bound(
     mass: float,
     level: float,
     level_at: Callable[[float], float],
-    error: float = 0.0,
+    error: Array | float = 0.0,
     steepest: float = np.inf,
     wanted: float = np.inf,
 ) -> float:
     """Return the best dual value on the ray ``c alpha``, ``0 <= c <= 1``.
 
-    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` (to within ``error``) and (a lower bound of)
-    ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords:
-    one value at a strictly feasible c bounds how far alpha must shrink to become feasible, and a second chord from
-    there bounds it better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
+    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` (to within ``error`` in every column) and
+    (a lower bound of) ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies
+    above its chords: one value at a strictly feasible c bounds how far alpha must shrink to become feasible, and a
+    second chord from there bounds it better. No more is done than it takes to reach ``wanted``, nothing where that is
+    out of reach.
     """
     noise, l2 = objective.noise, objective.l2
-    v = _lengthened(objective, v, mass, error)
-    size = noise.polar(v)
+    error = error + _rounding(objective, mass)
+    size = noise.polar(v) + noise.polar_within(error)
     here = size - level
     if here <= 0:
         return mass
-    best = max(0.0, mass - noise.excess(v, level) ** 2 / (2 * l2)) if l2 else 0.0
+    excess = noise.excess(v, level) + norm(error) if l2 else 0.0
+    best = max(0.0, mass - excess**2 / (2 * l2)) if l2 else 0.0
     if best >= wanted or (not l2 and mass * (1 - here / max(size + steepest, here)) < wanted < np.inf):
         return best
     for shrink in SHRINKS:
         there = shrink * size - level_at(shrink)
         if there < 0:
             feasible = 1 - (1 - shrink) * here / (here - there)
-            best = max(best, _on_chord(objective, v, mass, level, feasible))
+            best = max(best, _on_chord(l2, excess, mass, feasible))
             if best < wanted:
                 there = feasible * size - level_at(feasible)
                 if there < 0:
                     feasible = 1 - (1 - feasible) * here / (here - there)
-                    best = max(best, _on_chord(objective, v, mass, level, feasible))
+                    best = max(best, _on_chord(l2, excess, mass, feasible))
             break
     return best
 
 
-def _on_chord(objective: Objective, v: Array, mass: float, level: float, feasible: float) -> float:
+def _on_chord(l2: float, excess: float, mass: float, feasible: float) -> float:
     """Return the best dual value between a feasible c and 1, where the excess rises at most linearly."""
-    excess = objective.noise.excess(v, level)
-    if not objective.l2 or feasible == 1:
+    if not l2 or feasible == 1:
         return feasible * mass
     if excess == 0:
         return mass
     rise = excess / (1 - feasible)
-    kept = min(excess, mass * objective.l2 / rise)  # the excess at which its cost grows as fast as the mass
-    return mass * (feasible + kept / rise) - kept**2 / (2 * objective.l2)
+    kept = min(excess, mass * l2 / rise)  # the excess at which its cost grows as fast as the mass
+    return mass * (feasible + kept / rise) - kept**2 / (2 * l2)
 
 
 def collapse_sigma(objective: Objective) -> float:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru.certificates import collapse_sigma
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
-from gaussguru.noise import Noise
+from gaussguru.noise import Noise, Quadratic
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
@@ -37,6 +37,9 @@ from gaussguru.validation import (
 
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
+# The noise of features, or directions, that are given without, as a part of the spread of the feature. Without any, the
+# loss is a hinge where the others have no weight, and no descent that uses derivatives ends there.
+EXACT = 1e-6
 
 
 class CollapseWarning(UserWarning):
@@ -65,12 +68,11 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
             self.__dict__ = before
             raise
 
-    def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
-        """Return the parameters, checked: the model, the solvers and their settings."""
+    def _checked(self) -> tuple[tuple[Loss, float, bool], Solver, dict[str, Any]]:
+        """Return the parameters, checked: the model but for its noise, the solvers and their settings."""
         sigma = check_real("sigma", self.sigma, inclusive=True)
         if sigma < LEAST_SIGMA and not (sigma == 0 and self._may_be_exact):
             raise ValueError(f"sigma must be > 0 (at least {LEAST_SIGMA:g}, or slacks overflow); got {sigma:g}")
-        noise = self._resolve_noise(sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
         solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
@@ -88,11 +90,16 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         eta0 = None if self.eta0 is None else check_real("eta0", self.eta0)
         if not solvers.exact:
             settings.update(eta0=eta0, average=self.average)
-        return (loss, noise, l2, self.fit_intercept), solvers, settings
+        return (loss, l2, self.fit_intercept), solvers, settings
 
     @abstractmethod
-    def _resolve_noise(self, sigma: float) -> Any:
-        """Return the noise model at level ``sigma``."""
+    def _resolve_noise(self, samples: Samples) -> Any:
+        """Return the noise model, checked against the features, the number of classes and the solver."""
+
+    def _with_noise(self, model: tuple[Loss, float, bool], samples: Samples) -> tuple[Loss, Any, float, bool]:
+        """Return the whole model."""
+        loss, l2, fit_intercept = model
+        return loss, self._resolve_noise(samples), l2, fit_intercept
 
     @abstractmethod
     def _scale(self) -> float:
@@ -124,11 +131,12 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
     ) -> Result:
         result: Result = solver.solve(objective, start)
         self._warn(result, objective, exact=exact)  # while there are threads: it may look at the rows
-        self._adopt(classes, result)
+        self._adopt(objective, classes, result)
         return result
 
-    def _adopt(self, classes: NDArray[Any], result: Result) -> None:
+    def _adopt(self, objective: Any, classes: NDArray[Any], result: Result) -> None:
         """Keep what does not depend on the features."""
+        self._noise = objective.noise
         self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
         self.objective_ = result.objective
@@ -211,12 +219,28 @@ def make_objective(
 ) -> Objective | Multiclass:
     """Return the problem: binary, or joint for more classes."""
     n_classes = len(samples.classes)
-    if n_classes == 2:
-        return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
-    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     rows = Rows(samples.X, mapped, samples.width)
+    noise = with_floor(noise, rows)
+    if n_classes == 2:
+        return Objective(rows, samples.signed_weight, loss, noise, l2, fit_intercept)
+    assert isinstance(noise, Quadratic)
+    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     labels = samples.labels.astype(np.int32, copy=False)
     return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
+
+
+def with_floor(noise: Noise, rows: Rows) -> Noise:
+    """Return the noise with a trace of it on features, or in directions, that are given without."""
+    return noise.with_floor(lambda: EXACT * _spreads(rows))
+
+
+def _spreads(rows: Rows) -> Array:
+    """Return the standard deviation of every column; of a constant one its size, or 1."""
+    (sums, _), squares = rows.moments(np.ones(rows.n_rows))
+    with np.errstate(all="ignore"):  # what is not finite the solver will find
+        means, squares = sums / rows.n_rows, squares / rows.n_rows
+        spreads = np.sqrt(np.maximum(squares - means**2, 1e-12 * squares))
+    return np.where((spreads > 0) & np.isfinite(spreads), spreads, 1.0)
 
 
 def _outside() -> int:

@@ -211,15 +211,15 @@ class KernelGuruClassifier(GuruEstimator):
         return self._or_unchanged(self._fit, X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        model, solvers, settings = self._checked()
+        parameters, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        model = self._with_noise(parameters, samples)
         X, dtype = samples.X, samples.X.dtype
         assert_all_finite(X, input_name="X")
         if self.kernel != "precomputed":
             # Kernel values in single precision are not those of any kernel: nothing would be exact.
             X = X.astype(np.float64, copy=False)
         kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
-        self._noise = model[1]
         before = self._coefficients(samples)
         if self.n_components is None and (
             self._grow(kernel, samples._replace(X=X), model, solvers, settings, before)
@@ -263,7 +263,7 @@ class KernelGuruClassifier(GuruEstimator):
             if result is None or not result.converged:
                 return False
             self._warn(result, objective, exact=True)
-        self._adopt(samples.classes, result)
+        self._adopt(objective, samples.classes, result)
         self._keep_coefficients(gram, result)
         return True
 
@@ -318,8 +318,8 @@ class KernelGuruClassifier(GuruEstimator):
         self.norm_ = length
         self.alpha_ = alpha
 
-    def _resolve_noise(self, sigma: float) -> Isotropic:
-        return Isotropic(sigma)
+    def _resolve_noise(self, samples: Samples) -> Isotropic:
+        return Isotropic(float(self.sigma))
 
     def _scale(self) -> float:
         return float(self._noise.scale(self.norm_))

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Index, Loss
-from gaussguru.noise import Noise, diagonal
+from gaussguru.noise import Quadratic, diagonal
 from gaussguru.objective import RARE, draw, total_square
 from gaussguru.rows import Rows
 
@@ -96,7 +96,7 @@ class Multiclass:
     weights: Array
     n_classes: int
     loss: Loss
-    noise: Noise
+    noise: Quadratic
     l2: float = 0.0
     fit_intercept: bool = True
     blur: float = 0.0
@@ -129,9 +129,14 @@ class Multiclass:
         return self._moments[0]
 
     @property
+    def column_squares(self) -> Array:
+        """``sum s x^2`` of every column."""
+        return self._moments[1]
+
+    @property
     def squares(self) -> float:
         """``sum s |x|^2``."""
-        return float(self._moments[1].sum())
+        return float(self.column_squares.sum())
 
     @cached_property
     def stiffness(self) -> Array:
@@ -476,14 +481,10 @@ class Expansion:
         block[:d, :d] = gram[:d, :d] + np.outer(tilts[:d], towards)
         # The curvature of the scale, (A - grad a grad a') k / a, joins the terms in grad a grad a'.
         block[:d, :d] += np.outer(towards, tilts[:d] + (tilts[d] - tension) * towards)
-        block[:d, :d] += tension * self._metric_matrix
+        self.objective.noise.add_metric(tension, block[:d, :d])
         block[d, :d] = block[:d, d] = ones[:d] + ones[d] * towards
         block[d, d] = ones[d + 1]
         return block
-
-    @cached_property
-    def _metric_matrix(self) -> Array:
-        return self.objective.noise.metric(np.eye(self.objective.rows.n_columns))
 
     def _grams(self) -> list[Array]:
         """Return for every cell the sum of ``h (x, z, 1)(x, z, 1)'``, with ``-z`` where the class is the later one."""

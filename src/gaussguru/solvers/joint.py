@@ -247,8 +247,9 @@ def _from_means(objective: Multiclass, blur: float) -> tuple[Point, float]:
     # Without intercepts F may rise in that direction: then in that of steepest descent at 0.
     W = means if objective.fit_intercept else means * objective.class_weights[:, np.newaxis]
     W = W - W.mean(axis=0)
-    unit = max(norm(W.ravel()), 1e-100)
-    W = np.ascontiguousarray(W / unit)
+    W = W / max(norm(W.ravel()), 1e-100)
+    W = np.array([objective.noise.steepest(w) for w in W])
+    W = np.ascontiguousarray(W / max(norm(W.ravel()), 1e-100))
     first = objective.point(W, np.zeros(objective.n_classes))
     centres = means @ W.T
     apart = np.diag(centres)[:, np.newaxis] - centres
@@ -379,7 +380,7 @@ class Blocks:
             if share < 1:
                 used = np.sort(rng.choice(used, most, replace=False))
             block = self._gram(objective, used, weight[used] / share)
-            block[:-1, :-1] += float(expansion.tension[c].sum()) * objective.noise.metric(np.eye(len(block) - 1))
+            objective.noise.add_metric(float(expansion.tension[c].sum()), block[:-1, :-1])
             diagonal(block)[:] += stiff
             if not self.fit_intercept:
                 block[-1, :-1] = 0.0

@@ -6,7 +6,6 @@ import numpy as np
 
 from gaussguru.losses import Array, Index
 from gaussguru.multiclass import Multiclass
-from gaussguru.noise import norm
 from gaussguru.objective import Objective, Point
 from gaussguru.solvers.plane import ROUGHLY, is_vanishing, settle
 
@@ -55,7 +54,7 @@ class Means(NamedTuple):
 
 def look_along_means(objective: Objective) -> Means:
     """Project the rows on the difference of the class means."""
-    w = objective.pull / norm(objective.pull)
+    w = objective.first
     margin = objective.rows.margins(w)
     if objective.fit_intercept:
         mean_pos, mean_neg = (float(mean @ w) for mean in objective.means)
@@ -63,7 +62,7 @@ def look_along_means(objective: Objective) -> Means:
         half, centre = 0.5 * (mean_pos - mean_neg), 0.5 * (mean_pos + mean_neg)
     else:
         centred = margin
-        half, centre = norm(objective.pull) / objective.weight, 0.0
+        half, centre = float(objective.pull @ w) / objective.weight, 0.0
     spread = np.sqrt(float(np.abs(objective.signed_weight) @ (centred * centred)) / objective.weight)
     return Means(w, margin, centre, half, max(1.0, SMOOTH * float(spread) / objective.noise.scale(w)))
 
