@@ -21,6 +21,7 @@ LAYERS = [
     ["gaussguru.solvers"],
     ["gaussguru.validation"],
     ["gaussguru.linear"],
+    ["gaussguru.ball"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

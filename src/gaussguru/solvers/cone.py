@@ -23,6 +23,7 @@ Near the end only samples with a tie have a Hessian: those that the adversary ca
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -150,7 +151,7 @@ class Cone:
     def lengths(self, params: Array, eps: float = 0.0) -> tuple[Array, Array]:
         """Return ``u`` and ``n`` for all pairs of classes."""
         W = params[:, :-1]
-        apart = W[:, np.newaxis] - W
+        apart: Array = W[:, np.newaxis] - W
         if self.directions is not None:
             return self.directions, np.asarray(np.einsum("ckj,ckj->ck", self.directions, apart))
         size = np.hypot(np.sqrt(np.einsum("ckj,ckj->ck", apart, apart)), eps)
@@ -173,11 +174,15 @@ class Cone:
     def _ridge(self, params: Array) -> float:
         return 0.5 * self.ridge * float(np.vdot(params[:, :-1], params[:, :-1]))
 
+    def eps(self, mu: float) -> float:
+        """Return the smoothness of the lengths: as much as that of the slacks."""
+        return mu / self.longest if self.longest > 0 else 0.0
+
     # --- the smooth problem -------------------------------------------------------------------------------
 
     def visit(self, params: Array, mu: float) -> Place:
         """Evaluate the smooth problem."""
-        eps = mu / self.longest if self.longest > 0 else 0.0
+        eps = self.eps(mu)
         units, lengths = self.lengths(params, eps)
         scores = self.scores(params)
         residual = np.empty_like(scores)
@@ -212,7 +217,8 @@ class Cone:
 
     def _cells(self, residual: Array) -> Array:
         """Return the sums of the derivatives by class of the row and class of the score, without those of its own."""
-        cells = np.stack([np.bincount(self.labels, column, self.n_classes) for column in residual.T], axis=1)
+        columns = [np.bincount(self.labels, column, self.n_classes) for column in residual.T]
+        cells = np.stack(columns, axis=1).astype(np.float64)
         np.fill_diagonal(cells, 0.0)
         return cells
 
@@ -226,9 +232,16 @@ class Cone:
             gradient[:, -1] = residual.sum(axis=0)
         return gradient, cells
 
-    def dual(self, place: Place) -> float:
-        """Return the dual value at the slopes of a place, which is a proven lower bound of F."""
-        residual = place.residual
+    def dual(self, place: Place, p: Array | None = None) -> float:
+        """Return a proven lower bound of F: the dual value at the slopes of a place, or, with ``p``, one step further.
+
+        Where ``p`` is the Newton step, the linearised slopes leave of the gradient only what is of second order.
+        """
+        residual, units = place.residual, place.units
+        if p is not None:
+            residual = residual + self._shift(place, p)
+            units, _ = self.lengths(place.params + p, self.eps(place.mu))
+        residual = self._scaled(residual, self._inside)
         slope = self._cells(residual)
         if self.fit_intercept:
             surplus = find_surplus(slope)
@@ -236,15 +249,26 @@ class Cone:
                 return -math.inf
             kept = 1 - np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
             slope = slope - surplus
-            residual = np.empty_like(residual)
-            self.rows.each(
-                lambda begin, end: self._close(
-                    begin, end, place.residual[begin:end].T * kept.T[:, self.labels[begin:end]], residual
-                ),
-                pointwise=True,
-            )
-        gradient, _ = self.pull(residual, place.units)
+            residual = self._scaled(residual, lambda alpha, begin, end: kept.T[:, self.labels[begin:end]])
+        gradient, _ = self.pull(residual, units)
         return float(slope.sum()) - float(np.vdot(gradient[:, :-1], gradient[:, :-1])) / (2 * self.ridge)
+
+    def _inside(self, alpha: Array, begin: int, end: int) -> Array:
+        """Return the factors that bring every sum of ``s alpha`` down to s."""
+        s = self._safe_weights[begin:end]
+        return np.asarray(s / np.maximum(s, alpha.sum(axis=0)))
+
+    def _scaled(self, residual: Array, factors: Callable[[Array, int, int], Array]) -> Array:
+        """Return derivatives by the scores whose ``s alpha``, where positive, are multiplied by factors."""
+        out = np.empty_like(residual)
+
+        def scale(begin: int, end: int) -> None:
+            alpha = np.maximum(residual[begin:end].T, 0.0)
+            alpha *= factors(alpha, begin, end)
+            self._close(begin, end, alpha, out)
+
+        self.rows.each(scale, pointwise=True)
+        return out
 
     def _bent(self, place: Place, begin: int, end: int, change: Array, out: Array) -> None:
         """Write how the derivatives by the scores change when the slacks do."""
@@ -267,11 +291,10 @@ class Cone:
         self.rows.each(bend, pointwise=True)
         return self.pull(out, place.units)[0]
 
-    def product(self, place: Place, p: Array) -> Array:
-        """Return the Hessian times ``p``."""
-        apart = p[:, np.newaxis, :-1] - p[:, :-1]
-        along = np.einsum("ckj,ckj->ck", place.units, apart)
+    def _shift(self, place: Place, p: Array) -> Array:
+        """Return how the derivatives by the scores change along ``p``."""
         scores, out = self.scores(p), np.empty_like(place.residual)
+        along = np.einsum("ckj,ckj->ck", place.units, p[:, np.newaxis, :-1] - p[:, :-1])
 
         def bend(begin: int, end: int) -> None:
             own = self.labels[begin:end]
@@ -281,11 +304,16 @@ class Cone:
             self._bent(place, begin, end, change, out)
 
         self.rows.each(bend, pointwise=True)
-        result, _ = self.pull(out, place.units)
+        return out
+
+    def product(self, place: Place, p: Array) -> Array:
+        """Return the Hessian times ``p``."""
+        result, _ = self.pull(self._shift(place, p), place.units)
         result[:, :-1] += self.ridge * p[:, :-1]
         if self.directions is None:
-            stiff = self._stiffness(place)
-            result[:, :-1] += np.einsum("ck,ckj->cj", stiff, apart - along[:, :, np.newaxis] * place.units)
+            apart = p[:, np.newaxis, :-1] - p[:, :-1]
+            along = np.einsum("ckj,ckj->ck", place.units, apart)[:, :, np.newaxis]
+            result[:, :-1] += np.einsum("ck,ckj->cj", self._stiffness(place), apart - along * place.units)
         return result
 
     def _stiffness(self, place: Place) -> Array:
@@ -307,7 +335,7 @@ class Cone:
             if not len(index):
                 continue
             others = np.delete(np.arange(C), c)
-            pairs = [(k, l) for k in range(C - 1) for l in range(k, C - 1)]
+            pairs = [(k, m) for k in range(C - 1) for m in range(k, C - 1)]
 
             def gram(begin: int, end: int, index: Any = index, others: Any = others, pairs: Any = pairs) -> Array:
                 mine = index[begin:end]
@@ -317,11 +345,11 @@ class Cone:
                 Z[:, d], Z[:, d + 1] = self.reach[mine], 1.0
                 share = place.residual[mine][:, others]
                 grams = np.empty((len(pairs), d + 2, d + 2))
-                for place_of, (k, l) in enumerate(pairs):
-                    weight = -share[:, k] * share[:, l] / s[mine]
-                    if k == l:
+                for number, (k, m) in enumerate(pairs):
+                    weight = -share[:, k] * share[:, m] / s[mine]
+                    if k == m:
                         weight += share[:, k]
-                    grams[place_of] = (Z * weight[:, np.newaxis]).T @ Z
+                    grams[number] = (Z * weight[:, np.newaxis]).T @ Z
                 return grams
 
             edges = [*range(0, len(index), PIECE), len(index)]
@@ -335,9 +363,9 @@ class Cone:
             moved[:, :d, d] = -place.units[c, others]
             if self.fit_intercept:
                 moved[:, d, d + 1] = 1.0
-            for (k, l), whole in zip(pairs, grams, strict=True):
-                block = moved[k] @ whole @ moved[l].T / place.mu
-                for first, second, part in ((k, l, block),) if k == l else ((k, l, block), (l, k, block.T)):
+            for (k, m), whole in zip(pairs, grams, strict=True):
+                block = moved[k] @ whole @ moved[m].T / place.mu
+                for first, second, part in ((k, m, block),) if k == m else ((k, m, block), (m, k, block.T)):
                     a, e = others[first], others[second]
                     result[a, :, e] += part
                     result[c, :, e] -= part
@@ -421,9 +449,9 @@ class _Run:
             small = place.blur <= enough
             if self.settings.verbose:
                 self._report(level, place)
-            if last and (place.blur <= self.target or self.n_iter >= self.settings.max_iter) and self.certify(place):
-                break
             if self.n_iter >= self.settings.max_iter:
+                if last:
+                    self.certify(place)
                 break
             self.n_iter += 1
             patience -= 1
@@ -431,6 +459,8 @@ class _Run:
             p = -solve(place.gradient)
             decrement = -float(np.vdot(place.gradient, p))
             if small and not last and decrement <= place.blur:
+                break
+            if last and place.blur <= self.target and decrement <= place.blur and self.certify(place, p):
                 break
             if small and is_lost(place, decrement):
                 # F cannot tell any more whether a step is good, but the gradient can.
@@ -445,7 +475,7 @@ class _Run:
                     if not attempts:
                         break
                 patience = PATIENCE
-                # Where rows abound those near a tie grow fewer with mu: what smoothing adds falls like mu^2, else like mu.
+                # Where rows abound fewer are near a tie as mu falls: what smoothing adds falls like mu^2, else like mu.
                 power = math.log(before[1] / place.blur, before[0] / place.mu) if before[0] > place.mu else 2.0
                 before = place.mu, place.blur
                 wanted = (1.2 * place.blur / enough) ** (1 / min(2.0, max(1.0, power)))
@@ -456,12 +486,12 @@ class _Run:
                 place = _shortened(level, place, p, decrement)
         return place
 
-    def certify(self, place: Place) -> bool:
+    def certify(self, place: Place, p: Array | None = None) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
         value = self.problem.value(place.params, place.scores)
         if value < self.value:
             self.params, self.value, self.collapsed = place.params, value, False
-        self.dual = max(self.dual, self.problem.dual(place))
+        self.dual = max(self.dual, self.problem.dual(place, p))
         return self.gap <= self.target
 
     @property
