@@ -22,7 +22,7 @@ from gaussguru.multiclass import MAX_UNKNOWNS
 
 def origin_checks():
     """Yield the checks of classifiers without intercept; test_linear.py says why all but one."""
-    for made in (AdversarialSVC(fit_intercept=False), TotalSVC(fit_intercept=False)):
+    for made in (AdversarialSVC(fit_intercept=False), TotalSVC(fit_intercept=False, tol=1e-3)):
         for estimator, check in estimator_checks_generator(made):
             if check.func.__name__ != "check_class_weight_classifiers":
                 yield pytest.param(estimator, check, id=f"{type(made).__name__}-{check.func.__name__}")
@@ -32,8 +32,8 @@ def origin_checks():
     [
         AdversarialSVC(),
         AdversarialSVC(0.0, class_weight="balanced"),
-        AdversarialSVC(solver="alternating", max_iter=10),
-        TotalSVC(),
+        AdversarialSVC(solver="alternating", max_iter=4),
+        TotalSVC(tol=1e-3),  # fewer turns: the checks fit hundreds of times
     ]
 )
 @pytest.mark.filterwarnings("ignore::gaussguru.CollapseWarning")
@@ -82,6 +82,13 @@ def loss(X, y, clf, delta, weight=None):
             for k in range(len(W))
         )
     return total + 0.5 * clf.lam * (clf.coef_**2).sum()
+
+
+class Plain:
+    """A machine of scikit-learn with what :func:`loss` asks for."""
+
+    def __init__(self, peer):
+        self.coef_, self.intercept_, self.lam = peer.coef_, np.zeros(1), 1 / peer.C
 
 
 def cone(X, y, delta, lam, fit_intercept, weight=None):
@@ -150,7 +157,7 @@ def test_without_radius_it_is_the_hinge_machine(name):
     clf = AdversarialSVC(0.0, lam=2.0, fit_intercept=False, tol=1e-11).fit(X, y)
     peer = LinearSVC(loss="hinge", C=0.5, fit_intercept=False, tol=1e-8, max_iter=10**7).fit(X, y)
     np.testing.assert_allclose(clf.coef_, peer.coef_, atol=1e-4 * np.abs(clf.coef_).max())
-    assert clf.objective_ == pytest.approx(loss(X, y, clone(clf).set_params().fit(X, y), 0.0), rel=1e-5)
+    assert clf.objective_ <= loss(X, y, Plain(peer), 0.0)
     # LinearSVC would penalise the intercept, SVC does not.
     clf = AdversarialSVC(0.0, lam=2.0, tol=1e-11).fit(X, y)
     peer = SVC(kernel="linear", C=0.5, tol=1e-9).fit(X, y)
@@ -280,8 +287,8 @@ def test_alternating_against_exact(name, delta, fit_intercept):
 
 
 def test_alternating_says_that_it_cycles():
-    X, y = clouds(40, 25, 2, 1.0, seed=7)
-    clf = AdversarialSVC(0.5, solver="alternating")
+    X, y = problem("balanced")
+    clf = AdversarialSVC(0.5, fit_intercept=False, solver="alternating")
     with pytest.warns(ConvergenceWarning, match="goes in a circle of 2: use solver='exact'"):
         clf.fit(X, y)
     assert clf.cycle_ == 2
@@ -354,9 +361,9 @@ def test_certified_radius_is_the_least_displacement_that_changes_the_class(sizes
 def test_displacements_are_the_worst_and_the_best():
     X, y = groups([30, 20, 40], 3, seed=8)
     for labels in (y, y == 1):
-        adversary = AdversarialSVC(0.3).fit(X, labels)
+        adversary = AdversarialSVC(0.05).fit(X, labels)
         moved = adversary.displacements(X, labels)
-        np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.3)
+        np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.05)
         # The hinge loss on the displaced samples is the robust loss.
         ridge = 0.5 * (adversary.coef_**2).sum()
         assert loss(X + moved, labels, adversary, 0.0) - ridge == pytest.approx(adversary.objective_ - ridge, rel=1e-9)

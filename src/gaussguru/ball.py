@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru.linear import CollapseWarning, GuruClassifier, block_map
+from gaussguru.linear import SINGLE_BLAS, CollapseWarning, GuruClassifier, block_map
 from gaussguru.losses import Array
 from gaussguru.objective import NotFiniteError
 from gaussguru.rows import BlockMap, Rows
@@ -92,7 +92,8 @@ class _BallClassifier(ClassifierMixin, BaseEstimator):
         }
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         reach = _check_reach(delta, radius, len(samples.labels))
-        with block_map(samples.X, self.n_jobs, len(samples.classes)) as mapped:
+        # The threads of BLAS would wait for each other longer than its small matrices take.
+        with SINGLE_BLAS, block_map(samples.X, self.n_jobs, len(samples.classes)) as mapped:
             problem = _problem(samples, mapped, self._sign * reach, lam, self.fit_intercept)
             try:
                 result = self._solve(problem, settings)
@@ -177,8 +178,9 @@ class _BallClassifier(ClassifierMixin, BaseEstimator):
     def _alternate(self, problem: Cone, settings: dict[str, Any], units: Array) -> Any:
         """Yield one support vector machine after another, each on the samples as displaced for the one before."""
         inner = ConeNewton(INNER * settings["tol"], seed=_seed(self.random_state))
+        params = None
         for n_iter in range(1, settings["max_iter"] + 1):
-            result = inner.solve(replace(problem, directions=units))
+            result = inner.solve(replace(problem, directions=units), params)
             params = np.column_stack([result.coef, result.intercept])
             value = problem.value(params)
             if settings["verbose"]:

@@ -44,8 +44,8 @@ from gaussguru.solvers.start import subsamples
 
 # A point is central when its decrement is below this part of what smoothing adds to F; mu then falls by this factor.
 CENTRAL, SPEED = 0.1, 10.0
-# The first mu, in units of the margin, and the part of the tolerance that the last one may add.
-SMOOTH, LEFT = 1.0, 0.5
+# The first mu, in units of the margin, that from a start, and the part of the tolerance that the last one may add.
+SMOOTH, WARM, LEFT = 1.0, 0.01, 0.5
 # Newton steps at one mu, and values of mu below what the tolerance needs, before rounding is blamed.
 PATIENCE, ATTEMPTS = 50, 8
 # Rows whose alpha is this close to 0 or 1 have no part in the Hessian.
@@ -206,7 +206,9 @@ class Cone:
             blur += eps**2 * float((cells[apart] / lengths[apart]).sum())
         gradient[:, :-1] += self.ridge * params[:, :-1]
         value += self._ridge(params)
-        return Place(params, mu, float(value), gradient, scores, residual, units, lengths, cells, float(blur))
+        return Place(
+            params, mu, float(value), gradient, scores, residual, units, lengths, cells, max(float(blur), 1e-300)
+        )
 
     def _close(self, begin: int, end: int, alpha: Array, out: Array) -> None:
         """Write weights of the slacks of some rows as derivatives by the scores: each row adds up to zero."""
@@ -342,14 +344,16 @@ class Cone:
                 X = self.rows.X[mine]
                 Z = np.empty((len(mine), d + 2))
                 Z[:, :d] = X.toarray() if self.rows.sparse else X
-                Z[:, d], Z[:, d + 1] = self.reach[mine], 1.0
+                Z[:, d], Z[:, d + 1] = 1.0, self.reach[mine]
                 share = place.residual[mine][:, others]
                 grams = np.empty((len(pairs), d + 2, d + 2))
                 for number, (k, m) in enumerate(pairs):
                     weight = -share[:, k] * share[:, m] / s[mine]
                     if k == m:
                         weight += share[:, k]
-                    grams[number] = (Z * weight[:, np.newaxis]).T @ Z
+                    tied = np.flatnonzero(np.abs(weight) > DECIDED * s[mine])
+                    part = Z[tied] if len(tied) < len(Z) else Z
+                    grams[number] = (part * weight[tied, np.newaxis]).T @ part
                 return grams
 
             edges = [*range(0, len(index), PIECE), len(index)]
@@ -357,14 +361,8 @@ class Cone:
             grams = next(parts)
             for part in parts:
                 grams += part
-            # The row of a slack is (x - r u, 1).
-            moved = np.zeros((C - 1, size, d + 2))
-            moved[:, np.arange(d), np.arange(d)] = 1.0
-            moved[:, :d, d] = -place.units[c, others]
-            if self.fit_intercept:
-                moved[:, d, d + 1] = 1.0
             for (k, m), whole in zip(pairs, grams, strict=True):
-                block = moved[k] @ whole @ moved[m].T / place.mu
+                block = _moved(whole, place.units[c, others[k]], place.units[c, others[m]])[:size, :size] / place.mu
                 for first, second, part in ((k, m, block),) if k == m else ((k, m, block), (m, k, block.T)):
                     a, e = others[first], others[second]
                     result[a, :, e] += part
@@ -408,6 +406,17 @@ class Cone:
         return by_products
 
 
+def _moved(gram: Array, u: Array, v: Array) -> Array:
+    """Return ``sum (x - r u, 1) (x - r v, 1)'`` from the Gram matrix of ``(x, 1, r)``."""
+    d = len(u)
+    result = gram[:-1, :-1].copy()
+    result[:d] -= u[:, np.newaxis] * gram[-1, :-1]
+    column = gram[:-1, -1].copy()
+    column[:d] -= gram[-1, -1] * u
+    result[:, :d] -= column[:, np.newaxis] * v
+    return result
+
+
 @dataclass(frozen=True)
 class ConeNewton(Settings):
     """The solver of cone problems; see the module for the method."""
@@ -415,9 +424,10 @@ class ConeNewton(Settings):
     def solve(self, problem: Cone, start: Array | None = None) -> Result:
         """Minimise F, from parameters if given."""
         problem.check()
-        params = np.zeros((problem.n_classes, problem.rows.n_columns + 1)) if start is None else start
         run = _Run(self, problem)
-        mu = SMOOTH
+        if start is not None:
+            return run.result(run.descend(problem, problem.visit(start, WARM)))
+        params, mu = np.zeros((problem.n_classes, problem.rows.n_columns + 1)), SMOOTH
         for level in [*subsamples(problem, self.seed), problem]:
             place = run.descend(level, level.visit(params, mu))
             params, mu = place.params, place.mu
