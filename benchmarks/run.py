@@ -20,13 +20,13 @@ import joblib
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from problems import DATA, EPOCHS, PROBLEMS, Problem, feature_scale
+from problems import BALLS, DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import LinearSVC
 
 import gaussguru
-from gaussguru import GuruClassifier
+from gaussguru import AdversarialSVC, GuruClassifier
 from gaussguru._kernels._binding import INSTRUCTION_SET
 
 ROUNDS, SMALL_ROUNDS, EPOCH_ROUNDS = 7, 100, 15
@@ -140,19 +140,36 @@ def show_epoch(problem: Problem) -> None:
         print(f"{'':26s}eta0 {model.eta0_:g}")
 
 
+def show_ball(problem: Problem) -> None:
+    X, y = problem.load()
+    models = {"LinearSVC": LinearSVC(), "AdversarialSVC(0.1)": AdversarialSVC(0.1)}
+    times: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(2):
+        for name, model in models.items():
+            times[name].append(seconds(model, X, y, PAUSE))
+    peer, ours = (min(values) for values in times.values())
+    clf = models["AdversarialSVC(0.1)"]
+    verdict = "ok" if peer / ours >= problem.goal else "BELOW GOAL"
+    print(f"\n{problem.name}\n  {'LinearSVC':22s} {1e3 * peer:10.1f} ms")
+    print(f"  {'AdversarialSVC(0.1)':22s} {1e3 * ours:10.1f} ms   {peer / ours:6.2f} x as fast", end="")
+    print(f" (goal {problem.goal:.2g}: {verdict})\n{'':26s}gap {clf.dual_gap_ / len(y):.0e}, {clf.n_iter_} iterations")
+
+
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # peers stop at their defaults; ours report their gap
     print(
         f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
         f"{joblib.cpu_count()} cores, {os.uname().machine}"
     )
-    for problem in PROBLEMS + EPOCHS:
+    for problem in PROBLEMS + EPOCHS + BALLS:
         if all(word in problem.name for word in sys.argv[1:]):
             missing = [name for name in problem.files if not (DATA / name).exists()]
             if missing:
                 print(f"\n{problem.name}\n  not run: {', '.join(missing)} not in {DATA} (set GAUSSGURU_DATA)")
             elif problem in EPOCHS:
                 show_epoch(problem)
+            elif problem in BALLS:
+                show_ball(problem)
             else:
                 show(problem)
 

@@ -3,6 +3,8 @@
 import warnings
 
 import cvxpy as cp
+import matplotlib as mpl
+import matplotlib.pyplot
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from gaussguru import AdversarialSVC, CollapseWarning, TotalSVC
 from gaussguru.linear import THREAD_VALUES
 from gaussguru.multiclass import MAX_UNKNOWNS
+from gaussguru.plotting import DisplacementDisplay
 
 
 def origin_checks():
@@ -370,6 +373,30 @@ def test_displacements_are_the_worst_and_the_best():
     total = TotalSVC(0.3).fit(X, labels)
     sign = np.where(labels, 1.0, -1.0)[:, np.newaxis]
     np.testing.assert_allclose(total.displacements(X, labels), 0.3 * sign * total.coef_ / np.linalg.norm(total.coef_))
+
+
+@pytest.mark.parametrize("estimator", [AdversarialSVC(0.2), TotalSVC(0.2)])
+@pytest.mark.parametrize("sizes", [[20, 20], [10, 20, 15]], ids=["two", "three"])
+def test_picture(estimator, sizes):
+    X, y = groups(sizes, 2, 6.0, seed=5)
+    with mpl.rc_context({"backend": "agg"}):
+        estimator.fit(pd.DataFrame(X, columns=["colour", "mass"]), y)
+        drawn = DisplacementDisplay.from_estimator(estimator, pd.DataFrame(X, columns=["colour", "mass"]), y)
+        drawn.figure_.canvas.draw()
+        mpl.pyplot.close(drawn.figure_)
+    assert (drawn.ax_.get_xlabel(), drawn.ax_.get_ylabel()) == ("colour", "mass")
+    # Filled and empty circles of every class, and the lines where scores are the same.
+    circles = [c.get_offsets() for c in drawn.ax_.collections if isinstance(c, mpl.collections.PathCollection)]
+    np.testing.assert_allclose(np.vstack(circles[::2]), np.vstack([X[y == c] for c in range(len(sizes))]))
+    moved = X + estimator.displacements(pd.DataFrame(X, columns=["colour", "mass"]), y)
+    np.testing.assert_allclose(np.vstack(circles[1::2]), np.vstack([moved[y == c] for c in range(len(sizes))]))
+    lines = [c for c in drawn.ax_.collections if isinstance(c, mpl.contour.QuadContourSet)]
+    boundary = lines[0].get_paths()[len(lines[0].levels) // 2].vertices
+    scores = boundary @ estimator.coef_.T + estimator.intercept_
+    top = np.sort(scores, axis=1)[:, -2:] if len(sizes) > 2 else scores
+    assert np.abs(top[:, 0] - (top[:, 1] if len(sizes) > 2 else 0)).max() < 0.05
+    with pytest.raises(ValueError, match="a picture needs 2 features; the estimator was fitted to 3"):
+        DisplacementDisplay.from_estimator(clone(estimator).fit(np.column_stack([X, X[:, 0]]), y), X, y)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ LAYERS = [
     ["gaussguru.validation"],
     ["gaussguru.linear"],
     ["gaussguru.ball"],
+    ["gaussguru.plotting"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))
