@@ -267,7 +267,7 @@ class AdversarialSVC(_BallClassifier):
     >>> clf.dual_gap_ <= 1e-6 * len(y)
     True
     >>> float((clf.certified_radius(X) >= 0.2).mean().round(2))
-    0.85
+    0.93
     """
 
     def __init__(
