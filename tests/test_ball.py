@@ -227,7 +227,7 @@ def test_forms_of_features(form):
     X = features(90, 6, rng)
     for y in (rng.integers(0, 2, 90), rng.integers(0, 3, 90)):
         X[:, 0] += y
-        for clf in (AdversarialSVC(0.1, tol=1e-8), TotalSVC(0.1, tol=1e-8)):
+        for clf in (AdversarialSVC(0.1), TotalSVC(0.1, tol=1e-5)):
             X = X.astype(np.float32).astype(np.float64)
             plain, other = clone(clf).fit(X, y), clone(clf).fit(form(X), y)
             assert other.objective_ == pytest.approx(plain.objective_, rel=1e-6)
@@ -279,13 +279,13 @@ def quietly(clf, X, y, **options):
 def test_alternating_against_exact(name, delta, fit_intercept):
     X, y = NAMED[name]()
     exact = quietly(AdversarialSVC(delta, fit_intercept=fit_intercept, tol=1e-9), X, y)
-    turns = quietly(AdversarialSVC(delta, fit_intercept=fit_intercept, solver="alternating", max_iter=30), X, y)
+    turns = quietly(AdversarialSVC(delta, fit_intercept=fit_intercept, solver="alternating", max_iter=12), X, y)
     assert turns.objective_ == pytest.approx(loss(X, y, turns, delta), rel=1e-9)
     assert turns.objective_ == min(turns.loss_curve_)
     # What it says about its distance to the optimum is true, and where it came to rest there is none.
     allowed = 1e-6 * len(y)
     assert exact.objective_ - 2e-9 * len(y) <= turns.objective_ <= exact.objective_ + turns.dual_gap_ + 2e-9 * len(y)
-    if not turns.cycle_ and turns.n_iter_ < 30:
+    if not turns.cycle_ and turns.n_iter_ < 12:
         assert turns.objective_ <= exact.objective_ + allowed
 
 
@@ -301,7 +301,7 @@ def test_alternating_says_that_it_cycles():
         clf.set_params(max_iter=2).fit(X, y)
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, derandomize=True, max_examples=8)
 @given(
     seed=st.integers(0, 10**6),
     n_classes=st.integers(2, 4),
