@@ -176,7 +176,7 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     slope = np.where(used, cells.slope, 0.0)
     kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
     if objective.fit_intercept:
-        surplus = _surplus(slope)
+        surplus = find_surplus(slope)
         if surplus is None:
             return 0.0
         kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
@@ -250,7 +250,7 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) ->
     objective, primal = expansion.objective, expansion.value * (1 + 4 * EPS)
     C, kept = objective.n_classes, np.ones_like(expansion.mass)
     if objective.fit_intercept:
-        surplus = _surplus(expansion.mass)
+        surplus = find_surplus(expansion.mass)
         if surplus is None:
             return Certificate(primal, 0.0)
         kept -= np.divide(surplus, expansion.mass, out=np.zeros_like(kept), where=expansion.mass > 0)
@@ -307,7 +307,7 @@ def _carried(gain: Array, rest: Array, noise: Noise) -> Array:
     return result
 
 
-def _surplus(slope: Array) -> Array | None:
+def find_surplus(slope: Array) -> Array | None:
     """Return what to take from each cell for every class to give as much as it takes, or None if it is too much."""
     net = slope.sum(axis=1) - slope.sum(axis=0)
     # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one

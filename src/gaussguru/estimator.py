@@ -29,6 +29,7 @@ from gaussguru.validation import (
     Samples,
     check_choice,
     check_count,
+    check_features,
     check_flag,
     check_jobs,
     check_real,
@@ -54,11 +55,8 @@ def _has_two_classes(estimator: Any) -> bool:
     return True
 
 
-class GuruEstimator(ClassifierMixin, BaseEstimator):
-    """The part of an estimator that does not depend on where its features come from."""
-
-    # Whether sigma may be 0, for a problem that something else keeps well posed.
-    _may_be_exact = False
+class Classifier(ClassifierMixin, BaseEstimator):
+    """What every classifier here does alike."""
 
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
@@ -67,6 +65,61 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         except BaseException:
             self.__dict__ = before
             raise
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every sample.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class LinearScores:
+    """The scores of a linear classifier, whatever it was trained for."""
+
+    n_jobs: int | None
+    coef_: Array
+    intercept_: Array
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        X = check_features(X, estimator=self)
+        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
+            rows = Rows(X, mapped, len(self.coef_))
+            scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
+        scores += self.intercept_
+        return scores
+
+
+class GuruEstimator(Classifier):
+    """The part of an estimator that does not depend on where its features come from."""
+
+    # Whether sigma may be 0, for a problem that something else keeps well posed.
+    _may_be_exact = False
 
     def _checked(self) -> tuple[tuple[Loss, float, bool], Solver, dict[str, Any]]:
         """Return the parameters, checked: the model but for its noise, the solvers and their settings."""
@@ -81,7 +134,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
             "tol": check_real("tol", self.tol),
             "max_iter": check_count("max_iter", self.max_iter),
             "verbose": check_count("verbose", verbose, low=0),
-            "seed": _seed(self.random_state),
+            "seed": seed_of(self.random_state),
         }
         check_jobs(self.n_jobs)
         check_flag("fit_intercept", self.fit_intercept)
@@ -172,22 +225,6 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
                 stacklevel=_outside(),
             )
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of every sample.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
     @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class when the features carry the noise of the model; two classes only.
@@ -207,11 +244,6 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         scale = self._scale()
         z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
         return np.column_stack([ndtr(-z), ndtr(z)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def make_objective(
@@ -251,7 +283,8 @@ def _outside() -> int:
     return level
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
+    """Return the seed of a solver: 0 where none is asked for."""
     if random_state is None:
         return 0
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
 from gaussguru.errors import Errors, Population, check_errors, has_unmeasured
-from gaussguru.estimator import GuruEstimator, make_objective, with_floor
+from gaussguru.estimator import GuruEstimator, LinearScores, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Noise, Quadratic, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
@@ -19,7 +19,7 @@ from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.bars import ErrorBars
 from gaussguru.threads import block_map
 from gaussguru.uncertain import Uncertain
-from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
+from gaussguru.validation import Samples, check_part, check_samples, explain_not_finite
 
 
 def _is_stochastic(estimator: Any) -> bool:
@@ -29,7 +29,7 @@ def _is_stochastic(estimator: Any) -> bool:
     return True
 
 
-class GuruClassifier(GuruEstimator):
+class GuruClassifier(LinearScores, GuruEstimator):
     """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
 
     Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
@@ -363,25 +363,6 @@ class GuruClassifier(GuruEstimator):
             return None
         intercept = self.intercept_.copy() if self.fit_intercept else np.zeros_like(self.intercept_)
         return (self.coef_[0].copy(), float(intercept[0])) if len(self.coef_) == 1 else (self.coef_.copy(), intercept)
-
-    def decision_function(self, X: Any) -> Array:
-        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        check_is_fitted(self)
-        X = check_features(X, estimator=self)
-        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
-            rows = Rows(X, mapped, len(self.coef_))
-            scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
-        scores += self.intercept_
-        return scores
 
 
 def _values(X: Any) -> Array:

@@ -1,12 +1,12 @@
 """Where to begin: a direction, a noise level, and how many rows to look at first."""
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from gaussguru.losses import Array, Index
-from gaussguru.multiclass import Multiclass
 from gaussguru.objective import Objective, Point
+from gaussguru.rows import Rows
 from gaussguru.solvers.plane import ROUGHLY, is_vanishing, settle
 
 # A subsample has at least this many rows, and rows per column, and is this much smaller than the next.
@@ -25,7 +25,18 @@ WITHIN, HARD = 0.9, 0.5
 CAP, BIAS = 1e6, 0.3
 
 
-Problem = TypeVar("Problem", Objective, Multiclass)
+class Sampled(Protocol):
+    """A problem of which parts can be taken."""
+
+    @property
+    def rows(self) -> Rows:
+        """The rows."""
+
+    def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
+        """Return about so many rows."""
+
+
+Problem = TypeVar("Problem", bound=Sampled)
 
 
 def subsamples(objective: Problem, seed: int) -> list[Problem]:
