@@ -24,6 +24,7 @@ LAYERS = [
     ["gaussguru.threads", "gaussguru.validation"],
     ["gaussguru.estimator"],
     ["gaussguru.kernel", "gaussguru.linear"],
+    ["gaussguru.model_selection"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

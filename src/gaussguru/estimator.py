@@ -133,14 +133,14 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
 
     def _warn(self, result: Result, objective: Any, *, exact: bool) -> None:
         if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=_outside())
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=outside())
         elif not result.converged and not exact:
             reason = (
                 f"max_iter={self.max_iter} epochs were made: increase it or tol"
                 if result.objective <= objective.weight
                 else f"it ended above where it began: eta0={result.eta0:g} is too large"
             )
-            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=_outside())
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=outside())
         elif not result.converged:
             relative = result.gap / objective.weight
             reason = (
@@ -153,7 +153,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
                 f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
                 f"not to tol={self.tol:g}; {reason}",
                 ConvergenceWarning,
-                stacklevel=_outside(),
+                stacklevel=outside(),
             )
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -211,7 +211,7 @@ def make_objective(
     return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
 
 
-def _outside() -> int:
+def outside() -> int:
     """Return how many frames up from the caller of this function the first one outside the package is."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):

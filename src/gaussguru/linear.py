@@ -13,6 +13,7 @@ from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import Rows
+from gaussguru.solvers.result import Result
 from gaussguru.threads import block_map
 from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
 
@@ -202,11 +203,15 @@ class GuruClassifier(GuruEstimator):
         model, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         result = self._solve(samples, model, solvers, settings, self._start(samples))
-        self._noise = model[1]
+        self._keep(model[1], result)
+        return self
+
+    def _keep(self, noise: Noise, result: Result) -> None:
+        """Keep what depends on the features."""
+        self._noise = noise
         self.coef_ = np.atleast_2d(result.coef)
         self.dual_coef_ = result.alpha
         self._descent = result.state
-        return self
 
     def _resolve_noise(self, sigma: float) -> Noise:
         return resolve_noise(self.noise, sigma)

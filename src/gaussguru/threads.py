@@ -38,7 +38,7 @@ class _SingleBlas:
                 self._limits.restore_original_limits()
 
 
-_SINGLE_BLAS = _SingleBlas()
+SINGLE_BLAS = _SingleBlas()
 
 
 @contextmanager
@@ -51,16 +51,17 @@ def block_map(X: Any, n_jobs: int | None, width: int = 1) -> Iterator[BlockMap]:
     if size * width < THREAD_VALUES:
         yield map
         return
-    with _SINGLE_BLAS:
-        n_threads = _n_threads(n_jobs)
-        if n_threads == 1:
+    with SINGLE_BLAS:
+        count = n_threads(n_jobs)
+        if count == 1:
             yield map
             return
-        with ThreadPoolExecutor(n_threads) as pool:
+        with ThreadPoolExecutor(count) as pool:
             yield pool.map
 
 
-def _n_threads(n_jobs: int | None) -> int:
+def n_threads(n_jobs: int | None) -> int:
+    """Return how many threads large work is given."""
     if n_jobs is not None:
         return int(joblib.effective_n_jobs(n_jobs))
     backend, _ = get_active_backend()

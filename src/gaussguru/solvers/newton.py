@@ -25,6 +25,7 @@ point proves that it cannot.
 
 import math
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +43,8 @@ from gaussguru.solvers.path import (
     PATIENCE,
     SPEED,
     Settings,
+    Trail,
+    blend,
     falls,
     first_below,
     is_lost,
@@ -70,7 +73,31 @@ class Newton(Settings):
 
     def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
         """Minimise ``objective``, from ``(w, b)`` if given."""
-        run = _Run(self, objective)
+        return self._solve(_Run(self, objective), start)
+
+    def follow(self, objective: Objective, factors: Iterable[float]) -> Iterator[Result]:
+        """Minimise at one noise level after another, given as factors, each from the solutions before it.
+
+        The inverse of one level serves at the next, and the first look at X is for the gradient at a point that is
+        known from the margins of the solutions: where levels are close, two or three passes over X are all.
+        """
+        trail: Trail[Point] = Trail()
+        inverse = LazyInverse()
+        for factor in factors:
+            run = _Run(self, objective.with_noise(factor), inverse)
+            guess = run.guess(trail.towards(factor))
+            resumed = guess is not None and run.descend(run.objective, guess, 1.0, trial=True) is not None
+            result = run.result() if resumed else self._solve(run, None)
+            if resumed and not result.converged:
+                # What a start from afar brings along may be lost in rounding: begin again.
+                run = _Run(self, run.objective)
+                result = min(result, self._solve(run, None), key=lambda either: either.gap)
+            yield result
+            if run.best is not None:
+                trail.add(factor, run.best)
+
+    def _solve(self, run: "_Run", start: tuple[Array, float] | None) -> Result:
+        objective = run.objective
         levels = [*subsamples(objective, self.seed), objective]
         factor = _resolvable(levels[0])
         if factor > 1:
@@ -109,20 +136,23 @@ class Newton(Settings):
 class _Run:
     """One call of :meth:`Newton.solve`: counters, the lazy inverse, the best primal point and dual value so far."""
 
-    def __init__(self, settings: Newton, objective: Objective) -> None:
+    def __init__(self, settings: Newton, objective: Objective, inverse: LazyInverse | None = None) -> None:
         self.settings = settings
         self.objective = objective
         self.target = settings.tol * objective.weight
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
-        self.inverse = LazyInverse()
+        self.inverse = inverse or LazyInverse()
         self.n_iter = 0
         self.best: Point | None = None
         self.primal_bound = objective.constant
         self.dual = 0.0
         self.began = time.perf_counter()
 
-    def descend(self, level: Objective, expansion: Expansion, ratio: float) -> Point:
-        """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
+    def descend(self, level: Objective, expansion: Expansion, ratio: float, *, trial: bool = False) -> Point | None:
+        """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise.
+
+        A ``trial`` is given up, with None, if that point is not central.
+        """
         last = level is self.objective
         # On a subsample it is enough to come as close as the next one will let it stay.
         enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
@@ -154,6 +184,9 @@ class _Run:
                 solve = self.inverse.at(expansion, previous if ratio == 1 else 0.0)
             p = -solve(gradient)
             decrement = -float(gradient @ p)
+            if trial and not _is_central(point, decrement):
+                return None
+            trial = False
             self._report(expansion, ratio)
             self.n_iter += 1
             if ratio == 1 and not last and decrement <= enough * point.value:
@@ -179,6 +212,19 @@ class _Run:
                 self.inverse.learn(before, expansion)
                 previous = decrement
         return expansion.point
+
+    def guess(self, solutions: list[tuple[float, Point]]) -> Expansion | None:
+        """Return F about a sum of solutions of other noise levels, unless there w vanishes or noise is not resolved."""
+        objective = self.objective
+        if not solutions or is_collapsed(objective) or _resolvable(objective) > 1:
+            return None
+        w = blend(solutions, lambda point: point.coef)
+        b = blend(solutions, lambda point: point.b)
+        margin = blend(solutions, lambda point: point.stretch * point.margin)
+        if not np.any(w):
+            return None
+        point = settle(objective, objective.point(w, b, margin), ROUGHLY)
+        return None if is_vanishing(objective, point) else objective.expand(point)
 
     def central(self, start: tuple[Array, float]) -> tuple[Expansion, float] | None:
         """Return the lowest noise level at which a start is central, or None if it is no better than none."""
