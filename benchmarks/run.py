@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 import sklearn
 from kernels import show_kernels
+from paths import show_paths
 from problems import DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
@@ -157,6 +158,7 @@ def main() -> None:
             else:
                 show(problem)
     show_kernels(sys.argv[1:])
+    show_paths(sys.argv[1:])
 
 
 if __name__ == "__main__":
