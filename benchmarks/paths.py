@@ -1,4 +1,4 @@
-"""Choosing sigma: a path against one fit at its median sigma, and cross-validation against a grid search over LinearSVC."""
+"""Choosing sigma: a path against one fit at its median sigma, cross-validation against a grid search over LinearSVC."""
 
 import time
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def path(load: Callable[[], tuple[Any, np.ndarray]]) -> None:
     print(f"  one fit, sigma = {middle:<8.3g} {1e3 * best['fit']:10.1f} ms")
     print(
         f"  20 sigmas {sigmas[0]:.3g} to {sigmas[-1]:<8.2g} {1e3 * best['path']:8.1f} ms   {ratio:6.2f} fits "
-        f"(goal at most {AT_MOST:g}: {'ok' if ratio <= AT_MOST else 'ABOVE GOAL'})   largest gap {gaps.max() / zero:.0e}"
+        f"(goal at most {AT_MOST:g}: {'ok' if ratio <= AT_MOST else 'ABOVE GOAL'})   worst gap {gaps.max() / zero:.0e}"
     )
 
 

@@ -103,7 +103,8 @@ def sigma_path(
     model._checked()
     samples = check_samples(X, y, sample_weight, model.class_weight)
     levels = _levels(n_sigmas if sigmas is None else sigmas, samples, model, "n_sigmas" if sigmas is None else "sigmas")
-    steps = list(_follow(model, samples, levels, y, X_err))
+    with SINGLE_BLAS:  # its threads take longer to start than most of the products of a path
+        steps = list(_follow(model, samples, levels, y, X_err))
     _warn_of(steps, model)
     coefs, intercepts = (np.array([getattr(step.model, name) for step in steps]) for name in ("coef_", "intercept_"))
     return levels, coefs, intercepts, np.array([step.model.dual_gap_ for step in steps])

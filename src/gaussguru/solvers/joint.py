@@ -72,6 +72,7 @@ class JointNewton(Settings):
         ordered, order = self._ordered(objective)
         trail: Trail[Point] = Trail()
         inverse = LazyInverse(_inverse_of, CONTRACTION)
+        _ = ordered.class_weights, ordered.means  # what is known of the rows now is known to all levels
         for factor in factors:
             run = _Run(self, ordered.with_noise(factor, 0.0), inverse)
             guess = run.guess(trail.towards(factor))

@@ -83,6 +83,7 @@ class Newton(Settings):
         """
         trail: Trail[Point] = Trail()
         inverse = LazyInverse()
+        _ = objective.squares, objective.pull  # what is known of the rows now is known to all levels
         for factor in factors:
             run = _Run(self, objective.with_noise(factor), inverse)
             guess = run.guess(trail.towards(factor))
@@ -151,12 +152,14 @@ class _Run:
     def descend(self, level: Objective, expansion: Expansion, ratio: float, *, trial: bool = False) -> Point | None:
         """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise.
 
-        A ``trial`` is given up, with None, if that point is not central.
+        A ``trial`` from the solutions of another level keeps their inverse, and is given up, with None, if that point
+        is not central.
         """
         last = level is self.objective
         # On a subsample it is enough to come as close as the next one will let it stay.
         enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
-        self.inverse.forget(factor=not last)
+        if not trial:
+            self.inverse.forget(factor=not last)
         previous, stalled, patience = np.inf, 0, PATIENCE
         turned: Array | None = None
         while True:

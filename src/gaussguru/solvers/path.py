@@ -93,8 +93,8 @@ def shortened(start: P, end: P, between: Callable[[float], P], decrement: float,
 class Trail(Generic[T]):
     """The last solutions of a path through noise levels, from which the next one is extrapolated.
 
-    A solution is a smooth function of the logarithm of the noise level: a polynomial through the last ones is a better
-    start than the last one. It is worth so many of them as :data:`REMEMBERED` says, and errors grow with their number.
+    A solution is nearly a straight line in the noise level, so that a polynomial through the last ones is a better
+    start than the last one alone (measured: three of them are best, as errors grow with their number).
     """
 
     def __init__(self) -> None:
@@ -102,20 +102,20 @@ class Trail(Generic[T]):
 
     def add(self, level: float, solution: T) -> None:
         """Keep the solution at a noise level."""
-        if not any(math.log(level) == known for known, _ in self._passed):
-            self._passed = [*self._passed[1 - REMEMBERED :], (math.log(level), solution)]
+        if not any(level == known for known, _ in self._passed):
+            self._passed = [*self._passed[1 - REMEMBERED :], (level, solution)]
 
     def towards(self, level: float) -> list[tuple[float, T]]:
         """Return the solutions with what each counts at another level (Lagrange's polynomials); none if there are none.
 
         Far ahead, more than twice the way that lies behind, only the last one counts.
         """
-        at, levels = math.log(level), [known for known, _ in self._passed]
+        levels = [known for known, _ in self._passed]
         if not levels:
             return []
-        if abs(at - levels[-1]) > 2 * abs(levels[-1] - levels[0]):
+        if abs(level - levels[-1]) > 2 * abs(levels[-1] - levels[0]):
             return [(1.0, self._passed[-1][1])]
-        weights = [math.prod((at - other) / (own - other) for other in levels if other != own) for own in levels]
+        weights = [math.prod((level - other) / (own - other) for other in levels if other != own) for own in levels]
         return list(zip(weights, (solution for _, solution in self._passed), strict=True))
 
 
