@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import CollapseWarning, GuruClassifier, GuruClassifierCV, sigma_max, sigma_path
+from gaussguru.errors import LowRank
 from gaussguru.losses import LOSSES
 
 
@@ -345,6 +346,45 @@ def test_failing_fit_leaves_the_estimator_alone():
         clone(clf).set_params(verbose="loud").fit(X, y)
     assert vars(clf).keys() == before.keys()
     assert all(vars(clf)[name] is before[name] for name in before)
+
+
+# --- error bars -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda E: E[:, 0],
+        lambda E: E,
+        list,
+        sp.csr_array,
+        lambda E: E[:, :, np.newaxis] * np.eye(E.shape[1]),
+        lambda E: LowRank(E[:, :, np.newaxis], E),
+    ],
+    ids=["sample", "feature", "list", "csr", "covariance", "low-rank"],
+)
+def test_every_fold_is_given_its_own_error_bars(form, monkeypatch):
+    X, y = clouds(20, 22, 3, 3.0)
+    X_err = np.arange(X.size, dtype=float).reshape(X.shape) / X.size
+    original, seen = GuruClassifier.fit, []
+
+    def fit(self, X, y, sample_weight=None, X_err=None):
+        seen.append((self.sigma, X, X_err))
+        return original(self, X, y, sample_weight)
+
+    monkeypatch.setattr(GuruClassifier, "fit", fit)
+    folds = list(StratifiedKFold(3).split(X, y))
+    clf = GuruClassifierCV([0.5, 1.0], cv=folds, n_jobs=1).fit(X, y, X_err=form(X_err))
+    wanted = [(sigma, train) for train, _ in folds for sigma in (1.0, 0.5)] + [(clf.sigma_, np.arange(len(y)))]
+    assert len(seen) == len(wanted)
+    for (sigma, rows, errors), (level, index) in zip(seen, wanted, strict=True):
+        assert sigma == level
+        np.testing.assert_array_equal(rows, X[index])
+        expected = form(X_err[index])
+        for part in ("factors", "std") if isinstance(expected, LowRank) else ("T",):
+            mine, theirs = (getattr(each, part, each) for each in (errors, expected))
+            mine, theirs = (each.toarray() if sp.issparse(each) else each for each in (mine, theirs))
+            np.testing.assert_array_equal(mine, theirs)
 
 
 # --- metadata ---------------------------------------------------------------------------------------------
