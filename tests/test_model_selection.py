@@ -1,6 +1,7 @@
 """sigma_path and GuruClassifierCV: a path is as good as single fits, and choosing is what a loop would do."""
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -152,6 +153,7 @@ def bad_levels(make):
         ([1.0, 0.0], ValueError, r"sigmas\[1\] must be a finite number > 0; got 0.0"),
         ([-1.0], ValueError, r"sigmas\[0\] must be a finite number > 0"),
         ([np.nan], ValueError, r"sigmas\[0\] must be a finite number > 0; got nan"),
+        ([1.0, 1e-300], ValueError, "sigma must be at least 1e-290"),
         ([], ValueError, "at least one"),
         ([[1.0]], ValueError, "at least one"),
         (["large"], TypeError, r"sigmas\[0\] must be a finite number"),
@@ -276,6 +278,16 @@ def test_nan_is_never_best():
     assert clf.sigma_ == 1.0
     with pytest.raises(ValueError, match="NaN for every sigma"):
         GuruClassifierCV([1.0, 2.0], scoring=lambda clf, X, y: np.nan).fit(X, y)
+
+
+def test_memory():
+    X, y = clouds(10_000, 9_000, 4, 1.5)
+    GuruClassifierCV(3, n_jobs=1).fit(X, y)
+    tracemalloc.start()
+    GuruClassifierCV(20, n_jobs=1).fit(X, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * X.nbytes  # 100 dual solutions would be 25
 
 
 def test_jobs_do_not_matter():

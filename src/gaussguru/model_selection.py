@@ -32,10 +32,10 @@ RATIO = 1e-3
 SAME = 1e-12
 
 
-class Step(NamedTuple):
-    """A solution on a path: its noise level, its classes, whether it is proven to the tolerance, what was solved."""
+class Proof(NamedTuple):
+    """What is proven of a solution: at which noise level, whether to the tolerance, and the gap relative to F(0)."""
 
-    model: GuruClassifier
+    sigma: float
     converged: bool
     relative_gap: float
 
@@ -103,11 +103,15 @@ def sigma_path(
     model._checked()
     samples = check_samples(X, y, sample_weight, model.class_weight)
     levels = _levels(n_sigmas if sigmas is None else sigmas, samples, model, "n_sigmas" if sigmas is None else "sigmas")
+    coefs, intercepts, gaps, proofs = [], [], [], []
     with SINGLE_BLAS:  # its threads take longer to start than most of the products of a path
-        steps = list(_follow(model, samples, levels, y, X_err))
-    _warn_of(steps, model)
-    coefs, intercepts = (np.array([getattr(step.model, name) for step in steps]) for name in ("coef_", "intercept_"))
-    return levels, coefs, intercepts, np.array([step.model.dual_gap_ for step in steps])
+        for fitted, proof in _follow(model, samples, levels, y, X_err):
+            coefs.append(fitted.coef_)
+            intercepts.append(fitted.intercept_)
+            gaps.append(fitted.dual_gap_)
+            proofs.append(proof)
+    _warn_of(proofs, model)
+    return levels, np.array(coefs), np.array(intercepts), np.array(gaps)
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +129,9 @@ def _levels(sigmas: Any, samples: Samples, model: GuruClassifier, name: str = "s
     levels = np.asarray(sigmas)
     if levels.ndim != 1 or levels.size == 0:
         raise ValueError(f"{name} must be a number of levels or a list of at least one; got {sigmas!r}")
-    return np.sort([check_real(f"{name}[{i}]", sigma) for i, sigma in enumerate(levels.tolist())])[::-1]
+    checked = sorted((check_real(f"{name}[{i}]", sigma) for i, sigma in enumerate(levels.tolist())), reverse=True)
+    _at(model, checked[-1])._checked()
+    return np.array(checked)
 
 
 def _grid(n_sigmas: int, samples: Samples, model: GuruClassifier) -> Array:
@@ -152,7 +158,9 @@ def _spread(objective: Objective | Multiclass) -> float:
     return float(np.sqrt(max(between, objective.squares / weights.sum() - float(mean @ mean)))) or 1.0
 
 
-def _follow(model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_err: Any) -> Iterator[Step]:
+def _follow(
+    model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_err: Any
+) -> Iterator[tuple[GuruClassifier, Proof]]:
     """Yield fitted classifiers, one for each level."""
     if X_err is not None:
         yield from _follow_errors(model, samples, levels, y, X_err)
@@ -169,12 +177,14 @@ def _follow(model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_er
                 fitted.n_features_in_ = samples.X.shape[1]
                 fitted._adopt(samples.classes, result)
                 fitted._keep(unit.scaled(sigma), result)
-                yield Step(fitted, result.converged, result.gap / objective.weight)
+                yield fitted, Proof(sigma, result.converged, result.gap / objective.weight)
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
 
 
-def _follow_errors(model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_err: Any) -> Iterator[Step]:
+def _follow_errors(
+    model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_err: Any
+) -> Iterator[tuple[GuruClassifier, Proof]]:
     """Yield classifiers that saw error bars: fits one after the other, each from the one before."""
     fitted = _at(model, 1.0).set_params(warm_start=True, class_weight=None)
     weights = samples.weights
@@ -184,7 +194,7 @@ def _follow_errors(model: GuruClassifier, samples: Samples, levels: Array, y: An
             warnings.simplefilter("ignore")
             fitted.set_params(sigma=sigma).fit(samples.X, y, weights, X_err=X_err)
         relative = fitted.dual_gap_ / total
-        yield Step(_copy(fitted), relative <= model.tol, relative)
+        yield fitted, Proof(sigma, relative <= model.tol, relative)
 
 
 def _at(model: GuruClassifier, sigma: float) -> GuruClassifier:
@@ -192,20 +202,14 @@ def _at(model: GuruClassifier, sigma: float) -> GuruClassifier:
     return GuruClassifier(**{**model.get_params(deep=False), "sigma": sigma})
 
 
-def _copy(model: GuruClassifier) -> GuruClassifier:
-    other = GuruClassifier.__new__(GuruClassifier)
-    other.__dict__.update(model.__dict__)
-    return other
-
-
-def _warn_of(steps: list[Step], model: GuruClassifier) -> None:
+def _warn_of(proofs: list[Proof], model: GuruClassifier) -> None:
     """Say once what did not converge on a path."""
-    failed = [step for step in steps if not step.converged]
+    failed = [proof for proof in proofs if not proof.converged]
     if failed:
-        worst = max(failed, key=lambda step: step.relative_gap)
+        worst = max(failed, key=lambda proof: proof.relative_gap)
         warnings.warn(
-            f"{len(failed)} of {len(steps)} solutions are not proven optimal to tol={model.tol:g}, that at sigma="
-            f"{worst.model.sigma:g} only to {worst.relative_gap:.1e} of the objective at zero; increase max_iter or "
+            f"{len(failed)} of {len(proofs)} solutions are not proven optimal to tol={model.tol:g}, that at sigma="
+            f"{worst.sigma:g} only to {worst.relative_gap:.1e} of the objective at zero; increase max_iter or "
             "tol, leave out the smallest sigmas, or centre and scale the features",
             ConvergenceWarning,
             stacklevel=outside(),
@@ -352,7 +356,7 @@ class GuruClassifierCV(GuruClassifier):
             )
             self.scores_ = np.array([scores for scores, _ in outcomes]).T
             self.sigma_ = float(self.sigmas_[_best(self.scores_)])
-            _warn_of([step for _, steps in outcomes for step in steps], model)
+            _warn_of([proof for _, proofs in outcomes for proof in proofs], model)
             # The classifier itself is one more fit, with the warnings of any fit.
             model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
             model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
@@ -431,8 +435,8 @@ class _Job(NamedTuple):
     n_folds: int
     verbose: int
 
-    def run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Step]]:
-        """Return the scores of a fold along the path, and the solutions."""
+    def run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Proof]]:
+        """Return the scores of a fold along the path, and what is proven of its solutions."""
         began = time.perf_counter()
         X, y, weights = self.samples.X, self.labels, self.samples.weights
         try:
@@ -446,18 +450,18 @@ class _Job(NamedTuple):
         X_test, y_test, n = X[test], y[test], X.shape[0]
         params = {name: _part(value, test, n) for name, value in self.score_params.items()}
         X_err = None if self.X_err is None else _part(self.X_err, train, n)
-        scores, steps = [], []
-        for step in _follow(self.model, mine, self.levels, y[train], X_err):
+        scores, proofs = [], []
+        for fitted, proof in _follow(self.model, mine, self.levels, y[train], X_err):
             with sklearn.config_context(assume_finite=True):  # all of X was looked at before
-                scores.append(float(self.scorer(step.model, X_test, y_test, **params)))
-            steps.append(step)
+                scores.append(float(self.scorer(fitted, X_test, y_test, **params)))
+            proofs.append(proof)
         if self.verbose:
             best = _best(np.array(scores)[:, np.newaxis])
             print(
                 f"[cv] fold {k + 1} of {self.n_folds}  best score {scores[best]:.6g} at sigma {self.levels[best]:.4g}  "
                 f"{time.perf_counter() - began:.3f} s"
             )
-        return scores, steps
+        return scores, proofs
 
 
 def _score_of(scoring: Any) -> Any:
