@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 import sklearn
 from kernels import show_kernels
+from paths import show_paths
 from problems import BALLS, DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
@@ -238,6 +239,7 @@ def main() -> None:
             else:
                 run(problem)
     show_kernels(words)
+    show_paths(words)
 
 
 if __name__ == "__main__":

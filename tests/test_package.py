@@ -25,7 +25,7 @@ LAYERS = [
     ["gaussguru.threads", "gaussguru.validation"],
     ["gaussguru.estimator"],
     ["gaussguru.kernel", "gaussguru.linear"],
-    ["gaussguru.adversary", "gaussguru.ball"],
+    ["gaussguru.adversary", "gaussguru.ball", "gaussguru.model_selection"],
     ["gaussguru.datasets"],
     ["gaussguru.plotting"],
     ["gaussguru"],

@@ -124,8 +124,10 @@ class GuruEstimator(Classifier):
     def _checked(self) -> tuple[tuple[Loss, float, bool], Solver, dict[str, Any]]:
         """Return the parameters, checked: the model but for its noise, the solvers and their settings."""
         sigma = check_real("sigma", self.sigma, inclusive=True)
-        if sigma < LEAST_SIGMA and not (sigma == 0 and self._may_be_exact):
-            raise ValueError(f"sigma must be > 0 (at least {LEAST_SIGMA:g}, or slacks overflow); got {sigma:g}")
+        if sigma == 0 and not self._may_be_exact:
+            raise ValueError(f"sigma must be a finite number > 0; got {self.sigma!r}")
+        if 0 < sigma < LEAST_SIGMA:
+            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
         solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
@@ -202,14 +204,14 @@ class GuruEstimator(Classifier):
 
     def _warn(self, result: Result, objective: Any, *, exact: bool) -> None:
         if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=_outside())
+            warnings.warn(_collapse_message(self, objective), CollapseWarning, stacklevel=outside())
         elif not result.converged and not exact:
             reason = (
                 f"max_iter={self.max_iter} epochs were made: increase it or tol"
                 if result.objective <= objective.weight
                 else f"it ended above where it began: eta0={result.eta0:g} is too large"
             )
-            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=_outside())
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=outside())
         elif not result.converged:
             relative = result.gap / objective.weight
             reason = (
@@ -222,7 +224,7 @@ class GuruEstimator(Classifier):
                 f"the solution is proven optimal only to {relative:.1e} of the objective at zero, "
                 f"not to tol={self.tol:g}; {reason}",
                 ConvergenceWarning,
-                stacklevel=_outside(),
+                stacklevel=outside(),
             )
 
     @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
@@ -275,7 +277,7 @@ def _spreads(rows: Rows) -> Array:
     return np.where((spreads > 0) & np.isfinite(spreads), spreads, 1.0)
 
 
-def _outside() -> int:
+def outside() -> int:
     """Return how many frames up from the caller of this function the first one outside the package is."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):

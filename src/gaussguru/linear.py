@@ -17,6 +17,7 @@ from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.bars import ErrorBars
+from gaussguru.solvers.result import Result
 from gaussguru.threads import block_map
 from gaussguru.uncertain import Uncertain
 from gaussguru.validation import Samples, check_part, check_samples, explain_not_finite
@@ -230,10 +231,14 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self._population: Population | None = None
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         result = self._solve(samples, self._with_noise(model, samples), solvers, settings, self._start(samples))
+        self._keep(result)
+        return self
+
+    def _keep(self, result: Result) -> None:
+        """Keep what depends on the features."""
         self.coef_ = np.atleast_2d(result.coef)
         self.dual_coef_ = result.alpha
         self._descent = result.state
-        return self
 
     def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         """Fit to samples that have error bars of their own, or no noise at all."""

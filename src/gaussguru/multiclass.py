@@ -149,7 +149,7 @@ class Multiclass:
         """The length of the longest row."""
         return float(np.sqrt(self.rows.squared_norms.max()))
 
-    def with_noise(self, factor: float, blur: float) -> "Multiclass":
+    def with_noise(self, factor: float, blur: float = 0.0) -> "Multiclass":
         """Return the same problem with all standard deviations multiplied by ``factor``, and another blur."""
         noise = self.noise if factor == 1 else self.noise.scaled(factor)
         # With the sums over the rows that are known already: they depend on neither.

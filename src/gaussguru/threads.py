@@ -52,15 +52,16 @@ def block_map(X: Any, n_jobs: int | None, width: int = 1) -> Iterator[BlockMap]:
         yield map
         return
     with SINGLE_BLAS:
-        n_threads = _n_threads(n_jobs)
-        if n_threads == 1:
+        count = n_threads(n_jobs)
+        if count == 1:
             yield map
             return
-        with ThreadPoolExecutor(n_threads) as pool:
+        with ThreadPoolExecutor(count) as pool:
             yield pool.map
 
 
-def _n_threads(n_jobs: int | None) -> int:
+def n_threads(n_jobs: int | None) -> int:
+    """Return how many threads large work is given."""
     if n_jobs is not None:
         return int(joblib.effective_n_jobs(n_jobs))
     backend, _ = get_active_backend()

@@ -23,7 +23,7 @@ smooth: small noise, separable and collapsed problems need no special case.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,6 +77,10 @@ class State(NamedTuple):
 @dataclass(frozen=True)
 class Dual(Settings):
     """The solver of the dual of two-class problems; see the module for the method."""
+
+    def follow(self, objective: Objective, factors: Iterable[float]) -> Iterator[Result]:
+        """Solve at one noise level after another, given as factors."""
+        return (self.solve(objective.with_noise(factor)) for factor in factors)
 
     def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
         """Maximise the dual of ``objective``; a primal ``start`` is of no use to it."""

@@ -146,8 +146,11 @@ class LazyInverse:
         lazy = self._factor
         renew = lazy is None or self._stale or expansion.is_cheap
         if lazy is not None and not renew:
-            if lazy.is_exact and self._leaves(lazy, expansion.gradient) <= self._contraction * previous:
-                return lambda g: self._corrected(lazy, g)
+            if lazy.is_exact:
+                gradient = expansion.gradient
+                step = self._corrected(lazy, gradient)
+                if float(step @ gradient) <= self._contraction * previous:  # the decrement of a lazy step
+                    return lambda g: step if g is gradient else self._corrected(lazy, g)
             renew = expansion.factor_cost < CHEAP_RATIO or self._debt + 2 > expansion.factor_cost
         if renew:
             self._factor = self._make(expansion)
@@ -204,10 +207,6 @@ class LazyInverse:
             return p - across * (float(pull @ p) / float(pull @ across))
 
         return on_plane
-
-    def _leaves(self, factor: Inverse, g: Array) -> float:
-        """Return the decrement of a lazy step."""
-        return float(self._corrected(factor, g) @ g)
 
     def _corrected(self, factor: Inverse, g: Array) -> Array:
         """Return the corrected inverse times ``g`` (two-loop recursion: Nocedal & Wright, algorithm 7.4)."""

@@ -7,6 +7,7 @@ F is a fraction of the tolerance; where the classes stay apart it shrinks at onc
 """
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from gaussguru.solvers.path import (
     ROUNDING,
     SPEED,
     Settings,
+    Trail,
+    blend,
     falls,
     first_below,
     is_lost,
@@ -60,18 +63,41 @@ class JointNewton(Settings):
         The unknowns are relative to the last class. The heaviest one is put there: what a light class far from the
         others does would be lost in the rounding of the difference to it.
         """
-        order = np.argsort(objective.class_weights, kind="stable")
-        rank = np.argsort(order)
-        anchor = ANCHOR * self.tol * objective.weight
-        ordered = replace(objective, labels=rank[objective.labels].astype(np.int32), anchor=anchor)
-        result = self._solve(ordered, None if start is None else (start[0][order], start[1][order]))
-        alpha = np.ascontiguousarray(result.alpha[:, rank])
-        return replace(result, coef=result.coef[rank], intercept=result.intercept[rank], alpha=alpha)
+        ordered, order = self._ordered(objective)
+        run = _Run(self, ordered)
+        if start is not None and np.any(start[0]):
+            place = run.sharp.point(start[0][order], start[1][order])
+            if run.resume(settle(run.sharp, place), 0.0):
+                return _unordered(run.result(), order)
+        return _unordered(self._solve(run), order)
 
-    def _solve(self, objective: Multiclass, start: tuple[Array, Array] | None) -> Result:
-        run = _Run(self, objective)
-        if start is not None and np.any(start[0]) and run.resume(start):
-            return run.result()
+    def follow(self, objective: Multiclass, factors: Iterable[float]) -> Iterator[Result]:
+        """Minimise at one noise level after another, given as factors, each from the solutions before it."""
+        ordered, order = self._ordered(objective)
+        trail: Trail[Point] = Trail()
+        inverse = LazyInverse(_inverse_of, CONTRACTION)
+        _ = ordered.class_weights, ordered.means  # what is known of the rows now is known to all levels
+        for factor in factors:
+            run = _Run(self, ordered.with_noise(factor, 0.0), inverse)
+            guess = run.guess(trail.towards(factor))
+            resumed = guess is not None and run.resume(guess, np.inf)
+            result = run.result() if resumed else self._solve(run)
+            if resumed and not result.converged:
+                # What a start from afar brings along may be lost in rounding: begin again.
+                run = _Run(self, run.objective)
+                result = min(result, self._solve(run), key=lambda either: either.gap)
+            if not result.collapsed and run.best is not None:
+                trail.add(factor, run.best)
+            yield _unordered(result, order)
+
+    def _ordered(self, objective: Multiclass) -> tuple[Multiclass, Index]:
+        """Return the problem with the classes sorted by weight, and their order."""
+        order = np.argsort(objective.class_weights, kind="stable")
+        anchor = ANCHOR * self.tol * objective.weight
+        return replace(objective, labels=np.argsort(order)[objective.labels].astype(np.int32), anchor=anchor), order
+
+    def _solve(self, run: "_Run") -> Result:
+        objective = run.objective
         point, ratio, blur = None, 1.0, FIRST_BLUR
         for level in [*subsamples(objective, self.seed), objective]:
             if point is None:
@@ -88,12 +114,13 @@ class JointNewton(Settings):
 class _Run:
     """One call of :meth:`JointNewton.solve`: counters, the lazy inverse, the best point and dual value so far."""
 
-    def __init__(self, settings: JointNewton, objective: Multiclass) -> None:
+    def __init__(self, settings: JointNewton, objective: Multiclass, inverse: LazyInverse | None = None) -> None:
         self.settings = settings
         self.objective = objective
         self.target = settings.tol * objective.weight
         self.blur = LAST_BLUR * min(settings.tol, 1e-3)
-        self.inverse = LazyInverse(_inverse_of, CONTRACTION)
+        self.sharp = objective.with_noise(1.0, self.blur)
+        self.inverse = inverse or LazyInverse(_inverse_of, CONTRACTION)
         self.n_iter = 0
         self.best: Point | None = None
         self.primal, self.dual = np.inf, 0.0
@@ -165,11 +192,22 @@ class _Run:
         apart = bool(np.all(point.distances[off] > APART * blur))
         return lower_noise(ratio), self.blur if apart else max(self.blur, blur / SPEED)
 
-    def resume(self, start: tuple[Array, Array]) -> bool:
-        """Minimise from a start if it is central at the noise of the problem; return whether it was."""
-        objective = self.objective.with_noise(1.0, self.blur)
-        expansion = objective.expand(settle(objective, objective.point(*start)))
-        p = self.inverse.at(expansion, 0.0)(expansion.gradient)
+    def guess(self, solutions: list[tuple[float, Point]]) -> Point | None:
+        """Return the place that a sum of solutions of other noise levels makes."""
+        if not solutions:
+            return None
+        W = blend(solutions, lambda point: point.coef)
+        b = blend(solutions, lambda point: point.b)
+        scores = blend(solutions, lambda point: point.stretch * point.scores)
+        return settle(self.sharp, self.sharp.point(W, b, scores)) if np.any(W) else None
+
+    def resume(self, point: Point, previous: float) -> bool:
+        """Minimise from a settled place if it is central at the noise of the problem; return whether it was.
+
+        ``previous`` says whether an inverse may be used as it is, see :meth:`LazyInverse.at`.
+        """
+        expansion = self.sharp.expand(point)
+        p = self.inverse.at(expansion, previous)(expansion.gradient)
         if not float(p @ expansion.gradient) <= CENTRAL * expansion.point.noisy:
             return False
         self.descend(self.objective, expansion.point, 1.0, self.blur)
@@ -207,6 +245,13 @@ class _Run:
         gap = max(0.0, value + (self.primal - self.best.value) - self.dual)
         alpha = objective.slopes(self.best)
         return Result(W, b, value, gap, alpha, self.n_iter, gap <= self.target, collapsed)
+
+
+def _unordered(result: Result, order: Index) -> Result:
+    """Return a result with the classes as they were."""
+    rank = np.argsort(order)
+    alpha = np.ascontiguousarray(result.alpha[:, rank])
+    return replace(result, coef=result.coef[rank], intercept=result.intercept[rank], alpha=alpha)
 
 
 def _inverse_of(expansion: Expansion) -> "Factor | Blocks | None":

@@ -25,6 +25,7 @@ point proves that it cannot.
 
 import math
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,6 +44,8 @@ from gaussguru.solvers.path import (
     PATIENCE,
     SPEED,
     Settings,
+    Trail,
+    blend,
     falls,
     first_below,
     is_lost,
@@ -73,7 +76,32 @@ class Newton(Settings):
 
     def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
         """Minimise ``objective``, from ``(w, b)`` if given."""
-        run = _Run(self, objective)
+        return self._solve(_Run(self, objective), start)
+
+    def follow(self, objective: Objective, factors: Iterable[float]) -> Iterator[Result]:
+        """Minimise at one noise level after another, given as factors, each from the solutions before it.
+
+        The inverse of one level serves at the next, and the first look at X is for the gradient at a point that is
+        known from the margins of the solutions: where levels are close, two or three passes over X are all.
+        """
+        trail: Trail[Point] = Trail()
+        inverse = _inverse_for(objective)
+        _ = objective.squares, objective.pull  # what is known of the rows now is known to all levels
+        for factor in factors:
+            run = _Run(self, objective.with_noise(factor), inverse)
+            guess = run.guess(trail.towards(factor))
+            resumed = guess is not None and run.descend(run.objective, guess, 1.0, trial=True) is not None
+            result = run.result() if resumed else self._solve(run, None)
+            if resumed and not result.converged:
+                # What a start from afar brings along may be lost in rounding: begin again.
+                run = _Run(self, run.objective)
+                result = min(result, self._solve(run, None), key=lambda either: either.gap)
+            yield result
+            if run.best is not None:
+                trail.add(factor, run.best)
+
+    def _solve(self, run: "_Run", start: tuple[Array, float] | None) -> Result:
+        objective = run.objective
         levels = [*subsamples(objective, self.seed), objective]
         factor = _resolvable(levels[0])
         if factor > 1:
@@ -115,25 +143,29 @@ class Newton(Settings):
 class _Run:
     """One call of :meth:`Newton.solve`: counters, the lazy inverse, the best primal point and dual value so far."""
 
-    def __init__(self, settings: Newton, objective: Objective) -> None:
+    def __init__(self, settings: Newton, objective: Objective, inverse: LazyInverse | Faces | None = None) -> None:
         self.settings = settings
         self.objective = objective
         self.target = settings.tol * objective.weight
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
-        contraction = CONTRACTION if math.isfinite(objective.loss.jerk) else JUMPING
-        self.inverse = LazyInverse(contraction=contraction) if objective.noise.smooth else Faces()
+        self.inverse = inverse or _inverse_for(objective)
         self.n_iter = 0
         self.best: Point | None = None
         self.primal_bound = objective.constant
         self.dual = 0.0
         self.began = time.perf_counter()
 
-    def descend(self, level: Objective, expansion: Expansion, ratio: float) -> Point:
-        """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
+    def descend(self, level: Objective, expansion: Expansion, ratio: float, *, trial: bool = False) -> Point | None:
+        """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise.
+
+        A ``trial`` from the solutions of another level keeps their inverse, and is given up, with None, if that point
+        is not central.
+        """
         last = level is self.objective
         # On a subsample it is enough to come as close as the next one will let it stay.
         enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
-        self.inverse.forget(factor=not last)
+        if not trial:
+            self.inverse.forget(factor=not last)
         previous, stalled, patience = np.inf, 0, PATIENCE
         turned: Array | None = None
         while True:
@@ -155,6 +187,9 @@ class _Run:
             if pin and level.l2:
                 expansion = current.without_ridge().expand(point)
             p, decrement, lowered = self.inverse.step(expansion, previous if ratio == 1 else 0.0, pin=pin)
+            if trial and not _is_central(point, decrement):
+                return None
+            trial = False
             self._report(expansion, ratio)
             self.n_iter += 1
             if ratio == 1 and not last and decrement <= enough * point.value:
@@ -180,6 +215,19 @@ class _Run:
                 self.inverse.learn(before, expansion)
                 previous = decrement
         return expansion.point
+
+    def guess(self, solutions: list[tuple[float, Point]]) -> Expansion | None:
+        """Return F about a sum of solutions of other noise levels, unless there w vanishes or noise is not resolved."""
+        objective = self.objective
+        if not solutions or is_collapsed(objective) or _resolvable(objective) > 1:
+            return None
+        w = blend(solutions, lambda point: point.coef)
+        b = blend(solutions, lambda point: point.b)
+        margin = blend(solutions, lambda point: point.stretch * point.margin)
+        if not np.any(w):
+            return None
+        point = settle(objective, objective.point(w, b, margin), ROUGHLY)
+        return None if is_vanishing(objective, point) else objective.expand(point)
 
     def central(self, start: tuple[Array, float]) -> tuple[Expansion, float] | None:
         """Return the lowest noise level at which a start is central, or None if it is no better than none."""
@@ -284,6 +332,12 @@ def _resolvable(objective: Objective) -> float:
 
 def _is_central(point: Point, decrement: float) -> bool:
     return decrement <= CENTRAL * point.scale * point.totals.conjugate
+
+
+def _inverse_for(objective: Objective) -> LazyInverse | Faces:
+    """Return what solves the systems of a problem."""
+    contraction = CONTRACTION if math.isfinite(objective.loss.jerk) else JUMPING
+    return LazyInverse(contraction=contraction) if objective.noise.smooth else Faces()
 
 
 def _blur(level: Objective, point: Point) -> float:

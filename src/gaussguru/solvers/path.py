@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 # A point is central when its decrement is below this part of a sum s f*; the noise then falls by this factor.
 CENTRAL, SPEED = 0.3, 2.5
@@ -19,6 +19,8 @@ BLUR = 0.1
 NEAR = 0.1
 # Relative changes of F below this are rounding.
 ROUNDING = 1e-15
+# Solutions of a path from which the next one is extrapolated.
+REMEMBERED = 3
 _PARTS = (1.0, 0.7, 0.4, 0.15, 0.05)
 
 
@@ -31,6 +33,7 @@ class Place(Protocol):
 
 
 P = TypeVar("P", bound=Place)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,40 @@ def shortened(start: P, end: P, between: Callable[[float], P], decrement: float,
         t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if math.isfinite(rise) else 0.3
         trial = between(t)
     return trial if falls(start, trial, t, decrement, slack) else start
+
+
+class Trail(Generic[T]):
+    """The last solutions of a path through noise levels, from which the next one is extrapolated.
+
+    A solution is nearly a straight line in the noise level, so that a polynomial through the last ones is a better
+    start than the last one alone (measured: three of them are best, as errors grow with their number).
+    """
+
+    def __init__(self) -> None:
+        self._passed: list[tuple[float, T]] = []
+
+    def add(self, level: float, solution: T) -> None:
+        """Keep the solution at a noise level."""
+        if not any(level == known for known, _ in self._passed):
+            self._passed = [*self._passed[1 - REMEMBERED :], (level, solution)]
+
+    def towards(self, level: float) -> list[tuple[float, T]]:
+        """Return the solutions with what each counts at another level (Lagrange's polynomials); none if there are none.
+
+        Far ahead, more than twice the way that lies behind, only the last one counts.
+        """
+        levels = [known for known, _ in self._passed]
+        if not levels:
+            return []
+        if abs(level - levels[-1]) > 2 * abs(levels[-1] - levels[0]):
+            return [(1.0, self._passed[-1][1])]
+        weights = [math.prod((level - other) / (own - other) for other in levels if other != own) for own in levels]
+        return list(zip(weights, (solution for _, solution in self._passed), strict=True))
+
+
+def blend(solutions: list[tuple[float, T]], part: Callable[[T], Any]) -> Any:
+    """Return the weighted sum of a part of every solution."""
+    return sum(weight * part(solution) for weight, solution in solutions)
 
 
 def print_iteration(n_iter: int, expansion: Any, whole: Any, gap: float, began: float, ratio: float) -> None:

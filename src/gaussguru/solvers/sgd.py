@@ -13,6 +13,7 @@ Both kinds of problem run through the same solver; what differs is in :class:`St
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -247,6 +248,14 @@ class SGD:
             eta0=eta0,
             state=state,
         )
+
+    def follow(self, objective: Any, factors: Iterable[float]) -> Iterator[Result]:
+        """Minimise at one noise level after another, given as factors, each from where the last one ended."""
+        start = None
+        for factor in factors:
+            result = self.solve(objective.with_noise(factor), start)
+            start = (result.coef, result.intercept) if result.converged else None
+            yield result
 
     def begin(self, objective: Any, start: tuple[Array, Any] | None = None) -> Descent:
         """Return the state of a descent that has made no step."""
