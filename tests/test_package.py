@@ -15,6 +15,7 @@ LAYERS = [
     ["gaussguru.losses"],
     ["gaussguru.noise"],
     ["gaussguru.errors"],
+    ["gaussguru.orthant"],
     ["gaussguru.rows"],
     ["gaussguru.objective"],
     ["gaussguru.multiclass"],
@@ -24,6 +25,8 @@ LAYERS = [
     ["gaussguru.threads", "gaussguru.validation"],
     ["gaussguru.estimator"],
     ["gaussguru.kernel", "gaussguru.linear"],
+    ["gaussguru.preprocessing"],
+    ["gaussguru.robustness"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

@@ -42,11 +42,15 @@ class CollapseWarning(UserWarning):
     """The noise is so strong that ignoring the features is optimal."""
 
 
-def _has_two_classes(estimator: Any) -> bool:
+def has_two_classes(estimator: Any) -> bool:
     """Say whether there is a predict_proba: once fitted, and then with two classes."""
     check_is_fitted(estimator)
     if len(estimator.classes_) > 2:
-        raise AttributeError("predict_proba has a closed form for two classes; this estimator was fitted to more")
+        raise AttributeError(
+            "predict_proba is for two classes, and this estimator was fitted to more; "
+            "gaussguru.robustness.class_probabilities has the probability that noise leaves each class on top, which "
+            "need not be highest for the predicted one"
+        )
     return True
 
 
@@ -172,7 +176,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class when the features carry the noise of the model; two classes only.
 

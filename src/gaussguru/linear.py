@@ -4,14 +4,17 @@ import copy
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import ndtr
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
-from gaussguru.estimator import GuruEstimator, make_objective
+from gaussguru.errors import check_errors, has_unmeasured, split_errors
+from gaussguru.estimator import GuruEstimator, has_two_classes, make_objective
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
 from gaussguru.rows import Rows
 from gaussguru.threads import block_map
 from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
@@ -288,13 +291,86 @@ class GuruClassifier(GuruEstimator):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
+        return self._scores(self._measured(X)[0])
+
+    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+        """Return samples and error bars, with what is known without a measurement where there was none."""
         check_is_fitted(self)
-        X = check_features(X, estimator=self)
+        X, X_err = split_errors(X, X_err)
+        if has_unmeasured(X_err):
+            if getattr(self, "_population", None) is None:
+                raise ValueError(
+                    "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                    "expect there: it was fitted without X_err"
+                )
+            X, X_err = self._population.fill(X, X_err)
+        return check_features(X, estimator=self), X_err
+
+    def _scores(self, X: Any) -> Array:
         with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
             rows = Rows(X, mapped, len(self.coef_))
             scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
         scores += self.intercept_
         return scores
+
+    def _score_noise(self) -> Array:
+        """Return the covariance of the scores under the noise of the model."""
+        if len(self.coef_) == 1:
+            return np.array([[self._scale() ** 2]])
+        return self._noise.metric(self.coef_) @ self.coef_.T
+
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class when the features carry noise; two classes only.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the second class, where
+        ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars of the sample to the (worst) noise of the model; no sampling
+        is involved. A constant classifier is certain. For more classes see
+        :func:`gaussguru.robustness.class_probabilities`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix or LowRank, default=None
+            Error bars of these samples: standard deviations, or covariances. They need not be those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        X, X_err = self._measured(X, X_err)
+        spread: Any = self._scale()
+        if X_err is not None:
+            spread = np.hypot(spread, np.sqrt(check_errors(X_err, X).variances(self.coef_)[:, 0]))
+        z = standardise(self._scores(X), spread)
+        return np.column_stack([ndtr(-z), ndtr(z)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy on X, or with error bars what is to be expected of it.
+
+        With error bars it is the mean probability that a sample is put into its class when noise of these covariances,
+        and no other, is added to X: ``mean Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))`` for two classes
+        (:func:`gaussguru.robustness.expected_accuracy`). Errors of 0 give the accuracy.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix or LowRank, default=None
+            Error bars of these samples.
+
+        Returns
+        -------
+        float
+        """
+        if split_errors(X, X_err)[1] is None:
+            return float(super().score(X, y, sample_weight))
+        X, X_err = self._measured(X, X_err)
+        noise = score_covariance(self.coef_, check_errors(X_err, X))
+        return expected_score(label_probabilities(self._scores(X), noise)[0], self.classes_, y, sample_weight)
 
 
 def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
