@@ -216,7 +216,9 @@ def bivariate_normal(h: Array, k: Array, correlation: Array) -> Array:
     root = np.sqrt((1.0 - r) * (1.0 + r))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         a_h, a_k = (k - r * h) / (h * root), (h - r * k) / (k * root)
-    opposite = (np.sign(h) * np.sign(k) < 0) | ((h * k == 0) & (h + k < 0))
+        a_h, a_k = (np.where(np.isnan(a), 0.0, a) for a in (a_h, a_k))  # h = +-k of correlation +-1
+        flat = h * k == 0
+    opposite = (np.sign(h) * np.sign(k) < 0) | (flat & (np.minimum(h, k) < 0))
     result = 0.5 * (ndtr(h) + ndtr(k) - opposite) - owens_t(h, a_h) - owens_t(k, a_k)
     # Where a quotient is 0/0 or infinite/infinite.
     result = np.where((h == 0) & (k == 0), 0.25 + np.arcsin(r) / (2 * np.pi), result)

@@ -254,16 +254,17 @@ class AffineMap:
 
     def check(self, X: Any, values: Any, source: object) -> None:
         """Raise unless ``values`` are what the map makes of X."""
-        size = (
-            abs(X).max(axis=0).toarray().ravel() if sp.issparse(X) else np.abs(np.asarray(X, dtype=float)).max(axis=0)
+        eps = max(_precision(X), _precision(values))
+        away = (
+            abs(X).max(axis=0).toarray().ravel() if sp.issparse(X) else np.abs(np.asarray(X) - self.centre).max(axis=0)
         )
-        scale = (size + np.abs(self.centre)) @ abs(self.matrix) + np.abs(self.offset)
-        precision = np.sqrt(np.finfo(getattr(values, "dtype", np.dtype(np.float64))).eps)
+        slopes = abs(self.matrix)
+        allowed = np.sqrt(eps) * (away @ slopes + np.abs(self.offset)) + 100 * eps * (np.abs(self.centre) @ slopes)
         if sp.issparse(values) and not self.offset.any():
             apart = abs(values - X @ self.matrix).max(axis=0).toarray().ravel()
         else:
             apart = np.abs(_dense(values).reshape(X.shape[0], -1) - self(X)).max(axis=0)
-        if not np.all(apart <= precision * scale):
+        if not np.all(apart <= allowed):
             raise ValueError(
                 f"{source} is not affine on X, so it has no exact rule for Gaussian errors; errors go through scalers, "
                 "linear maps and the selection of columns"
@@ -350,6 +351,11 @@ def _missing(X: Any, X_err: Any) -> NDArray[np.bool_]:
 
 def _dense(values: Any) -> Array:
     return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
+
+
+def _precision(table: Any) -> float:
+    dtype = np.result_type(*table.dtypes) if hasattr(table, "iloc") else table.dtype
+    return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
 def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:

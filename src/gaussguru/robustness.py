@@ -324,7 +324,7 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
             f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
             "there is robustness_curve(..., method='sampling')"
         )
-    scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
+    scores = np.asarray(estimator.decision_function(X))
     table = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
     affine = AffineMap.of(estimator.decision_function, table)
     try:
@@ -335,7 +335,7 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
             "classifier there is robustness_curve(..., method='sampling')"
         ) from None
     exact = estimator.coef_ if estimator is final and hasattr(final, "coef_") else affine.matrix.T
-    return scores, np.atleast_2d(np.asarray(exact, dtype=np.float64))
+    return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
 
 
 def _fill(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
