@@ -419,7 +419,7 @@ def test_what_cannot_be_done_says_so():
     with pytest.raises(ValueError, match="X_err has NaN"):
         clf.score(X, y, X_err=np.nan * X_err)
     for method in (lambda: clf.score(X, y, X_err=np.inf * X_err), lambda: flip_probability(clf, X, np.inf * X_err)):
-        with pytest.raises(ValueError, match="infinite errors.*fitted without X_err"):
+        with pytest.raises(ValueError, match=r"infinite errors.*fitted without X_err"):
             method()
     unknown = np.full(len(y), 9)
     assert expected_accuracy(clf, X, unknown, X_err) == 0

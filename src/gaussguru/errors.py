@@ -291,7 +291,7 @@ class Population:
     @classmethod
     def of(cls, X: Any, X_err: Any) -> "Population":
         """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
-        known = ~_unmeasured(X_err, X.shape)
+        known = ~_unmeasured(X_err if has_unmeasured(X_err) else np.zeros(X.shape[0]), X.shape)
         count = known.sum(axis=0)
         if not count.all():
             j = int(np.argmin(count))

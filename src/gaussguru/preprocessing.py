@@ -120,7 +120,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     def _fit(self, X: Any, y: Any, X_err: Any) -> tuple[Any, Any]:
         X, X_err = split_errors(X, X_err)
         X = _as_table(X)
-        self.population_ = None if sp.issparse(X) else Population.of(X, np.zeros(len(X)) if X_err is None else X_err)
+        self.population_ = None if sp.issparse(X) else Population.of(X, X_err)
         filled, _ = self._fill(X, X_err)
         inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
         inner = inner if self.transformer is None else clone(self.transformer)
