@@ -1,6 +1,7 @@
 """Error bars through pipelines and searches, from tables and from replicates."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
+from sklearn.utils.estimator_checks import check_estimator
 
 from gaussguru import GuruClassifier
 from gaussguru.errors import LowRank, Measured, check_errors, split_errors
@@ -162,6 +164,10 @@ def test_names_and_output():
 
 
 def test_carriers_are_good_estimators():
+    for inner in (None, StandardScaler(), PCA(1)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of checks that are skipped
+            check_estimator(WithErrors(inner))
     carrier = WithErrors(PCA(2)).fit(X)
     again = pickle.loads(pickle.dumps(carrier))
     np.testing.assert_array_equal(again.transform(X, STD).err, carrier.transform(X, STD).err)

@@ -291,7 +291,7 @@ class Population:
     @classmethod
     def of(cls, X: Any, X_err: Any) -> "Population":
         """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
-        known = ~_unmeasured(X_err if has_unmeasured(X_err) else np.zeros(X.shape[0]), X.shape)
+        known = ~unmeasured(X_err if has_unmeasured(X_err) else np.zeros(X.shape[0]), X.shape)
         count = known.sum(axis=0)
         if not count.all():
             j = int(np.argmin(count))
@@ -302,7 +302,7 @@ class Population:
 
     def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
-        missing = _unmeasured(X_err, X.shape)
+        missing = unmeasured(X_err, X.shape)
         filled = like(X, np.where(missing, self.means, X))
         errors = np.array(X_err, dtype=np.float64)
         if errors.ndim == 1:
@@ -332,7 +332,8 @@ def has_unmeasured(X_err: Any) -> bool:
         return False
 
 
-def _unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return which values of X have an infinite error."""
     errors = np.asarray(X_err, dtype=np.float64)
     if errors.ndim == 3:
         errors = np.einsum("ijj->ij", errors)

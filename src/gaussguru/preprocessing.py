@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from gaussguru.errors import LowRank, Measured, Population, check_errors, has_unmeasured, like, split_errors
+from gaussguru.errors import LowRank, Measured, Population, check_errors, has_unmeasured, like, split_errors, unmeasured
 from gaussguru.losses import Array, Index
 
 # Numbers held at a time.
 CHUNK = 1 << 23
+_ARRAY_OPTIONS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
 
 
 class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -114,35 +115,42 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         Measured, or what the transformer returns if there are no errors
         """
         check_is_fitted(self)
+        return self._apply(*self._checked(X, X_err, reset=False))
+
+    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Return X as an array, CSR matrix or DataFrame, finite where it was measured, and its errors."""
         X, X_err = split_errors(X, X_err)
-        return self._apply(_as_table(X), X_err)
+        X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else check_array(X, **_ARRAY_OPTIONS)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if has_unmeasured(X_err) and sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        values = X.data if sp.issparse(X) else np.asarray(X)
+        assert_all_finite(
+            np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
+        )
+        return X, X_err
 
     def _fit(self, X: Any, y: Any, X_err: Any) -> tuple[Any, Any]:
-        X, X_err = split_errors(X, X_err)
-        X = _as_table(X)
+        X, X_err = self._checked(X, X_err, reset=True)
         self.population_ = None if sp.issparse(X) else Population.of(X, X_err)
         filled, _ = self._fill(X, X_err)
         inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
         inner = inner if self.transformer is None else clone(self.transformer)
         seen = filled
         if has_unmeasured(X_err) and get_tags(inner).input_tags.allow_nan:
-            seen = like(X, np.where(_missing(X, X_err), np.nan, filled))
+            seen = like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
         self.transformer_ = inner.fit(seen, y)
         self._map = AffineMap.of(inner.transform, filled)
         self.matrix_ = self._map.matrix
-        self.n_features_in_ = int(X.shape[1])
-        if hasattr(inner, "feature_names_in_"):
-            self.feature_names_in_ = inner.feature_names_in_
         return X, X_err
 
     def _fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and its errors, with the mean and its standard deviation where there was no measurement."""
-        if has_unmeasured(X_err):
-            if self.population_ is None or sp.issparse(X):
-                raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
-            X, X_err = self.population_.fill(X, X_err)
-        assert_all_finite(X.data if sp.issparse(X) else np.asarray(X), input_name="X")
-        return X, X_err
+        if not has_unmeasured(X_err):
+            return X, X_err
+        if self.population_ is None:
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a fit to a dense X")
+        return self.population_.fill(X, X_err)
 
     def _apply(self, X: Any, X_err: Any) -> Any:
         if X_err is None:
@@ -331,22 +339,6 @@ def _monomial(matrix: Any) -> tuple[Index, Array] | None:
     source, factors = np.zeros(len(per_output), dtype=np.intp), np.zeros(len(per_output))
     source[per_output == 1], factors[per_output == 1] = entries.indices, entries.data
     return source, factors
-
-
-def _as_table(X: Any) -> Any:
-    """Return X as it is if it is an array, sparse matrix or DataFrame of two dimensions, else as an array."""
-    if sp.issparse(X):
-        return X.tocsr()
-    if hasattr(X, "iloc"):
-        return X
-    return check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
-
-
-def _missing(X: Any, X_err: Any) -> NDArray[np.bool_]:
-    errors = np.asarray(X_err, dtype=np.float64)
-    if errors.ndim == 3:
-        errors = np.einsum("ijj->ij", errors)
-    return np.broadcast_to(np.isposinf(errors if errors.ndim == 2 else errors[:, np.newaxis]), X.shape)
 
 
 def _dense(values: Any) -> Array:
