@@ -22,8 +22,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from gaussguru import GuruClassifier, KernelGuruClassifier
-from gaussguru.errors import LowRank, Measured, check_errors
+from gaussguru.errors import LowRank, Measured, Population, check_errors
 from gaussguru.orthant import bivariate_normal, lower_bound, score_covariance, top_probabilities
+from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import (
     certified_radius,
     class_probabilities,
@@ -383,6 +384,36 @@ class Quiet(GuruClassifier):
 
     def fit(self, X, y):
         return super().fit(X.X if isinstance(X, Measured) else X, y)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_unmeasured_values(n_classes):
+    """They are worth the mean and the spread of the measured ones."""
+    X, y, clf = problem(n_classes)
+    X_err = error_bars(*X.shape)["diagonal"]
+    missing = np.random.default_rng(1).random(X.shape) < 0.1
+    values, errors = np.where(missing, np.nan, X), np.where(missing, np.inf, X_err)
+    known = np.ma.masked_array(X, missing)
+    filled = np.where(missing, known.mean(axis=0), X)
+    finite = np.where(missing, known.std(axis=0), X_err)
+    clf._population = Population.of(values, errors)
+    pipe = make_pipeline(WithErrors(), clf)
+    pipe[0].fit(values, X_err=errors)
+    for model in (clf, pipe):
+        np.testing.assert_allclose(
+            class_probabilities(model, values, errors), class_probabilities(clf, filled, finite), rtol=1e-9, atol=1e-12
+        )
+        accuracy = expected_accuracy(clf, filled, y, finite)
+        assert expected_accuracy(model, Measured(values, errors), y) == pytest.approx(accuracy)
+        assert model.score(Measured(values, errors), y) == pytest.approx(accuracy)
+    np.testing.assert_array_equal(clf.predict(Measured(values, errors)), clf.predict(filled))
+
+
+def test_lists():
+    X, y, clf = problem(3)
+    lists = X.tolist(), y.tolist(), np.ones(X.shape).tolist()
+    assert expected_accuracy(clf, *lists) == expected_accuracy(clf, X, y, np.ones(X.shape))
+    assert clf.score(*lists[:2], X_err=lists[2]) == expected_accuracy(clf, *lists)
 
 
 def test_what_cannot_be_done_says_so():

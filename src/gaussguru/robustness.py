@@ -301,6 +301,7 @@ log_loss_scorer = LogLossScorer()
 def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Array, Array]:
     """Return the scores of the samples and the covariances of their noise: that of the model, error bars, or both."""
     X, X_err = split_errors(X, X_err)
+    X = _as_table(X)
     final = _final(estimator)
     if own and not hasattr(final, "_score_noise"):
         if X_err is None:
@@ -324,8 +325,8 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
             f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
             "there is robustness_curve(..., method='sampling')"
         )
+    table = _as_table(X)
     scores = np.asarray(estimator.decision_function(X))
-    table = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
     affine = AffineMap.of(estimator.decision_function, table)
     try:
         affine.check(table, scores, final)
@@ -336,6 +337,10 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
         ) from None
     exact = estimator.coef_ if estimator is final and hasattr(final, "coef_") else affine.matrix.T
     return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
+
+
+def _as_table(X: Any) -> Any:
+    return X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
 
 
 def _fill(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
