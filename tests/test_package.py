@@ -19,6 +19,7 @@ LAYERS = [
     ["gaussguru.rows"],
     ["gaussguru.objective"],
     ["gaussguru.multiclass"],
+    ["gaussguru.uncertain"],
     ["gaussguru.certificates"],
     ["gaussguru.gram"],
     ["gaussguru.solvers"],

@@ -331,6 +331,60 @@ class Scorer(Recorder):
         return np.asarray(split_errors(X)[0])[:, 0]
 
 
+def guru_by_hand(sigma, errors, train, test):
+    """Return a classifier of scaled features and errors, and its expected accuracy on a fold."""
+    mean, scale = X[train].mean(axis=0), X[train].std(axis=0)
+    clf = GuruClassifier(sigma, tol=1e-10).fit((X[train] - mean) / scale, Y[train], X_err=errors[train] / scale)
+    return clf, clf.score((X[test] - mean) / scale, Y[test], X_err=errors[test] / scale)
+
+
+def test_guru_in_a_search_gives_the_numbers_of_a_loop():
+    sigmas = [0.1, 1.0]
+    expected = [[guru_by_hand(sigma, STD, *fold)[1] for fold in FOLDS.split(X, Y)] for sigma in sigmas]
+    grid = {"guruclassifier__sigma": sigmas}
+
+    def check(search):
+        ours = [search.cv_results_[f"split{k}_test_score"] for k in range(3)]
+        np.testing.assert_allclose(np.transpose(ours), expected, rtol=1e-6)
+        everything = np.arange(N)
+        best, _ = guru_by_hand(search.best_params_["guruclassifier__sigma"], STD, everything, everything)
+        np.testing.assert_allclose(search.best_estimator_[-1].coef_, best.coef_, rtol=1e-4, atol=1e-6)
+
+    with sklearn.config_context(enable_metadata_routing=True):
+        last = GuruClassifier(tol=1e-10).set_fit_request(X_err=True).set_score_request(X_err=True)
+        pipe = make_pipeline(WithErrors(StandardScaler()), last)
+        check(GridSearchCV(pipe, grid, cv=FOLDS, error_score="raise").fit(X, Y, X_err=STD))
+        one = cross_validate(pipe.set_params(guruclassifier__sigma=0.1), X, Y, cv=FOLDS, params={"X_err": STD})
+        np.testing.assert_allclose(one["test_score"], expected[0], rtol=1e-6)
+        calibrated = CalibratedClassifierCV(pipe, cv=FOLDS).fit(X, Y, X_err=STD)
+        assert_calibrated(calibrated)
+    pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(tol=1e-10))
+    check(GridSearchCV(pipe, grid, cv=FOLDS, error_score="raise").fit(Measured(X, STD), Y))
+    pipe.set_params(guruclassifier__sigma=0.1)
+    assert_calibrated(CalibratedClassifierCV(pipe, cv=FOLDS).fit(Measured(X, STD), Y))
+
+
+def assert_calibrated(calibrated):
+    for part, fold in zip(calibrated.calibrated_classifiers_, FOLDS.split(X, Y), strict=True):
+        clf, _ = guru_by_hand(0.1, STD, *fold)
+        np.testing.assert_allclose(part.estimator[-1].coef_, clf.coef_, rtol=1e-4, atol=1e-6)
+
+
+def test_unmeasured_values_through_a_pipeline():
+    """Scaling leaves them unmeasured: the classifier fills in what it would have without a pipeline."""
+    values, errors = unmeasured()
+    pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.5, tol=1e-10)).fit(Measured(values, errors), Y)
+    known = np.isfinite(errors)
+    means = np.array([values[known[:, j], j].mean() for j in range(D)])
+    spreads = np.array([values[known[:, j], j].std() for j in range(D)])
+    scaled = np.where(known, (values - means) / spreads, 0.0)
+    clf = GuruClassifier(0.5, tol=1e-10).fit(scaled, Y, X_err=np.where(known, errors / spreads, 1.0))
+    np.testing.assert_allclose(pipe[-1].coef_, clf.coef_, rtol=1e-4, atol=1e-6)
+    ours = pipe.predict_proba(Measured(values, errors))
+    theirs = clf.predict_proba(scaled, np.where(known, errors / spreads, 1.0))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-9)
+
+
 def test_errors_are_not_lost_silently():
     both = Measured(X, STD)
     for model in (LogisticRegression(), make_pipeline(WithErrors(StandardScaler()), LogisticRegression())):

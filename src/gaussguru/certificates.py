@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar, nnls
 
-from gaussguru import multiclass
+from gaussguru import multiclass, uncertain
 from gaussguru.losses import Array, Loss
 from gaussguru.noise import Noise, norm
 from gaussguru.objective import Expansion, Objective, Point
@@ -25,6 +25,8 @@ from gaussguru.objective import Expansion, Objective, Point
 EPS = float(np.finfo(np.float64).eps)
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+# How far it is scaled down in search of room where every sample has its own noise.
+SHRUNK = 0.99
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
 SHORT = 1e-11
 # Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
@@ -210,6 +212,54 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
             # A second chord, from the end of the first, bounds it better.
             return max(feasible, chord(feasible)) * mass
     return 0.0
+
+
+def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) -> Certificate:
+    """Return a certificate of a problem with error bars from the slopes of a point.
+
+    A dual point needs, for every pair of classes, a vector in the sum of the noise sets of its rows, ``sum s f* A_i``,
+    that carries away what the rows pull. ``q_i = (Sigma_i + N) u / a_i`` is in ``A_i``, so the noise's own pull does it
+    at the optimum. The rest, the gradient, flows through the pairs by their gains; when all alpha shrink to
+    ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it ``room`` for the flow. That is
+    concave in c and 0 at 1, so one c tells enough. A gap that cannot fall below ``target`` is not computed to the end.
+    """
+    objective, primal = expansion.objective, expansion.value * (1 + 4 * EPS)
+    C, kept = objective.n_classes, np.ones_like(expansion.mass)
+    if objective.fit_intercept:
+        surplus = _surplus(expansion.mass)
+        if surplus is None:
+            return Certificate(primal, 0.0)
+        kept -= np.divide(surplus, expansion.mass, out=np.zeros_like(kept), where=expansion.mass > 0)
+    mass = float(np.vdot(kept, expansion.mass))
+    if primal - mass > target:
+        return Certificate(primal, 0.0)
+    cells = kept[:, :, np.newaxis] * (expansion.pull - expansion.noise)
+    rest = cells.sum(axis=1) - cells.sum(axis=0)
+    if objective.l2:
+        return Certificate(primal, max(0.0, mass - float(np.vdot(rest, rest)) / (2 * objective.l2 * C)))
+    gain = kept * expansion.gain
+    gain = gain + gain.T
+    potentials = _inverse_laplacian(gain) @ rest
+    lost = rest - multiclass.laplacian(gain) @ potentials
+    if norm(lost.ravel()) > 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):
+        return Certificate(primal, 0.0)
+    # The room of every cell when all alpha shrink to SHRUNK alpha: of error bars, and of the model's own noise.
+    weights, rows = objective.weights[:, np.newaxis], expansion.rows
+    full = rows.scale * rows.tension / np.where(weights > 0, weights, 1.0)
+    free = weights * np.maximum(0.0, objective.loss.conjugate(SHRUNK * rows.slope) - SHRUNK * full)
+    roots, crowded = objective.roots(free), 0.0
+    for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
+        flow, capacity = gain[c, k] * (potentials[c] - potentials[k]), 0.0
+        for one, other in ((c, k), (k, c)):
+            length = objective.errors.length(flow, kept[one, other] * roots[one][other])
+            if objective.noise is not None:
+                mine = slice(objective.edges[one], objective.edges[one + 1])
+                own = kept[one, other] * float(free[mine, other - (other > one)].sum())
+                length = min(length, objective.noise.polar(flow) / own if own > 0 else np.inf)
+            capacity += 1 / length if length > 0 else np.inf
+        crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
+    shrink = (1 - SHRUNK) * crowded + 4 * EPS
+    return Certificate(primal, (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0)
 
 
 def _carried(gain: Array, rest: Array) -> Array:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from gaussguru.losses import Array, Index
+from gaussguru.noise import diagonal
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
@@ -141,6 +142,29 @@ class Errors(ABC):
         """Return ``sum_i t_i Sigma_i u``."""
 
     @abstractmethod
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``u' Sigma_i v`` for every sample."""
+
+    @abstractmethod
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum_i t_i Sigma_i`` to a square array."""
+
+    @abstractmethod
+    def roots(self, t: Array) -> Array:
+        """Return the sum of ``t_i`` times roots of ``Sigma_i``, a row for each feature."""
+
+    @staticmethod
+    def length(v: Array, roots: Array) -> float:
+        """Return a bound of the least c with ``u . v <= c sum_i t_i sqrt(u' Sigma_i u)`` for all u.
+
+        The sum of norms on the right is at least the norm of the sum, in which the roots add up.
+        """
+        radii = roots if roots.ndim == 1 else roots[:, 0]
+        if np.any((radii == 0) & (v != 0)):
+            return np.inf
+        return float(np.linalg.norm(np.divide(v, radii, out=np.zeros_like(v), where=radii > 0)))
+
+    @abstractmethod
     def take(self, index: Index | slice) -> "Errors":
         """Return those of some samples."""
 
@@ -167,7 +191,7 @@ class PerSample(Errors):
 
     def variances(self, U: Array) -> Array:
         """Return ``e_i^2 ||u||^2``."""
-        return np.outer(self.std**2, np.einsum("kj,kj->k", U, U))
+        return np.asarray(np.outer(self.std**2, np.einsum("kj,kj->k", U, U)))
 
     def times(self, u: Array) -> Array:
         """Return ``e_i^2 u``."""
@@ -176,6 +200,18 @@ class PerSample(Errors):
     def pull(self, t: Array, u: Array) -> Array:
         """Return ``(sum t_i e_i^2) u``."""
         return np.asarray((t @ self.std**2) * u)
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``e_i^2 u.v``."""
+        return np.asarray(self.std**2 * float(u @ v))
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i e_i^2`` to the diagonal."""
+        diagonal(out)[:] += float(t @ self.std**2)
+
+    def roots(self, t: Array) -> Array:
+        """Return ``sum t_i e_i``, the same for every feature."""
+        return np.full(self.n_features, float(t @ self.std))
 
     def take(self, index: Index | slice) -> "PerSample":
         """Return those of some samples."""
@@ -219,12 +255,21 @@ class Diagonal(Errors):
         """Return ``(sum_i t_i e_ij^2) u_j``."""
         return np.asarray(self.squares.T @ t) * u
 
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j v_j``."""
+        return np.asarray(self.squares @ (u * v))
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum_i t_i e_ij^2`` to the diagonal."""
+        diagonal(out)[:] += self.squares.T @ t
+
+    def roots(self, t: Array) -> Array:
+        """Return ``sum_i t_i e_ij``."""
+        return np.asarray(self.std.T @ t)
+
     def take(self, index: Index | slice) -> "Diagonal":
         """Return those of some samples."""
-        part = Diagonal(self.std[index])
-        if "squares" in self.__dict__:
-            part.__dict__["squares"] = self.squares[index]
-        return part
+        return Diagonal(self.std[index])
 
     def covariance(self, i: int) -> Array:
         """Return ``diag(e_i^2)``."""
@@ -265,6 +310,29 @@ class Factored(Errors):
 
     def _along(self, u: Array) -> Array:
         return np.asarray(np.einsum("ijr,j->ir", self.factors, u))
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j v_j + (F_i' u).(F_i' v)``."""
+        common = np.einsum("ir,ir->i", self._along(u), self._along(v))
+        return np.asarray(np.square(self.std) @ (u * v) + common)
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i (diag(e_i^2) + F_i F_i')``."""
+        diagonal(out)[:] += t @ np.square(self.std)
+        flat = (self.factors * np.sqrt(t)[:, np.newaxis, np.newaxis]).transpose(1, 0, 2).reshape(out.shape[0], -1)
+        out += flat @ flat.T
+
+    def roots(self, t: Array) -> Array:
+        """Return ``sum t_i e_ij`` and beside it ``sum t_i F_i``."""
+        return np.column_stack([t @ self.std, np.einsum("ijr,i->jr", self.factors, t)])
+
+    @staticmethod
+    def length(v: Array, roots: Array) -> float:
+        """Return the length of v in the sum of the roots, or in that of the standard deviations if it is shorter."""
+        shortest, root = Errors.length(v, roots), roots[:, 1:]
+        if root.shape[0] == root.shape[1] and np.linalg.cond(root) < 1 / ROUNDING:
+            shortest = min(shortest, float(np.linalg.norm(np.linalg.solve(root, v))))
+        return shortest
 
     def take(self, index: Index | slice) -> "Factored":
         """Return those of some samples."""
@@ -406,7 +474,7 @@ def _check_sign(values: Array, name: str) -> None:
 
 
 def _roots(covariances: Array) -> Array:
-    """Return F_i with ``F_i F_i'`` each of the covariances, or raise if one is none."""
+    """Return the symmetric roots of the covariances, or raise if one of them is none."""
     largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
     apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
     if apart.max(initial=0.0) > ROUNDING:
@@ -420,4 +488,4 @@ def _roots(covariances: Array) -> Array:
             "X_err must hold positive semidefinite covariances; that of sample "
             f"{i} has the eigenvalue {values[i, 0]:.3g}"
         )
-    return np.asarray(axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :])
+    return np.asarray((axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :]) @ axes.transpose(0, 2, 1))

@@ -24,6 +24,7 @@ from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
 from gaussguru.threads import block_map
+from gaussguru.uncertain import Uncertain
 from gaussguru.validation import (
     Samples,
     check_choice,
@@ -57,6 +58,9 @@ def has_two_classes(estimator: Any) -> bool:
 class GuruEstimator(ClassifierMixin, BaseEstimator):
     """The part of an estimator that does not depend on where its features come from."""
 
+    # Whether sigma may be 0, for a problem that something else keeps well posed.
+    _may_be_exact = False
+
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
         try:
@@ -67,9 +71,9 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
 
     def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
         """Return the parameters, checked: the model, the solvers and their settings."""
-        sigma = check_real("sigma", self.sigma)
-        if sigma < LEAST_SIGMA:
-            raise ValueError(f"sigma must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+        sigma = check_real("sigma", self.sigma, inclusive=True)
+        if sigma < LEAST_SIGMA and not (sigma == 0 and self._may_be_exact):
+            raise ValueError(f"sigma must be > 0 (at least {LEAST_SIGMA:g}, or slacks overflow); got {sigma:g}")
         noise = self._resolve_noise(sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
@@ -91,7 +95,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         return (loss, noise, l2, self.fit_intercept), solvers, settings
 
     @abstractmethod
-    def _resolve_noise(self, sigma: float) -> Noise:
+    def _resolve_noise(self, sigma: float) -> Any:
         """Return the noise model at level ``sigma``."""
 
     @abstractmethod
@@ -229,15 +233,19 @@ def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _collapse_message(estimator: Any, objective: Objective | Multiclass) -> str:
-    if isinstance(objective, Multiclass):
-        light, heavy = (float(extreme) for extreme in (objective.class_weights.min(), objective.class_weights.max()))
-        bound = ""
-        coincide = not np.any(objective.means - objective.means[0])
-    else:
+def _collapse_message(estimator: Any, objective: Objective | Multiclass | Uncertain) -> str:
+    """Return why the features are ignored, and what to do."""
+    noise, bound, coincide = f"sigma={estimator.sigma:g} is", "", False
+    if isinstance(objective, Objective):
         light, heavy = sorted(objective.weights)
         coincide = not np.any(objective.pull)
         bound = f" (sigma_max bounds it from above: {estimator.sigma * collapse_sigma(objective):.3g})"
+    else:
+        light, heavy = float(objective.class_weights.min()), float(objective.class_weights.max())
+        if isinstance(objective, Multiclass):
+            coincide = not np.any(objective.means - objective.means[0])
+        else:
+            noise = "the error bars are"
     if coincide:
         return (
             "the weighted means of the classes coincide, so the best classifier ignores the features"
@@ -245,7 +253,6 @@ def _collapse_message(estimator: Any, objective: Objective | Multiclass) -> str:
             else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
         )
     return (
-        f"sigma={estimator.sigma:g} is so large that the best classifier ignores the features and always predicts "
-        f"the class with more weight ({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma"
-        f"{bound}, or fit_intercept=False"
+        f"{noise} so large that the best classifier ignores the features and always predicts the heaviest class "
+        f"({heavy:g} against {light:g}); use class_weight='balanced', a smaller sigma{bound}, or fit_intercept=False"
     )

@@ -4,19 +4,23 @@ import copy
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import ndtr
+from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
-from gaussguru.errors import check_errors, has_unmeasured, split_errors
+from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
 from gaussguru.estimator import GuruEstimator, has_two_classes, make_objective
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Isotropic, Noise, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
-from gaussguru.rows import Rows
+from gaussguru.rows import BlockMap, Rows
+from gaussguru.solvers.bars import ErrorBars
 from gaussguru.threads import block_map
+from gaussguru.uncertain import Uncertain
 from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
 
 
@@ -156,7 +160,7 @@ class GuruClassifier(GuruEstimator):
         self.eta0 = eta0
         self.average = average
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -169,12 +173,18 @@ class GuruClassifier(GuruEstimator):
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix of shape (n_samples, n_features) or gaussguru.errors.LowRank, default=None
+            Error bars: standard deviations of the measurements, one a sample or one a value, or covariances. They add
+            to the noise of the model, ``a_i^2 = a(w)^2 + w' Sigma_i w``, and may be 0, where a measurement is exact. An
+            infinite one says that a value was not measured: whatever X has there is replaced by the mean of the
+            measured values of that feature, with their standard deviation as its error.
 
         Returns
         -------
         self
         """
-        return self._or_unchanged(self._fit, X, y, sample_weight)
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -201,8 +211,12 @@ class GuruClassifier(GuruEstimator):
         """
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         model, solvers, settings = self._checked()
+        X, X_err = split_errors(X, X_err)
+        if X_err is not None or self.sigma == 0:
+            return self._fit_measured(X, y, sample_weight, X_err)
+        self._population: Population | None = None
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         result = self._solve(samples, model, solvers, settings, self._start(samples))
         self._noise = model[1]
@@ -211,11 +225,55 @@ class GuruClassifier(GuruEstimator):
         self._descent = result.state
         return self
 
-    def _resolve_noise(self, sigma: float) -> Noise:
-        return resolve_noise(self.noise, sigma)
+    def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+        """Fit to samples that have error bars of their own, or no noise at all."""
+        model, solvers, settings = self._checked()
+        if not solvers.exact:
+            raise ValueError(
+                f"solver={self.solver!r} with X_err, or with sigma=0, is not supported; use solver='newton'"
+            )
+        if X_err is None and self.l2 == 0:
+            raise ValueError("sigma must be > 0 where there is neither X_err nor l2; got 0")
+        population = None
+        if X_err is not None and not sp.issparse(X):  # also for what will not be measured at prediction
+            X = _table(X)
+            population = Population.of(X, X_err)
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(population, X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        assert_all_finite(samples.X, input_name="X")
+        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
+        with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
+            problem = self._uncertain(samples, errors, mapped, model)
+            start = None
+            if self._start(samples) is not None:
+                coef, intercept = self.coef_, self.intercept_
+                start = (
+                    (np.vstack([-coef, coef]) / 2, np.append(-intercept, intercept) / 2)
+                    if len(coef) == 1
+                    else (coef.copy(), intercept.copy())
+                )
+            result = self._minimise(problem, ErrorBars(**settings), samples.classes, start, exact=True)
+        self._noise, self._population, self._descent = model[1], population, None
+        self.coef_ = np.atleast_2d(result.coef)
+        self.dual_coef_ = np.empty_like(result.alpha)
+        self.dual_coef_[problem.order] = result.alpha
+        return self
+
+    def _uncertain(self, samples: Samples, errors: Errors, mapped: BlockMap, model: Any) -> Uncertain:
+        loss, noise, l2, fit_intercept = model
+        return Uncertain.sorted(
+            samples.X, errors, samples.labels.astype(np.int32), samples.weights, len(samples.classes),
+            loss=loss, noise=noise, l2=l2, fit_intercept=fit_intercept, map=mapped,
+        )  # fmt: skip
+
+    _may_be_exact = True
+
+    def _resolve_noise(self, sigma: float) -> Noise | None:
+        return resolve_noise(self.noise, sigma) if sigma > 0 else None
 
     def _scale(self) -> float:
-        return self._noise.scale(self.coef_[0])
+        return 0.0 if self._noise is None else self._noise.scale(self.coef_[0])
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Self:
         model, solvers, settings = self._checked()
@@ -298,13 +356,19 @@ class GuruClassifier(GuruEstimator):
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
         if has_unmeasured(X_err):
-            if getattr(self, "_population", None) is None:
-                raise ValueError(
-                    "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
-                    "expect there: it was fitted without X_err"
-                )
-            X, X_err = self._population.fill(X, X_err)
+            X, X_err = self._filled(getattr(self, "_population", None), X, X_err)
         return check_features(X, estimator=self), X_err
+
+    @staticmethod
+    def _filled(population: Population | None, X: Any, X_err: Any) -> tuple[Any, Any]:
+        if sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        if population is None:
+            raise ValueError(
+                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                "expect there: it was fitted without X_err"
+            )
+        return population.fill(_table(X), X_err)
 
     def _scores(self, X: Any) -> Array:
         with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
@@ -317,7 +381,9 @@ class GuruClassifier(GuruEstimator):
         """Return the covariance of the scores under the noise of the model."""
         if len(self.coef_) == 1:
             return np.array([[self._scale() ** 2]])
-        return self._noise.metric(self.coef_) @ self.coef_.T
+        noise: Noise | None = self._noise
+        weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
+        return np.asarray(weighted @ self.coef_.T)
 
     @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
@@ -371,6 +437,17 @@ class GuruClassifier(GuruEstimator):
         X, X_err = self._measured(X, X_err)
         noise = score_covariance(self.coef_, check_errors(X_err, X))
         return expected_score(label_probabilities(self._scores(X), noise)[0], self.classes_, y, sample_weight)
+
+
+def _table(X: Any) -> Any:
+    """Return X as an array or DataFrame, which may have anything where it was not measured."""
+    try:
+        values = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
+    if values.ndim != 2:
+        raise ValueError(f"Expected 2D array for X, samples and features; got shape {values.shape}")
+    return X if hasattr(X, "iloc") else values
 
 
 def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -1,0 +1,154 @@
+"""Newton's method for samples with error bars of their own.
+
+There is no common noise level to lower, so the path is in the blur: from a margin of 1 down to nothing. It is left at
+once where all samples have noise of their own, which makes F smooth already; exact samples, with the hinge loss itself,
+need all of it. As everywhere, most of the way is made on few rows, and factors are lazy.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from gaussguru.certificates import certify_uncertain
+from gaussguru.losses import Array
+from gaussguru.solvers.inverse import Factor, LazyInverse, factorise
+from gaussguru.solvers.path import CENTRAL, PATIENCE, Settings, is_lost, shortened
+from gaussguru.solvers.result import Result
+from gaussguru.uncertain import Expansion, Uncertain
+
+# The last blur, relative to the tolerance; the factor by which it falls; what is nothing beside the noise of the rows.
+LAST_BLUR, SPEED, NOTHING = 0.1, 5.0, 0.1
+# Subsamples have at least so many rows, and rows per unknown; each is so much smaller than the next.
+MIN_ROWS, ROWS_PER_UNKNOWN, GROWTH = 2000, 8, 16
+
+
+def _factor_of(expansion: Expansion) -> Factor | None:
+    return factorise(expansion.hessian()) if expansion.has_factor else None
+
+
+@dataclass(frozen=True)
+class ErrorBars(Settings):
+    """The solver; see the module for the method."""
+
+    def solve(self, objective: Uncertain, start: tuple[Array, Array] | None = None) -> Result:
+        """Minimise ``objective``, from ``(W, b)`` if given."""
+        run = _Run(self, objective)
+        d = objective.shape[1]
+        levels, least = [objective], max(MIN_ROWS, ROWS_PER_UNKNOWN * d * (objective.n_classes - 1))
+        if start is None:
+            while len(levels[0].weights) >= 4 * least:
+                smaller = max(len(levels[0].weights) // GROWTH, least)
+                levels.insert(0, levels[0].subsample(smaller, np.random.default_rng(self.seed)))
+        at = (np.zeros((objective.n_classes, d)), np.zeros(objective.n_classes)) if start is None else start
+        blur = 1.0 if start is None else run.blur
+        for level in levels:
+            at = run.descend(level, at, blur)
+            blur = run.blur
+        return run.result()
+
+
+class _Run:
+    """One call of :meth:`ErrorBars.solve`."""
+
+    def __init__(self, settings: ErrorBars, objective: Uncertain) -> None:
+        self.settings, self.objective = settings, objective
+        self.target = settings.tol * objective.weight
+        self.blur = LAST_BLUR * min(settings.tol, 1e-3)
+        self.inverse = LazyInverse(_factor_of)
+        self.n_iter, self.began = 0, time.perf_counter()
+        self.best: Expansion | None = None
+        self.dual = 0.0
+
+    def descend(self, level: Uncertain, at: tuple[Array, Array], blur: float) -> tuple[Array, Array]:
+        """Minimise over the rows of ``level``, from a place and a blur."""
+        last = level is self.objective
+        enough = min(1e-2, 0.1 * level.shape[1] / level.shape[0])
+        self.inverse.forget(factor=not last)
+        expansion = level.with_blur(blur).expand(*at)
+        previous, stalled, patience, least = np.inf, 0, PATIENCE, np.inf
+        while True:
+            final, out_of_steps = blur == self.blur, self.n_iter >= self.settings.max_iter
+            if last and (final or out_of_steps) and self._certify(expansion, thorough=out_of_steps):
+                break
+            if out_of_steps:
+                break
+            p = -self.inverse.at(expansion, previous if final else 0.0)(expansion.gradient)
+            decrement = -float(expansion.gradient @ p)
+            self.n_iter += 1
+            if final and not last and decrement <= enough * expansion.value:
+                break
+            if final and last and is_lost(expansion, decrement):
+                # F resolves no more, but the dual may still rise.
+                stalled = stalled + 1 if self.gap > 0.9 * least else 0
+                least = min(least, self.gap)
+                if stalled > 5:
+                    break
+            patience -= 1
+            before = expansion
+            expansion = _advance(before, p, decrement)
+            if not final and (decrement <= CENTRAL * before.noisy or not patience):
+                patience = PATIENCE
+                blur = max(self.blur, blur / SPEED)
+                if blur <= NOTHING * float(np.quantile(expansion.rows.scale, 0.01)):
+                    blur = self.blur
+                expansion = level.with_blur(blur).expand(expansion.W, expansion.b)
+                self.inverse.forget()
+                previous = np.inf
+            else:
+                self.inverse.learn(before, expansion)
+                previous = decrement
+        return expansion.W, expansion.b
+
+    def _certify(self, expansion: Expansion, *, thorough: bool) -> bool:
+        certificate = certify_uncertain(expansion, np.inf if thorough else self.target)
+        self.dual = max(self.dual, certificate.dual)
+        if self.best is None or expansion.value < self.best.value:
+            self.best = expansion
+        if self.settings.verbose:
+            print(
+                f"[error bars] iteration {self.n_iter}  objective {expansion.value:.10g}  gap {self.gap:.3e}  "
+                f"{time.perf_counter() - self.began:.3f} s"
+            )
+        return self.gap <= self.target
+
+    @property
+    def gap(self) -> float:
+        """The proven gap of the best point, at the last blur."""
+        return np.inf if self.best is None else max(0.0, self.best.value - self.dual)
+
+    def result(self) -> Result:
+        """Return the best point, or the constant classifier where nothing was better."""
+        objective, best = self.objective, self.best
+        assert best is not None
+        W, b = best.W - best.W.mean(axis=0), best.b - best.b.mean()
+        value = objective.expand(W, b).value  # without the blur
+        constant, intercepts = objective.constant()
+        collapsed = constant <= value
+        if collapsed:
+            W, b, value = np.zeros_like(W), intercepts, constant
+        gap = max(0.0, value - self.dual)
+        binary = objective.n_classes == 2
+        alpha = np.zeros((len(objective.weights), objective.n_classes))
+        for c in range(objective.n_classes):
+            rows = slice(objective.edges[c], objective.edges[c + 1])
+            alpha[rows, objective.others(c)] = best.rows.slope[rows]
+        return Result(
+            coef=W[1] - W[0] if binary else W,
+            intercept=float(b[1] - b[0]) if binary else b,
+            objective=value,
+            gap=gap,
+            alpha=alpha.sum(axis=1) if binary else alpha,
+            n_iter=self.n_iter,
+            converged=gap <= self.target,
+            collapsed=collapsed and objective.fit_intercept,
+        )
+
+
+def _advance(expansion: Expansion, p: Array, decrement: float) -> Expansion:
+    """Take a Newton step, shortened until F falls."""
+
+    def part(t: float) -> Expansion:
+        return expansion.objective.expand(*expansion.stepped(t * p))
+
+    return shortened(expansion, part(1.0), part, decrement)
