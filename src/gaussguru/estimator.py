@@ -20,6 +20,7 @@ from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Noise
 from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.orthant import standardise
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
@@ -195,9 +196,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, 2)
         """
-        scores = self.decision_function(X)
-        scale = self._scale()
-        z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
+        z = standardise(self.decision_function(X), self._scale())
         return np.column_stack([ndtr(-z), ndtr(z)])
 
     def __sklearn_tags__(self) -> Any:
