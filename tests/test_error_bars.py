@@ -336,19 +336,24 @@ def test_unmeasured_samples_and_covariances():
 # --- scikit-learn -----------------------------------------------------------------------------------------
 
 
-def test_grid_search_sees_the_error_bars():
+@pytest.mark.parametrize("scored", [True, False])
+def test_grid_search_sees_the_error_bars(scored):
     X, y = clouds(60, 50, 3, 1.0)
     E, cv, sigmas = bars(*X.shape), KFold(3, shuffle=True, random_state=0), [0.01, 0.5]
     with config_context(enable_metadata_routing=True):
-        model = GuruClassifier().set_fit_request(X_err=True)
+        model = GuruClassifier().set_fit_request(X_err=True).set_score_request(X_err=scored)
         search = GridSearchCV(model, {"sigma": sigmas}, cv=cv).fit(X, y, X_err=E)
         scores = cross_validate(clone(model), X, y, cv=cv, params={"X_err": E})["test_score"]
+
+    def by_hand(sigma, train, test):
+        clf = GuruClassifier(sigma).fit(X[train], y[train], X_err=E[train])
+        return clf.score(X[test], y[test], X_err=E[test] if scored else None)
+
     for j, sigma in enumerate(sigmas):
         for fold, (train, test) in enumerate(cv.split(X)):
-            by_hand = GuruClassifier(sigma).fit(X[train], y[train], X_err=E[train]).score(X[test], y[test])
-            assert search.cv_results_[f"split{fold}_test_score"][j] == by_hand
+            assert search.cv_results_[f"split{fold}_test_score"][j] == by_hand(sigma, train, test)
     for score, (train, test) in zip(scores, cv.split(X), strict=True):
-        assert score == GuruClassifier().fit(X[train], y[train], X_err=E[train]).score(X[test], y[test])
+        assert score == by_hand(1.0, train, test)
 
 
 def test_pandas():

@@ -15,6 +15,7 @@ LAYERS = [
     ["gaussguru.losses"],
     ["gaussguru.noise"],
     ["gaussguru.errors"],
+    ["gaussguru.orthant"],
     ["gaussguru.rows"],
     ["gaussguru.objective"],
     ["gaussguru.multiclass"],
@@ -28,6 +29,8 @@ LAYERS = [
     ["gaussguru.adversary", "gaussguru.ball", "gaussguru.model_selection"],
     ["gaussguru.datasets"],
     ["gaussguru.plotting"],
+    ["gaussguru.preprocessing"],
+    ["gaussguru.robustness"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

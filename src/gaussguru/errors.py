@@ -43,11 +43,85 @@ class LowRank:
     factors: Any
     std: Any = None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the factors: with it scikit-learn takes the rows of a fold by ``X_err[rows]``."""
+        return np.shape(self.factors)
+
     def __len__(self) -> int:
         return len(self.factors)
 
     def __getitem__(self, index: Any) -> "LowRank":
-        return LowRank(np.asarray(self.factors)[index], None if self.std is None else np.asarray(self.std)[index])
+        return LowRank(take_rows(self.factors, index), None if self.std is None else take_rows(self.std, index))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Samples that carry their error bars: ``X`` and ``X_err`` in one argument.
+
+    Transformers return a single object, and metadata routing gives every step of a pipeline the same ``X_err``. So
+    errors that change with X travel inside it: :class:`gaussguru.preprocessing.WithErrors` returns this, and the
+    estimators of the library take it for X. It can also be given to a search or cross-validation in place of X: rows
+    are taken from both together, and no metadata routing is needed.
+
+    It does not turn into a plain array: an estimator that knows nothing of errors raises instead of losing them.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
+    err : X_err in any of its forms
+    """
+
+    X: Any
+    err: Any
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 2:
+            raise ValueError(f"X must have two dimensions, samples and features; got shape {self.shape}")
+        errors = self.err.shape if hasattr(self.err, "shape") else np.shape(self.err)
+        if errors[:1] != self.shape[:1]:
+            raise ValueError(f"X_err must be for the {len(self)} samples of X; got shape {errors}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of X."""
+        return tuple(self.X.shape) if hasattr(self.X, "shape") else np.shape(self.X)
+
+    @property
+    def ndim(self) -> int:
+        """That of X."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> "Measured":
+        return Measured(take_rows(self.X, index), take_rows(self.err, index))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        raise TypeError(
+            "X carries error bars, and a step that takes only an array would lose them: wrap a transformer in "
+            "gaussguru.preprocessing.WithErrors, or give the values alone, without X_err"
+        )
+
+
+def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
+    """Return X and X_err, of which X may carry the second (:class:`Measured`).
+
+    What X carries wins: in a pipeline ``X_err`` is what the errors were before the steps in between changed them.
+    """
+    return (X.X, X.err) if isinstance(X, Measured) else (X, X_err)
+
+
+def take_rows(values: Any, index: Any) -> Any:
+    """Return rows of an array, sparse matrix, DataFrame, list or :class:`LowRank`."""
+    if isinstance(index, tuple):  # scikit-learn asks for array[rows, ...]
+        index = index[0]
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    if not hasattr(values, "shape"):
+        values = np.asarray(values)
+    return values[index]
 
 
 class Errors(ABC):
@@ -149,7 +223,7 @@ class PerSample(Errors):
 
     def sample(self, rng: np.random.Generator) -> Array:
         """Return ``e_i`` times independent normal numbers."""
-        return self.std[:, np.newaxis] * rng.standard_normal((self.n_samples, self.n_features))
+        return np.asarray(self.std[:, np.newaxis] * rng.standard_normal((self.n_samples, self.n_features)))
 
 
 @dataclass(frozen=True)
@@ -285,19 +359,19 @@ class Population:
     @classmethod
     def of(cls, X: Any, X_err: Any) -> "Population":
         """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
-        known = ~_unmeasured(X_err, X.shape)
+        known = ~unmeasured(X_err if has_unmeasured(X_err) else np.zeros(X.shape[0]), X.shape)
         count = known.sum(axis=0)
         if not count.all():
             j = int(np.argmin(count))
             raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
-        values = np.where(known, X, 0.0)
+        values = np.where(known, np.asarray(X, dtype=np.float64), 0.0)
         means = values.sum(axis=0) / count
         return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
 
     def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
-        missing = _unmeasured(X_err, X.shape)
-        filled = np.where(missing, self.means, X)
+        missing = unmeasured(X_err, X.shape)
+        filled = like(X, np.where(missing, self.means, X))
         errors = np.array(X_err, dtype=np.float64)
         if errors.ndim == 1:
             errors = np.repeat(errors[:, np.newaxis], X.shape[1], axis=1)
@@ -307,6 +381,13 @@ class Population:
         rows, columns = np.nonzero(missing)
         errors[rows, columns, columns] = self.spreads[columns] ** 2
         return filled, errors
+
+
+def like(X: Any, values: Array) -> Any:
+    """Return values as a DataFrame with the names of X, if X is one, and in its precision if it is an array."""
+    if hasattr(X, "iloc"):
+        return type(X)(values, index=X.index if len(X) == len(values) else None, columns=X.columns)
+    return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
 
 
 def has_unmeasured(X_err: Any) -> bool:
@@ -319,7 +400,8 @@ def has_unmeasured(X_err: Any) -> bool:
         return False
 
 
-def _unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return which values of X have an infinite error."""
     errors = np.asarray(X_err, dtype=np.float64)
     if errors.ndim == 3:
         errors = np.einsum("ijj->ij", errors)

@@ -20,6 +20,7 @@ from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Noise, Quadratic
 from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.orthant import standardise
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
@@ -47,11 +48,15 @@ class CollapseWarning(UserWarning):
     """The noise is so strong that ignoring the features is optimal."""
 
 
-def _has_two_classes(estimator: Any) -> bool:
+def has_two_classes(estimator: Any) -> bool:
     """Say whether there is a predict_proba: once fitted, and then with two classes."""
     check_is_fitted(estimator)
     if len(estimator.classes_) > 2:
-        raise AttributeError("predict_proba has a closed form for two classes; this estimator was fitted to more")
+        raise AttributeError(
+            "predict_proba is for two classes, and this estimator was fitted to more; "
+            "gaussguru.robustness.class_probabilities has the probability that noise leaves each class on top, which "
+            "need not be highest for the predicted one"
+        )
     return True
 
 
@@ -107,7 +112,9 @@ class LinearScores:
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         check_is_fitted(self)
-        X = check_features(X, estimator=self)
+        return self._scores(check_features(X, estimator=self))
+
+    def _scores(self, X: Any) -> Array:
         with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
             rows = Rows(X, mapped, len(self.coef_))
             scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
@@ -227,7 +234,7 @@ class GuruEstimator(Classifier):
                 stacklevel=outside(),
             )
 
-    @available_if(_has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class when the features carry the noise of the model; two classes only.
 
@@ -242,9 +249,7 @@ class GuruEstimator(Classifier):
         -------
         ndarray of shape (n_samples, 2)
         """
-        scores = self.decision_function(X)
-        scale = self._scale()
-        z = scores / scale if scale > 0 else np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
+        z = standardise(self.decision_function(X), self._scale())
         return np.column_stack([ndtr(-z), ndtr(z)])
 
 

@@ -4,23 +4,26 @@ import copy
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import ndtr
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
-from gaussguru.errors import Errors, Population, check_errors, has_unmeasured
-from gaussguru.estimator import GuruEstimator, LinearScores, make_objective, with_floor
+from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
+from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Noise, Quadratic, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.bars import ErrorBars
 from gaussguru.solvers.result import Result
 from gaussguru.threads import block_map
 from gaussguru.uncertain import Uncertain
-from gaussguru.validation import Samples, check_part, check_samples, explain_not_finite
+from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
 
 
 def _is_stochastic(estimator: Any) -> bool:
@@ -226,6 +229,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         model, solvers, settings = self._checked()
+        X, X_err = split_errors(X, X_err)
         if X_err is not None or self.sigma == 0:
             return self._fit_measured(X, y, sample_weight, X_err)
         self._population: Population | None = None
@@ -248,9 +252,11 @@ class GuruClassifier(LinearScores, GuruEstimator):
         if X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
         population = None
+        if X_err is not None and not sp.issparse(X):  # also for what will not be measured at prediction
+            X = _table(X)
+            population = Population.of(X, X_err)
         if has_unmeasured(X_err):
-            population = Population.of(_values(X), X_err)
-            X, X_err = _filled(population, X, X_err)
+            X, X_err = self._filled(population, X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         assert_all_finite(samples.X, input_name="X")
         errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
@@ -369,19 +375,109 @@ class GuruClassifier(LinearScores, GuruEstimator):
         intercept = self.intercept_.copy() if self.fit_intercept else np.zeros_like(self.intercept_)
         return (self.coef_[0].copy(), float(intercept[0])) if len(self.coef_) == 1 else (self.coef_.copy(), intercept)
 
+    def decision_function(self, X: Any) -> Array:
+        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
 
-def _values(X: Any) -> Array:
-    """Return X as an array, which may have anything where it was not measured."""
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        return self._scores(self._measured(X)[0])
+
+    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+        """Return samples and error bars, with what is known without a measurement where there was none."""
+        check_is_fitted(self)
+        X, X_err = split_errors(X, X_err)
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(getattr(self, "_population", None), X, X_err)
+        return check_features(X, estimator=self), X_err
+
+    @staticmethod
+    def _filled(population: Population | None, X: Any, X_err: Any) -> tuple[Any, Any]:
+        if sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        if population is None:
+            raise ValueError(
+                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                "expect there: it was fitted without X_err"
+            )
+        return population.fill(_table(X), X_err)
+
+    def _score_noise(self) -> Array:
+        """Return the covariance of the scores under the noise of the model."""
+        if len(self.coef_) == 1:
+            return np.array([[self._scale() ** 2]])
+        noise: Quadratic | None = self._noise
+        weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
+        return np.asarray(weighted @ self.coef_.T)
+
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class when the features carry noise; two classes only.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the second class, where
+        ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars of the sample to the (worst) noise of the model; no sampling
+        is involved. A constant classifier is certain. For more classes see
+        :func:`gaussguru.robustness.class_probabilities`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix or LowRank, default=None
+            Error bars of these samples: standard deviations, or covariances. They need not be those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        X, X_err = self._measured(X, X_err)
+        spread: Any = self._scale()
+        if X_err is not None:
+            spread = np.hypot(spread, np.sqrt(check_errors(X_err, X).variances(self.coef_)[:, 0]))
+        z = standardise(self._scores(X), spread)
+        return np.column_stack([ndtr(-z), ndtr(z)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy on X, or with error bars what is to be expected of it.
+
+        With error bars it is the mean probability that a sample is put into its class when noise of these covariances,
+        and no other, is added to X: ``mean Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))`` for two classes
+        (:func:`gaussguru.robustness.expected_accuracy`). Errors of 0 give the accuracy.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix or LowRank, default=None
+            Error bars of these samples.
+
+        Returns
+        -------
+        float
+        """
+        if split_errors(X, X_err)[1] is None:
+            return float(super().score(X, y, sample_weight))
+        X, X_err = self._measured(X, X_err)
+        noise = score_covariance(self.coef_, check_errors(X_err, X))
+        return expected_score(label_probabilities(self._scores(X), noise)[0], self.classes_, y, sample_weight)
+
+
+def _table(X: Any) -> Any:
+    """Return X as an array or DataFrame, which may have anything where it was not measured."""
     try:
-        return np.array(X, dtype=np.float64)
+        values = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
-
-
-def _filled(population: Population, X: Any, X_err: Any) -> tuple[Any, Any]:
-    """Return X and X_err with what was not measured filled in; a DataFrame stays one."""
-    values, errors = population.fill(_values(X), X_err)
-    return (type(X)(values, index=X.index, columns=X.columns) if hasattr(X, "columns") else values), errors
+    if values.ndim != 2:
+        raise ValueError(f"Expected 2D array for X, samples and features; got shape {values.shape}")
+    return X if hasattr(X, "iloc") else values
 
 
 def sigma_max(

@@ -397,7 +397,7 @@ class GuruClassifierCV(GuruClassifier):
                 "decides whether they go to the splitter or to the scorer"
             )
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> float:
         """Return the score that ``scoring`` stands for.
 
         Parameters
@@ -405,13 +405,17 @@ class GuruClassifierCV(GuruClassifier):
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), default=None
+        X_err : default=None
+            Error bars, for a scorer that asks for them, with scikit-learn's metadata routing enabled.
         **params
-            What else the scorer asks for, with scikit-learn's metadata routing enabled.
+            What else the scorer asks for, in the same way.
 
         Returns
         -------
         float
         """
+        if X_err is not None:
+            params = {"X_err": X_err, **params}
         given = ({} if sample_weight is None else {"sample_weight": sample_weight}) | params
         if given and sklearn.get_config()["enable_metadata_routing"]:
             given = process_routing(self, "score", **given).scorer.score

@@ -23,7 +23,7 @@ smooth: small noise, separable and collapsed problems need no special case.
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,0 +1,522 @@
+"""Error bars from tables and repeated measurements, and through the steps of a pipeline."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import assert_all_finite, check_array, get_tags
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from gaussguru.errors import LowRank, Measured, Population, check_errors, has_unmeasured, like, split_errors, unmeasured
+from gaussguru.losses import Array, Index
+
+# Numbers held at a time.
+CHUNK = 1 << 23
+_ARRAY_OPTIONS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+
+
+class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """Let a transformer of scikit-learn carry error bars along.
+
+    The transformer must be affine, ``x -> c + A' x``, as are scalers, PCA and other linear maps, the selection of
+    columns, and pipelines of these. Errors then transform as ``Sigma -> A' Sigma A``. ``A`` is found by transforming
+    the mean of X and one step from it along each feature, and it is checked against what the transformer makes of X.
+
+    Given error bars, it returns :class:`gaussguru.errors.Measured`, values and errors in one object, which the next
+    ``WithErrors`` and the estimators of this library understand; without them it returns what the transformer returns.
+    With metadata routing it asks for ``X_err`` in ``fit`` and ``transform`` by default, so that the steps of a pipeline
+    need nothing but ``fit(X, y, X_err=...)``. Without routing, give ``Measured(X, X_err)`` in place of X.
+
+    Errors that are independent from feature to feature stay so under scaling and selection. Other maps mix them: PCA
+    turns them into covariances, of ``n_components**2`` numbers a sample. Errors that are the same in all directions
+    stay so under an orthonormal map.
+
+    What was not measured (an infinite error) is left out where a transformer can do without (scalers), else taken to
+    be the mean of the feature. Under scaling and selection it stays unmeasured; a map that mixes features gets the mean
+    and the standard deviation of the measured values in its place.
+
+    Parameters
+    ----------
+    transformer : transformer, default=None
+        None only attaches the errors.
+
+    Attributes
+    ----------
+    transformer_ : transformer
+        The fitted one.
+    matrix_ : array or sparse matrix of shape (n_features, n_features_out)
+        ``A``.
+    population_ : gaussguru.errors.Population or None
+        What stands for a value that was not measured; None for sparse X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from gaussguru.preprocessing import WithErrors
+    >>> X = np.array([[0.0, 10.0], [2.0, 30.0]])
+    >>> WithErrors(StandardScaler()).fit_transform(X, X_err=np.array([[0.1, 1.0], [0.2, 5.0]])).err
+    array([[0.1, 0.1],
+           [0.2, 0.5]])
+    """
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__transform: ClassVar = {"X_err": True}
+
+    def __init__(self, transformer: Any = None) -> None:
+        self.transformer = transformer
+
+    def fit(self, X: Any, y: Any = None, X_err: Any = None) -> Self:
+        """Fit the transformer to X; errors matter only in what they say was not measured.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, X_err)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None) -> Any:
+        """Fit the transformer, and transform X and its errors.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        Measured, or what the transformer returns if there are no errors
+        """
+        return self._apply(*self._fit(X, y, X_err))
+
+    def transform(self, X: Any, X_err: Any = None) -> Any:
+        """Transform X and its errors.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        Measured, or what the transformer returns if there are no errors
+        """
+        check_is_fitted(self)
+        return self._apply(*self._checked(X, X_err, reset=False))
+
+    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Return X as an array, CSR matrix or DataFrame, finite where it was measured, and its errors."""
+        X, X_err = split_errors(X, X_err)
+        X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else check_array(X, **_ARRAY_OPTIONS)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if has_unmeasured(X_err) and sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        values = X.data if sp.issparse(X) else np.asarray(X)
+        assert_all_finite(
+            np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
+        )
+        return X, X_err
+
+    def _fit(self, X: Any, y: Any, X_err: Any) -> tuple[Any, Any]:
+        X, X_err = self._checked(X, X_err, reset=True)
+        self.population_ = None if sp.issparse(X) else Population.of(X, X_err)
+        filled, _ = self._fill(X, X_err)
+        inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
+        inner = inner if self.transformer is None else clone(self.transformer)
+        seen = filled
+        if has_unmeasured(X_err) and get_tags(inner).input_tags.allow_nan:
+            seen = like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
+        self.transformer_ = inner.fit(seen, y)
+        self._map = AffineMap.of(inner.transform, filled)
+        self.matrix_ = self._map.matrix
+        return X, X_err
+
+    def _fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        """Return X and its errors, with the mean and its standard deviation where there was no measurement."""
+        if not has_unmeasured(X_err):
+            return X, X_err
+        if self.population_ is None:
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a fit to a dense X")
+        return self.population_.fill(X, X_err)
+
+    def _apply(self, X: Any, X_err: Any) -> Any:
+        if X_err is None:
+            return self.transformer_.transform(X)
+        filled, errors = self._fill(X, X_err)
+        if isinstance(errors, LowRank) or sp.issparse(errors) or np.ndim(errors) != 3:
+            check_errors(errors, filled)
+        elif np.shape(errors) != (X.shape[0], X.shape[1], X.shape[1]):
+            raise ValueError(f"X_err of shape {np.shape(errors)} does not fit X of shape {X.shape}")
+        transformed = self.transformer_.transform(filled)
+        self._map.check(filled, transformed, self.transformer_)
+        return Measured(transformed, self._map.carry(X_err if self._map.monomial else errors))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names that the transformer gives to its features.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        return np.asarray(self.transformer_.get_feature_names_out(input_features))
+
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Choose the container of the values, as in scikit-learn.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+
+        Returns
+        -------
+        self
+        """
+        for inner in (self.transformer, getattr(self, "transformer_", None)):
+            if inner is not None:
+                inner.set_output(transform=transform)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.transformer is None:
+            tags.input_tags.sparse = True
+            return tags
+        inner = get_tags(self.transformer)
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.target_tags.required = inner.target_tags.required
+        return tags
+
+
+@dataclass(frozen=True)
+class AffineMap:
+    """``x -> offset + A' (x - centre)``."""
+
+    centre: Array
+    offset: Array
+    matrix: Any
+    # The input feature of each output and its factor, where there is one at most, and each is used once.
+    monomial: tuple[Index, Array] | None
+
+    @classmethod
+    def of(cls, function: Callable[[Any], Any], X: Any) -> "AffineMap":
+        """Return the map that a function is, from its values about the mean of X."""
+        n_features = int(X.shape[1])
+        if sp.issparse(X):
+            centre = np.zeros(n_features)
+            steps = np.asarray(abs(X).max(axis=0).toarray()).ravel().astype(np.float64)
+        else:
+            values = np.asarray(X, dtype=np.float64)
+            centre = values.mean(axis=0)
+            steps = np.sqrt(np.square(values - centre).mean(axis=0))
+        # A constant feature has rounding for a spread; an empty one has none.
+        steps = np.where(steps > 1e-12 * np.abs(centre), steps, np.maximum(np.abs(centre), 1.0))
+
+        def at(first: int, last: int) -> Any:
+            if sp.issparse(X):
+                rows = sp.csr_array(
+                    (steps[first:last], (np.arange(last - first), np.arange(first, last))),
+                    shape=(max(last - first, 1), n_features),
+                )
+                return function(sp.csr_matrix(rows) if sp.isspmatrix(X) else rows)
+            probe = np.tile(centre, (max(last - first, 1), 1))
+            probe[np.arange(last - first), np.arange(first, last)] += steps[first:last]
+            return function(like(X, probe) if hasattr(X, "iloc") else probe)
+
+        offset = _dense(at(0, 0)).reshape(-1)
+        step = max(1, CHUNK // n_features)
+        parts = []
+        for first in range(0, n_features, step):
+            last = min(first + step, n_features)
+            moved = at(first, last)
+            if sp.issparse(moved) and not offset.any():
+                parts.append(sp.diags_array(1.0 / steps[first:last]) @ moved)
+            else:
+                moved = _dense(moved).reshape(last - first, -1)
+                parts.append((moved - offset) / steps[first:last, np.newaxis])
+        matrix = sp.csr_array(sp.vstack(parts)) if sp.issparse(parts[0]) else np.concatenate(parts)
+        return cls(centre, offset, matrix, _monomial(matrix))
+
+    def __call__(self, X: Any) -> Array:
+        """Return what the map makes of X."""
+        if sp.issparse(X):
+            return np.asarray(_dense(X @ self.matrix) + self.offset)
+        return np.asarray((np.asarray(X, dtype=np.float64) - self.centre) @ self.matrix + self.offset)
+
+    def check(self, X: Any, values: Any, source: object) -> None:
+        """Raise unless ``values`` are what the map makes of X."""
+        eps = max(_precision(X), _precision(values))
+        away = (
+            abs(X).max(axis=0).toarray().ravel() if sp.issparse(X) else np.abs(np.asarray(X) - self.centre).max(axis=0)
+        )
+        slopes = abs(self.matrix)
+        allowed = np.sqrt(eps) * (away @ slopes + np.abs(self.offset)) + 100 * eps * (np.abs(self.centre) @ slopes)
+        if sp.issparse(values) and not self.offset.any():
+            apart = abs(values - X @ self.matrix).max(axis=0).toarray().ravel()
+        else:
+            apart = np.abs(_dense(values).reshape(X.shape[0], -1) - self(X)).max(axis=0)
+        if not np.all(apart <= allowed):
+            raise ValueError(
+                f"{source} is not affine on X, so it has no exact rule for Gaussian errors; errors go through scalers, "
+                "linear maps and the selection of columns"
+            )
+
+    def carry(self, X_err: Any) -> Any:
+        """Return the errors of what the map makes of values with these errors."""
+        if self.monomial is not None:
+            return self._rescale(X_err, *self.monomial)
+        A = _dense(self.matrix)
+        n_features, n_out = A.shape
+        if isinstance(X_err, LowRank):
+            factors = np.einsum("ijr,jk->ikr", np.asarray(X_err.factors, dtype=np.float64), A, optimize=True)
+            if X_err.std is None:
+                return LowRank(factors)
+            std = np.asarray(X_err.std, dtype=np.float64)
+            std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (len(std), n_features))
+            return LowRank(np.concatenate([factors, A.T[np.newaxis] * std[:, np.newaxis, :]], axis=2))
+        if not sp.issparse(X_err):
+            X_err = np.asarray(X_err, dtype=np.float64)
+            if X_err.ndim == 1:
+                product = A.T @ A
+                level = np.trace(product) / n_out
+                if np.abs(product - level * np.eye(n_out)).max() <= 1e-12 * level:
+                    return X_err * np.sqrt(level)
+                return np.square(X_err)[:, np.newaxis, np.newaxis] * product
+            if X_err.ndim == 3:
+                return np.einsum("jk,ijl,lm->ikm", A, X_err, A, optimize=True)
+        squares = X_err.multiply(X_err) if sp.issparse(X_err) else np.square(X_err)
+        covariances = np.empty((squares.shape[0], n_out, n_out))
+        for k, column in enumerate(A.T):
+            weighted = squares.multiply(column).tocsr() if sp.issparse(squares) else squares * column
+            covariances[:, k] = weighted @ A
+        return covariances
+
+    @staticmethod
+    def _rescale(X_err: Any, source: Index, factors: Array) -> Any:
+        def times(values: Array, by: Array) -> Array:  # 0 times infinity is 0: such an output sees no feature
+            return np.multiply(values, by, out=np.zeros(np.broadcast_shapes(values.shape, by.shape)), where=by != 0)
+
+        size = np.abs(factors)
+        if isinstance(X_err, LowRank):
+            std = None if X_err.std is None else AffineMap._rescale(X_err.std, source, factors)
+            return LowRank(np.asarray(X_err.factors, dtype=np.float64)[:, source] * factors[:, np.newaxis], std)
+        if sp.issparse(X_err):
+            return sp.csr_array(sp.csr_array(X_err)[:, source] @ sp.diags_array(size))
+        errors = np.asarray(X_err, dtype=np.float64)
+        if errors.ndim == 1:
+            if np.all(size == size[0]):
+                return times(errors, size[:1])
+            return times(errors[:, np.newaxis], size)
+        if errors.ndim == 2:
+            return times(errors[:, source], size)
+        return times(errors[:, source][:, :, source], np.multiply.outer(factors, factors))
+
+
+def _monomial(matrix: Any) -> tuple[Index, Array] | None:
+    entries = sp.csc_array(matrix)
+    entries.eliminate_zeros()
+    per_output = np.diff(entries.indptr)
+    per_input = np.bincount(entries.indices, minlength=1)
+    if per_output.max(initial=0) > 1 or per_input.max() > 1:
+        return None
+    source, factors = np.zeros(len(per_output), dtype=np.intp), np.zeros(len(per_output))
+    source[per_output == 1], factors[per_output == 1] = entries.indices, entries.data
+    return source, factors
+
+
+def _dense(values: Any) -> Array:
+    return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
+
+
+def _precision(table: Any) -> float:
+    dtype = np.result_type(*table.dtypes) if hasattr(table, "iloc") else table.dtype
+    return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+
+
+def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
+    """Split a table with columns ``name`` and ``name_err`` into values and error bars.
+
+    A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        All other columns must be features: take out the labels before.
+    suffix : str, default="_err"
+        What the names of columns with standard deviations end with.
+
+    Returns
+    -------
+    X, X_err : DataFrames of shape (n_samples, n_features)
+        With the same columns, in the order of ``frame``.
+    """
+    if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
+        raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
+    if not isinstance(suffix, str) or not suffix:
+        raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
+    known = set(names)
+    errors = {name for name in names if name.endswith(suffix) and name[: -len(suffix)] in known}
+    alone = [name for name in names if name.endswith(suffix) and name not in errors]
+    if alone:
+        raise ValueError(
+            f"frame has {alone!r} without the columns that they are the errors of, the same without {suffix!r}"
+        )
+    if not errors:
+        raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
+    place = {name: j for j, name in enumerate(names)}
+    kept = [name for name in names if name not in errors]
+    X = frame.iloc[:, [place[name] for name in kept]]
+    columns = {}
+    for name in kept:
+        try:
+            values = frame.iloc[:, place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
+            partner = name + suffix
+            error = (
+                frame.iloc[:, place[partner]].to_numpy(dtype=np.float64, na_value=np.nan)
+                if partner in errors
+                else np.zeros(len(frame))
+            )
+        except (ValueError, TypeError) as problem:
+            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
+        columns[name] = np.where(np.isnan(values), np.inf, error)
+    return X, type(frame)(columns, index=frame.index).set_axis(X.columns, axis=1)
+
+
+def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
+    """Split numbers with uncertainties, as of the package ``uncertainties``, into values and error bars.
+
+    Everything with the attributes ``nominal_value`` and ``std_dev`` will do; plain numbers are exact. Correlations
+    between the numbers are not seen: for these give covariances as X_err.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame of shape (n_samples, n_features)
+
+    Returns
+    -------
+    X, X_err : arrays or DataFrames of shape (n_samples, n_features)
+    """
+    numbers = np.asarray(X, dtype=object)
+    if numbers.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got shape {numbers.shape}")
+    try:
+        values, errors = (
+            np.array([[float(part(number)) for number in row] for row in numbers]).reshape(numbers.shape)
+            for part in (_nominal_value, _std_dev)
+        )
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"X must hold numbers, with uncertainties or without: {problem}") from problem
+    return like(X, values), like(X, errors)
+
+
+def _nominal_value(number: Any) -> Any:
+    return getattr(number, "nominal_value", number)
+
+
+def _std_dev(number: Any) -> Any:
+    return getattr(number, "std_dev", 0.0)
+
+
+@dataclass(frozen=True)
+class ReplicateNoise:
+    """What repeated measurements say of the noise; every estimate with its standard error.
+
+    Attributes
+    ----------
+    sigma, sigma_error : float
+        Noise level per direction, ``sqrt(trace(covariance) / n_features)``.
+    std, std_error : ndarray of shape (n_features,)
+        Standard deviation of each feature.
+    covariance, covariance_error : ndarray of shape (n_features, n_features)
+    degrees_of_freedom : int
+        Measurements beyond the first of each group.
+    """
+
+    sigma: float
+    sigma_error: float
+    std: Array
+    std_error: Array
+    covariance: Array
+    covariance_error: Array
+    degrees_of_freedom: int
+
+
+def noise_from_replicates(X: Any, groups: Any) -> ReplicateNoise:
+    """Estimate the noise from repeated measurements of the same objects.
+
+    ::
+
+        C = sum_g sum_{i in g} (x_i - mean_g)(x_i - mean_g)' / nu,     nu = sum_g (n_g - 1)
+
+    is unbiased, if the noise is the same for all objects. The standard errors are those of Gaussian noise:
+    ``sqrt((C_jj C_kk + C_jk^2) / nu)`` for the covariance, ``std / sqrt(2 nu)`` for a standard deviation, and
+    ``||C||_F / (n_features sigma sqrt(2 nu))`` for ``sigma``, with an unbiased estimate of ``||C||_F^2``.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        The measurements.
+    groups : array-like of shape (n_samples,)
+        Which of them are of the same object. An object measured once says nothing of the noise.
+
+    Returns
+    -------
+    ReplicateNoise
+    """
+    X = check_array(X, dtype=np.float64, input_name="X")
+    groups = column_or_1d(groups)
+    if len(groups) != len(X):
+        raise ValueError(f"groups must have one entry for each of the {len(X)} samples of X; got {len(groups)}")
+    if groups.dtype.kind == "f" and np.isnan(groups).any():
+        raise ValueError("groups has NaN: every sample must say which object it is of")
+    names, members = np.unique(groups, return_inverse=True)
+    counts = np.bincount(members)
+    nu = len(X) - len(names)
+    if nu == 0:
+        raise ValueError(
+            f"groups must have at least one object that was measured twice; got {len(names)}, all measured once"
+        )
+    means = np.zeros((len(names), X.shape[1]))
+    centre = X.mean(axis=0)  # subtracted first: sums of large numbers lose digits
+    np.add.at(means, members, X - centre)
+    means /= counts[:, np.newaxis]
+    rest = X - centre - means[members]
+    C = rest.T @ rest / nu
+    variances = np.diag(C).copy()
+    std, trace, d = np.sqrt(variances), float(variances.sum()), len(C)
+    square = float(np.square(C).sum())
+    if nu > 1:
+        # Unbiased for Wishart matrices, and never below what the trace allows.
+        square = nu**2 / ((nu - 1) * (nu + 2)) * (square - trace**2 / nu)
+    square = max(square, trace**2 / d)
+    sigma = float(np.sqrt(trace / d))
+    return ReplicateNoise(
+        sigma=sigma,
+        sigma_error=float(np.sqrt(square / (2 * nu)) / (d * sigma)) if sigma > 0 else 0.0,
+        std=std,
+        std_error=std / np.sqrt(2 * nu),
+        covariance=C,
+        covariance_error=np.sqrt((np.outer(variances, variances) + np.square(C)) / nu),
+        degrees_of_freedom=int(nu),
+    )

@@ -1,0 +1,537 @@
+"""Error bars through pipelines and searches, from tables and from replicates."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import sklearn
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    PolynomialFeatures,
+    RobustScaler,
+    StandardScaler,
+)
+from sklearn.utils.estimator_checks import check_estimator
+
+from gaussguru import GuruClassifier
+from gaussguru.errors import LowRank, Measured, check_errors, split_errors
+from gaussguru.preprocessing import (
+    WithErrors,
+    errors_from_frame,
+    errors_from_uncertainties,
+    noise_from_replicates,
+)
+
+N, D = 40, 4
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D)) * [1.0, 20.0, 0.1, 3.0] + [0.0, 500.0, 1.0, -2.0]
+Y = (X[:, 0] + 0.3 * RNG.standard_normal(N) > 0).astype(int)
+STD = RNG.random((N, D)) * (RNG.random((N, D)) < 0.8)
+FACTORS = RNG.standard_normal((N, D, 2))
+COVARIANCES = FACTORS @ FACTORS.transpose(0, 2, 1) + np.einsum("ij,jk->ijk", STD**2, np.eye(D))
+ERRORS = {
+    "per sample": STD[:, 0],
+    "diagonal": STD,
+    "list": STD.tolist(),
+    "frame": pd.DataFrame(STD),
+    "csr": sp.csr_array(STD),
+    "covariances": COVARIANCES,
+    "low rank": LowRank(FACTORS, STD),
+    "low rank, one": LowRank(FACTORS, STD[:, 0]),
+    "common causes": LowRank(FACTORS),
+}
+MAPS = {
+    "nothing": None,
+    "standard": StandardScaler(),
+    "min-max": MinMaxScaler(),
+    "robust": RobustScaler(),
+    "pca": PCA(3),
+    "whitened": PCA(2, whiten=True),
+    "select": SelectKBest(k=2),
+    "columns": ColumnTransformer([("a", StandardScaler(), [2]), ("b", "passthrough", [0, 3])]),
+    "chain": make_pipeline(StandardScaler(), PCA(2)),
+}
+every_error = pytest.mark.parametrize("name", ERRORS)
+every_map = pytest.mark.parametrize("inner", MAPS.values(), ids=MAPS.keys())
+
+
+class Recorder(ClassifierMixin, BaseEstimator):
+    """A stand-in that keeps what it was given, and scores by it."""
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def fit(self, X, y, X_err=None):
+        X, X_err = split_errors(X, X_err)
+        self.classes_ = np.unique(y)
+        self.X_, self.X_err_ = X, X_err
+        return self
+
+    def predict(self, X):
+        X, _ = split_errors(X)
+        return np.full(X.shape[0], self.classes_[0])
+
+    def score(self, X, y, sample_weight=None, X_err=None):
+        X, X_err = split_errors(X, X_err)
+        seen = np.sum(np.asarray(self.X_) ** 2) + self.factor * np.sum(np.asarray(self.X_err_))
+        return float(seen + np.sum(np.asarray(X)) + self.factor * np.sum(np.asarray(X_err) ** 2))
+
+
+def covariances(X_err, X):
+    errors = check_errors(X_err, X)
+    return np.array([errors.covariance(i) for i in range(len(X))])
+
+
+@every_error
+@every_map
+def test_errors_transform_as_the_map_does(inner, name):
+    """The noise that a transformer makes of a draw of the noise has the covariance that comes out."""
+    carrier = WithErrors(inner).fit(X, Y)
+    values = carrier.transform(X)
+    result = carrier.transform(X, ERRORS[name])
+    np.testing.assert_array_equal(result.X, values)
+    # An affine map of unit steps, from the transformer itself.
+    plain = FunctionTransformer() if inner is None else clone(inner).fit(X, Y)
+    matrix = np.array([(plain.transform(X + step) - plain.transform(X))[0] for step in np.eye(D)])
+    expected = np.einsum("jk,ijl,lm->ikm", matrix, covariances(ERRORS[name], X), matrix)
+    ours = covariances(result.err, values)
+    np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-9 * np.abs(expected).max())
+    np.testing.assert_allclose(carrier.matrix_, matrix, rtol=1e-8, atol=1e-10 * np.abs(matrix).max())
+
+
+def test_forms_that_stay():
+    """Independent errors stay so where no feature meets another, and isotropic ones under a rotation."""
+    assert WithErrors(StandardScaler()).fit_transform(X, X_err=STD).err.shape == (N, D)
+    assert WithErrors(SelectKBest(k=2)).fit_transform(X, Y, X_err=STD).err.shape == (N, 2)
+    assert WithErrors(PCA(3)).fit_transform(X, X_err=STD[:, 0]).err.shape == (N,)
+    assert WithErrors(PCA(3)).fit_transform(X, X_err=STD).err.shape == (N, 3, 3)
+    assert sp.issparse(WithErrors(MaxAbsScaler()).fit_transform(X, X_err=sp.csr_array(STD)).err)
+    assert isinstance(WithErrors(PCA(2)).fit_transform(X, X_err=LowRank(FACTORS)).err, LowRank)
+
+
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csr_matrix])
+@pytest.mark.parametrize("inner", [MaxAbsScaler(), StandardScaler(with_mean=False), TruncatedSVD(2), SelectKBest(k=2)])
+def test_sparse_features(container, inner):
+    dense = X * (STD > 0)
+    ours = WithErrors(inner).fit_transform(container(dense), Y, X_err=sp.csr_array(STD))
+    plain = clone(inner).fit(container(dense), Y)
+    matrix = np.vstack([np.asarray(part.toarray() if sp.issparse(part) else part)
+                        for part in [plain.transform(container(np.eye(D)))]])  # fmt: skip
+    expected = np.einsum("jk,ij,jm->ikm", matrix, STD**2, matrix)
+    np.testing.assert_allclose(covariances(ours.err, np.zeros(ours.shape)), expected, atol=1e-10 * expected.max())
+    assert sp.issparse(ours.X) == sp.issparse(plain.transform(container(dense)))
+
+
+def test_float32_and_large_offsets():
+    ours = WithErrors(StandardScaler()).fit_transform(X.astype(np.float32), X_err=STD)
+    assert ours.X.dtype == np.float32
+    np.testing.assert_allclose(ours.err, STD / X.std(axis=0), rtol=1e-4)
+    far = X + 1e7
+    np.testing.assert_allclose(
+        WithErrors(StandardScaler()).fit_transform(far, X_err=STD).err, STD / far.std(axis=0), rtol=1e-6
+    )
+    constant = np.column_stack([X, np.full(N, 7.0)])
+    errors = np.column_stack([STD, np.ones(N)])
+    np.testing.assert_allclose(WithErrors(StandardScaler()).fit_transform(constant, X_err=errors).err[:, -1], 1.0)
+
+
+def test_names_and_output():
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    carrier = WithErrors(StandardScaler()).set_output(transform="pandas").fit(frame)
+    assert carrier.get_feature_names_out().tolist() == list("abcd")
+    result = carrier.transform(frame, STD)
+    assert isinstance(result.X, pd.DataFrame)
+    assert result.X.columns.tolist() == list("abcd")
+    assert carrier.transform(frame).equals(result.X)
+    assert WithErrors().fit(frame).get_feature_names_out().tolist() == list("abcd")
+    pipe = make_pipeline(WithErrors(StandardScaler()), Recorder()).set_output(transform="pandas")
+    assert pipe.fit(Measured(frame, STD), Y)[-1].X_.columns.tolist() == list("abcd")
+
+
+def test_carriers_are_good_estimators():
+    for inner in (None, StandardScaler(), PCA(1)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of checks that are skipped
+            check_estimator(WithErrors(inner))
+    carrier = WithErrors(PCA(2)).fit(X)
+    again = pickle.loads(pickle.dumps(carrier))
+    np.testing.assert_array_equal(again.transform(X, STD).err, carrier.transform(X, STD).err)
+    assert clone(carrier).get_params()["transformer__n_components"] == 2
+    assert not hasattr(carrier.transformer, "components_")  # what was given is not changed
+    with pytest.raises(NotFittedError):
+        WithErrors().transform(X)
+
+
+@pytest.mark.parametrize("inner", [Normalizer(), PolynomialFeatures(), FunctionTransformer(np.cbrt)])
+def test_maps_that_are_not_affine(inner):
+    with pytest.raises(ValueError, match=rf"{type(inner).__name__}.*not affine"):
+        WithErrors(inner).fit_transform(X, X_err=STD)
+
+
+def test_a_map_that_is_not_affine_everywhere():
+    carrier = WithErrors(MinMaxScaler(clip=True)).fit(X)
+    carrier.transform(X, STD)
+    with pytest.raises(ValueError, match="not affine"):
+        carrier.transform(X + 100, STD)
+
+
+# --- what was not measured
+
+
+def unmeasured():
+    errors, values = STD.copy(), X.copy()
+    errors[3, 1] = errors[5, 2] = errors[7] = np.inf
+    values[~np.isfinite(errors)] = np.nan
+    return values, errors
+
+
+def test_unmeasured_values_do_not_count_in_scales():
+    values, errors = unmeasured()
+    carrier = WithErrors(StandardScaler()).fit(values, X_err=errors)
+    known = np.isfinite(errors)
+    means = [values[known[:, j], j].mean() for j in range(D)]
+    np.testing.assert_allclose(carrier.transformer_.mean_, means)
+    np.testing.assert_allclose(carrier.transformer_.scale_, [values[known[:, j], j].std() for j in range(D)])
+    result = carrier.transform(values, errors)
+    np.testing.assert_allclose(result.X[~known], 0.0, atol=1e-12)
+    np.testing.assert_array_equal(np.isinf(result.err), ~known)
+    cov = np.einsum("ij,jk->ijk", np.where(known, errors, 0.0) ** 2, np.eye(D))
+    rows, columns = np.nonzero(~known)
+    cov[rows, columns, columns] = np.inf
+    both = WithErrors(StandardScaler()).fit_transform(values, X_err=cov).err
+    np.testing.assert_allclose(np.sqrt(np.einsum("ijj->ij", both)), result.err)
+
+
+def test_unmeasured_values_get_what_is_known_where_features_mix():
+    values, errors = unmeasured()
+    carrier = WithErrors(PCA(2)).fit(values, X_err=errors)
+    known = np.isfinite(errors)
+    means = np.array([values[known[:, j], j].mean() for j in range(D)])
+    spreads = np.array([values[known[:, j], j].std() for j in range(D)])
+    filled, finite = np.where(known, values, means), np.where(known, errors, spreads)
+    np.testing.assert_allclose(carrier.transform(values, errors).X, PCA(2).fit_transform(filled), atol=1e-9)
+    np.testing.assert_allclose(carrier.transform(values, errors).err, carrier.transform(filled, finite).err)
+
+
+def test_not_measured_and_not_said():
+    values, _ = unmeasured()
+    with pytest.raises(ValueError, match="X contains NaN"):
+        WithErrors(StandardScaler()).fit_transform(values, X_err=STD)
+    with pytest.raises(ValueError, match="feature 0 was measured for no sample"):
+        WithErrors().fit(X, X_err=np.full(N, np.inf))
+    with pytest.raises(ValueError, match="needs a dense X"):
+        WithErrors().fit(sp.csr_array(X), X_err=np.full(N, np.inf))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (-STD, "none below 0"),
+        (STD[:5], r"got shape \(5, 4\)"),
+        (STD * np.nan, "X_err has NaN"),
+        (COVARIANCES[:, :2], "does not fit"),
+        (LowRank(FACTORS[:, :2]), "X_err.factors must have shape"),
+    ],
+)
+def test_bad_errors(bad, message):
+    with pytest.raises(ValueError, match=message):
+        WithErrors(StandardScaler()).fit(X).transform(X, bad)
+
+
+# --- pipelines, searches, cross-validation
+
+FOLDS = StratifiedKFold(3)
+
+
+def by_hand(factor, errors):
+    """Return what a hand-written loop over the folds makes of the recorder."""
+    scores = []
+    for train, test in FOLDS.split(X, Y):
+        mean, scale = X[train].mean(axis=0), X[train].std(axis=0)
+        model = Recorder(factor).fit((X[train] - mean) / scale, Y[train], errors[train] / scale)
+        scores.append(model.score((X[test] - mean) / scale, Y[test], X_err=errors[test] / scale))
+    return scores
+
+
+@pytest.mark.parametrize("frame", [False, True])
+@pytest.mark.parametrize("request_too", [True, False])
+def test_search_over_a_pipeline_with_routing(frame, request_too):
+    table = pd.DataFrame(X, columns=list("abcd")) if frame else X
+    with sklearn.config_context(enable_metadata_routing=True):
+        # Whether the classifier asks as well does not matter: what X carries wins.
+        last = Recorder().set_fit_request(X_err=request_too).set_score_request(X_err=request_too)
+        pipe = make_pipeline(WithErrors(StandardScaler()), last)
+        search = GridSearchCV(pipe, {"recorder__factor": [1.0, 5.0]}, cv=FOLDS, error_score="raise")
+        search.fit(table, Y, X_err=STD)
+        for i, factor in enumerate([1.0, 5.0]):
+            ours = [search.cv_results_[f"split{k}_test_score"][i] for k in range(3)]
+            np.testing.assert_allclose(ours, by_hand(factor, STD), rtol=1e-10)
+        found = search.best_estimator_[-1]
+        np.testing.assert_allclose(found.X_err_, STD / X.std(axis=0), rtol=1e-10)
+        scores = cross_validate(clone(pipe), table, Y, cv=FOLDS, params={"X_err": STD}, error_score="raise")
+        np.testing.assert_allclose(scores["test_score"], by_hand(1.0, STD), rtol=1e-10)
+
+
+@every_error
+def test_search_without_routing(name):
+    """Values and errors in one argument go through folds in step, whatever the form of the errors."""
+    pipe = make_pipeline(WithErrors(StandardScaler()), WithErrors(PCA(2)), Keeper())
+    X_err = np.asarray(ERRORS[name]) if name == "list" else ERRORS[name]
+    search = GridSearchCV(pipe, {"witherrors-2__transformer__n_components": [1, 2]}, cv=FOLDS, error_score="raise")
+    search.fit(Measured(X, ERRORS[name]), Y)
+    for n_components in (1, 2):
+        for k, (train, test) in enumerate(FOLDS.split(X, Y)):
+            model = clone(pipe).set_params(**{"witherrors-2__transformer__n_components": n_components})
+            model.fit(Measured(X[train], split_rows(X_err, train)), Y[train])
+            expected = model.score(Measured(X[test], split_rows(X_err, test)), Y[test])
+            assert search.cv_results_[f"split{k}_test_score"][n_components - 1] == pytest.approx(expected, rel=1e-12)
+
+
+def split_rows(errors, rows):
+    return errors.iloc[rows] if hasattr(errors, "iloc") else errors[rows]
+
+
+class Keeper(Recorder):
+    """Scores by the errors of what it was fitted to and of what it is asked."""
+
+    def score(self, X, y):
+        X, X_err = split_errors(X)
+        trained, asked = (
+            np.abs(covariances(err, np.asarray(of))).sum() for err, of in ((self.X_err_, self.X_), (X_err, X))
+        )
+        return trained + 3 * asked
+
+
+def test_calibration_of_a_pipeline():
+    """A calibrated classifier passes on the rows of values and errors together."""
+    calibrated = CalibratedClassifierCV(make_pipeline(WithErrors(StandardScaler()), Scorer()), cv=FOLDS)
+    calibrated.fit(Measured(X, STD), Y)
+    for fitted, (train, _) in zip(calibrated.calibrated_classifiers_, FOLDS.split(X, Y), strict=True):
+        np.testing.assert_allclose(fitted.estimator[-1].X_err_, STD[train] / X[train].std(axis=0), rtol=1e-10)
+    assert calibrated.predict_proba(X).shape == (N, 2)
+
+
+class Scorer(Recorder):
+    def decision_function(self, X):
+        return np.asarray(split_errors(X)[0])[:, 0]
+
+
+def guru_by_hand(sigma, errors, train, test):
+    """Return a classifier of scaled features and errors, and its expected accuracy on a fold."""
+    mean, scale = X[train].mean(axis=0), X[train].std(axis=0)
+    clf = GuruClassifier(sigma, tol=1e-10).fit((X[train] - mean) / scale, Y[train], X_err=errors[train] / scale)
+    return clf, clf.score((X[test] - mean) / scale, Y[test], X_err=errors[test] / scale)
+
+
+def test_guru_in_a_search_gives_the_numbers_of_a_loop():
+    sigmas = [0.1, 1.0]
+    expected = [[guru_by_hand(sigma, STD, *fold)[1] for fold in FOLDS.split(X, Y)] for sigma in sigmas]
+    grid = {"guruclassifier__sigma": sigmas}
+
+    def check(search):
+        ours = [search.cv_results_[f"split{k}_test_score"] for k in range(3)]
+        np.testing.assert_allclose(np.transpose(ours), expected, rtol=1e-6)
+        everything = np.arange(N)
+        best, _ = guru_by_hand(search.best_params_["guruclassifier__sigma"], STD, everything, everything)
+        np.testing.assert_allclose(search.best_estimator_[-1].coef_, best.coef_, rtol=1e-4, atol=1e-6)
+
+    with sklearn.config_context(enable_metadata_routing=True):
+        last = GuruClassifier(tol=1e-10).set_fit_request(X_err=True).set_score_request(X_err=True)
+        pipe = make_pipeline(WithErrors(StandardScaler()), last)
+        check(GridSearchCV(pipe, grid, cv=FOLDS, error_score="raise").fit(X, Y, X_err=STD))
+        one = cross_validate(pipe.set_params(guruclassifier__sigma=0.1), X, Y, cv=FOLDS, params={"X_err": STD})
+        np.testing.assert_allclose(one["test_score"], expected[0], rtol=1e-6)
+        calibrated = CalibratedClassifierCV(pipe, cv=FOLDS).fit(X, Y, X_err=STD)
+        assert_calibrated(calibrated)
+    pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(tol=1e-10))
+    check(GridSearchCV(pipe, grid, cv=FOLDS, error_score="raise").fit(Measured(X, STD), Y))
+    pipe.set_params(guruclassifier__sigma=0.1)
+    assert_calibrated(CalibratedClassifierCV(pipe, cv=FOLDS).fit(Measured(X, STD), Y))
+
+
+def assert_calibrated(calibrated):
+    for part, fold in zip(calibrated.calibrated_classifiers_, FOLDS.split(X, Y), strict=True):
+        clf, _ = guru_by_hand(0.1, STD, *fold)
+        np.testing.assert_allclose(part.estimator[-1].coef_, clf.coef_, rtol=1e-4, atol=1e-6)
+
+
+def test_unmeasured_values_through_a_pipeline():
+    """Scaling leaves them unmeasured: the classifier fills in what it would have without a pipeline."""
+    values, errors = unmeasured()
+    pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.5, tol=1e-10)).fit(Measured(values, errors), Y)
+    known = np.isfinite(errors)
+    means = np.array([values[known[:, j], j].mean() for j in range(D)])
+    spreads = np.array([values[known[:, j], j].std() for j in range(D)])
+    scaled = np.where(known, (values - means) / spreads, 0.0)
+    clf = GuruClassifier(0.5, tol=1e-10).fit(scaled, Y, X_err=np.where(known, errors / spreads, 1.0))
+    np.testing.assert_allclose(pipe[-1].coef_, clf.coef_, rtol=1e-4, atol=1e-6)
+    ours = pipe.predict_proba(Measured(values, errors))
+    theirs = clf.predict_proba(scaled, np.where(known, errors / spreads, 1.0))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-9)
+
+
+def test_errors_are_not_lost_silently():
+    both = Measured(X, STD)
+    for model in (LogisticRegression(), make_pipeline(WithErrors(StandardScaler()), LogisticRegression())):
+        with pytest.raises(TypeError, match=r"would lose them.*WithErrors"):
+            model.fit(both, Y)
+    with pytest.raises(TypeError, match="would lose them"):
+        make_pipeline(WithErrors(), StandardScaler(), Recorder()).fit(both, Y)
+    make_pipeline(WithErrors(StandardScaler()), LogisticRegression()).fit(X, Y)
+
+
+def test_classifier_takes_what_a_pipeline_carries():
+    pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.5)).fit(X, Y)
+    scale = X.std(axis=0)
+    inner, scaled = pipe[-1], (X - X.mean(axis=0)) / scale
+    expected = inner.predict_proba(scaled, STD / scale)
+    np.testing.assert_allclose(pipe.predict_proba(Measured(X, STD)), expected, rtol=1e-9)
+    assert pipe.score(Measured(X, STD), Y) == pytest.approx(inner.score(scaled, Y, X_err=STD / scale), rel=1e-12)
+    np.testing.assert_array_equal(pipe.predict(Measured(X, STD)), pipe.predict(X))
+    with sklearn.config_context(enable_metadata_routing=True):
+        asking = GuruClassifier(0.5).set_predict_proba_request(X_err=True).set_score_request(X_err=True)
+        pipe = make_pipeline(WithErrors(StandardScaler()), asking).fit(X, Y)
+        np.testing.assert_allclose(pipe.predict_proba(X, X_err=STD), expected, rtol=1e-9)
+        assert pipe.score(X, Y, X_err=STD) == pytest.approx(inner.score(scaled, Y, X_err=STD / scale), rel=1e-12)
+
+
+def test_measured():
+    both = Measured(pd.DataFrame(X), STD)
+    assert both.shape == (N, D)
+    assert len(both[:7]) == 7
+    np.testing.assert_array_equal(both[np.array([3, 1])].err, STD[[3, 1]])
+    np.testing.assert_array_equal(both[Y == 1].X, X[Y == 1])
+    with pytest.raises(ValueError, match="for the 40 samples"):
+        Measured(X, STD[:3])
+    with pytest.raises(ValueError, match="two dimensions"):
+        Measured(X[0], STD[0])
+
+
+# --- tables
+
+
+def table():
+    return pd.DataFrame(
+        {"flux": [1.0, np.nan], "flux_err": [0.1, 0.2], "id_err": [0, 1], "id": [3, 4], "exact": [5, 6]}
+    )
+
+
+def test_frames():
+    values, errors = errors_from_frame(table())
+    assert values.columns.tolist() == errors.columns.tolist() == ["flux", "id", "exact"]
+    np.testing.assert_array_equal(errors, [[0.1, 0, 0], [np.inf, 1, 0]])
+    renamed = table().rename(columns=lambda name: name.replace("_err", " +-"))
+    np.testing.assert_array_equal(errors_from_frame(renamed, " +-")[1], errors)
+    result = WithErrors(StandardScaler()).fit_transform(values, X_err=errors)
+    assert np.isinf(result.err[1, 0])
+    indexed = table().set_index(pd.Index([7, 9]))
+    assert errors_from_frame(indexed)[1].index.tolist() == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("frame", "suffix", "error", "message"),
+    [
+        (table(), "_sigma", ValueError, r"no column that ends with suffix='_sigma'.*flux"),
+        (table().drop(columns="flux"), "_err", ValueError, r"\['flux_err'\] without the columns"),
+        (table().assign(flux=["a", "b"]), "_err", ValueError, "column 'flux' or its errors"),
+        (table(), "", ValueError, "suffix must be"),
+        (table().to_numpy(), "_err", TypeError, "DataFrame; got ndarray"),
+        (pd.concat([table(), table()], axis=1), "_err", ValueError, "more than once"),
+    ],
+)
+def test_bad_frames(frame, suffix, error, message):
+    with pytest.raises(error, match=message):
+        errors_from_frame(frame, suffix)
+
+
+class Number:
+    """As in the package ``uncertainties``."""
+
+    def __init__(self, nominal_value, std_dev):
+        self.nominal_value, self.std_dev = nominal_value, std_dev
+
+
+def test_uncertainties():
+    numbers = np.array([[Number(1.0, 0.1), 2.0], [Number(3.0, 0.0), Number(4, 5)]], dtype=object)
+    for form in (lambda a: a, lambda a: a.tolist(), pd.DataFrame):
+        values, errors = errors_from_uncertainties(form(numbers))
+        np.testing.assert_array_equal(values, [[1, 2], [3, 4]])
+        np.testing.assert_array_equal(errors, [[0.1, 0], [0, 5]])
+    assert errors_from_uncertainties(pd.DataFrame(numbers, columns=["a", "b"]))[1].columns.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="two dimensions"):
+        errors_from_uncertainties(numbers[0])
+    with pytest.raises(ValueError, match="must hold numbers"):
+        errors_from_uncertainties([["a", "b"]])
+
+
+# --- replicates
+
+
+def test_replicates_by_hand():
+    values = np.array([[1.0, 2.0], [3.0, 2.0], [0.0, 5.0], [0.0, 9.0], [4.0, 4.0]])
+    noise = noise_from_replicates(values, ["a", "a", "b", "b", "c"])
+    assert noise.degrees_of_freedom == 2
+    np.testing.assert_allclose(noise.covariance, [[1.0, 0.0], [0.0, 4.0]])
+    np.testing.assert_allclose(noise.std, [1.0, 2.0])
+    assert noise.sigma == pytest.approx(np.sqrt(2.5))
+
+
+def test_replicates_are_unbiased_and_know_their_errors():
+    rng = np.random.default_rng(1)
+    root = rng.standard_normal((5, 5))
+    C = root @ root.T
+    groups = np.repeat(np.arange(30), rng.integers(1, 5, 30))
+    centres = 1e6 + 100 * rng.standard_normal((30, 5))
+    runs = [
+        noise_from_replicates(centres[groups] + rng.standard_normal((len(groups), 5)) @ root.T, groups)
+        for _ in range(1500)
+    ]
+    assert runs[0].degrees_of_freedom == len(groups) - 30
+    truth = {"covariance": C, "std": np.sqrt(np.diag(C)), "sigma": np.sqrt(np.trace(C) / 5)}
+    for name, value in truth.items():
+        found = np.array([getattr(run, name) for run in runs])
+        claimed = np.sqrt(np.mean([np.square(getattr(run, f"{name}_error")) for run in runs], axis=0))
+        spread = found.std(axis=0)
+        if name == "covariance":  # a square root is biased a little
+            assert np.all(np.abs(found.mean(axis=0) - value) <= 5 * spread / np.sqrt(len(runs)))
+        np.testing.assert_allclose(claimed, spread, rtol=0.12)
+
+
+def test_replicates_in_other_units_and_order():
+    groups = np.arange(N) // 3
+    noise, order = noise_from_replicates(X, groups), np.random.default_rng(0).permutation(N)
+    other = noise_from_replicates(pd.DataFrame(-2 * X[order] + 5), groups[order])
+    np.testing.assert_allclose(other.covariance, 4 * noise.covariance, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose([other.sigma, other.sigma_error], [2 * noise.sigma, 2 * noise.sigma_error])
+    exact = noise_from_replicates(np.ones((4, 2)), [0, 0, 1, 1])
+    assert (exact.sigma, exact.sigma_error) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.arange(N), "measured twice; got 40"),
+        (np.zeros(3), "40 samples of X; got 3"),
+        (np.where(np.arange(N) == 1, np.nan, 0.0), "groups has NaN"),
+    ],
+)
+def test_bad_replicates(groups, message):
+    with pytest.raises(ValueError, match=message):
+        noise_from_replicates(X, groups)
+    with pytest.raises(ValueError, match="X contains NaN"):
+        noise_from_replicates(X * np.nan, groups)

@@ -1,0 +1,458 @@
+"""What noise does to predictions: closed forms against SciPy and Monte Carlo, invariances, scorers."""
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import sklearn
+from common import every_form
+from data import groups, joint_problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from gaussguru import GuruClassifier, KernelGuruClassifier
+from gaussguru.errors import LowRank, Measured, Population, check_errors
+from gaussguru.orthant import bivariate_normal, lower_bound, score_covariance, top_probabilities
+from gaussguru.preprocessing import WithErrors
+from gaussguru.robustness import (
+    certified_radius,
+    class_probabilities,
+    expected_accuracy,
+    expected_accuracy_scorer,
+    flip_probability,
+    log_loss_scorer,
+    robustness_curve,
+)
+
+DRAWS = 40_000
+# Five standard errors: below one false alarm in a million comparisons.
+ERRORS = 5.0
+
+
+def error_bars(n, d, seed=0):
+    """Return error bars of every form, with zeros."""
+    rng = np.random.default_rng(seed)
+    std = rng.random((n, d)) * (rng.random((n, d)) < 0.7)
+    factors = 0.5 * rng.standard_normal((n, d, 2))
+    return {
+        "per sample": rng.random(n),
+        "diagonal": std,
+        "csr": sp.csr_array(std),
+        "covariances": np.einsum("ijr,ikr->ijk", factors, factors) + np.einsum("ij,jk->ijk", std**2, np.eye(d)),
+        "low rank": LowRank(factors, std),
+    }
+
+
+every_error = pytest.mark.parametrize("name", error_bars(2, 2))
+
+
+def problem(n_classes, n=60, d=4):
+    X, y = groups([n // n_classes] * n_classes, d, 2.5, seed=n_classes)
+    return X, y, GuruClassifier(0.7).fit(X, y)
+
+
+def check_frequencies(probabilities, errors, counts):
+    """Assert that counts of draws agree with probabilities, within the errors of both."""
+    n_draws = counts.sum(axis=1, keepdims=True)
+    spread = np.sqrt(np.maximum(probabilities * (1 - probabilities), 1 / n_draws) / n_draws + errors**2)
+    assert np.all(np.abs(counts / n_draws - probabilities) <= ERRORS * spread + 1e-6)
+
+
+def drawn(scores, covariance, rng):
+    """Return how often each class is on top when noise is drawn."""
+    counts = []
+    for row, matrix in zip(scores, covariance, strict=True):
+        values, axes = np.linalg.eigh(matrix)
+        noise = rng.standard_normal((DRAWS, len(row))) @ (axes * np.sqrt(np.maximum(values, 0))).T
+        counts.append(np.bincount(np.argmax(row + noise, axis=1), minlength=len(row)))
+    return np.array(counts)
+
+
+@pytest.mark.parametrize("correlation", [-1.0, -0.999999, -0.7, 0.0, 0.3, 0.99, 1.0])
+def test_bivariate_normal(correlation):
+    grid = np.array([-6.0, -1.3, -1e-9, 0.0, 0.4, 1.3, 2.0, np.inf, -np.inf])
+    h, k = (part.ravel() for part in np.meshgrid(grid, grid))
+    ours = bivariate_normal(h, k, np.full(len(h), correlation))
+    if abs(correlation) == 1:
+        exact = ndtr(np.minimum(h, k)) if correlation > 0 else np.maximum(0.0, ndtr(h) - ndtr(-k))
+        np.testing.assert_allclose(ours, exact, atol=1e-15)
+        return
+    cov = [[1.0, correlation], [correlation, 1.0]]
+    finite = np.isfinite(h) & np.isfinite(k)
+    theirs = [multivariate_normal.cdf(point, cov=cov) for point in zip(h[finite], k[finite], strict=True)]
+    np.testing.assert_allclose(ours[finite], theirs, atol=2e-14)
+    limits = np.where((h == -np.inf) | (k == -np.inf), 0.0, ndtr(np.minimum(h, k)))
+    np.testing.assert_allclose(ours[~finite], limits[~finite], atol=1e-15)
+
+
+def test_bivariate_normal_at_the_origin():
+    r = np.linspace(-1, 1, 9)
+    np.testing.assert_allclose(bivariate_normal(np.zeros(9), np.zeros(9), r), 0.25 + np.arcsin(r) / (2 * np.pi))
+
+
+@pytest.mark.parametrize(("n_classes", "rank"), [(3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 4), (6, 3), (10, 10)])
+def test_top_probabilities_by_sampling(n_classes, rank):
+    rng = np.random.default_rng(n_classes * rank)
+    scores = rng.standard_normal((12, n_classes))
+    axes = 0.8 * rng.standard_normal((12, n_classes, rank))
+    covariance = axes @ axes.transpose(0, 2, 1)
+    probabilities, errors = top_probabilities(scores, covariance)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-14)
+    assert (errors.max() == 0) == (n_classes == 3 or rank == 1)
+    assert errors.max() < 0.01
+    check_frequencies(probabilities, errors, drawn(scores, covariance, rng))
+
+
+def test_top_probabilities_of_three_classes_by_quadrature():
+    rng = np.random.default_rng(3)
+    scores, axes = rng.standard_normal((5, 3)), rng.standard_normal((5, 3, 3))
+    covariance = axes @ axes.transpose(0, 2, 1)
+    ours, _ = top_probabilities(scores, covariance)
+    differences = np.array([[[1, -1, 0], [1, 0, -1]], [[-1, 1, 0], [0, 1, -1]], [[-1, 0, 1], [0, -1, 1]]])
+    for i in range(5):
+        for k, D in enumerate(differences):
+            theirs = multivariate_normal.cdf(D @ scores[i], cov=D @ covariance[i] @ D.T)
+            assert ours[i, k] == pytest.approx(theirs, abs=1e-13)
+
+
+def test_top_probabilities_of_equal_classes():
+    """All classes alike: one over their number, whatever the noise common to all."""
+    for n_classes in (3, 5, 8):
+        covariance = np.eye(n_classes) + 7.0
+        probabilities, errors = top_probabilities(np.zeros((1, n_classes)), covariance)
+        assert np.all(np.abs(probabilities - 1 / n_classes) <= ERRORS * errors + 1e-14)
+
+
+def test_top_probabilities_of_independent_scores_in_high_precision():
+    scores, spread = np.array([0.3, -0.2, 0.9, 0.1]), np.array([0.5, 1.0, 0.2, 0.7])
+    ours, errors = top_probabilities(scores[np.newaxis], np.diag(spread**2))
+    for k in range(4):
+        others = [j for j in range(4) if j != k]
+
+        def integrand(t, k=k, others=others):
+            below = [mpmath.ncdf((t - scores[j]) / spread[j]) for j in others]
+            return mpmath.npdf(t, scores[k], spread[k]) * mpmath.fprod(below)
+
+        exact = float(mpmath.quad(integrand, [-8, -2, -1, 0, 0.5, 1, 1.5, 2, 4, 8]))
+        assert abs(ours[0, k] - exact) <= ERRORS * errors[0, k]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 6), st.integers(1, 4), st.integers(0, 10_000))
+def test_top_probabilities_invariances(n_classes, rank, seed):
+    rng = np.random.default_rng(seed)
+    scores, axes = rng.standard_normal((3, n_classes)), rng.standard_normal((3, n_classes, rank))
+    covariance = axes @ axes.transpose(0, 2, 1)
+    ours, errors = top_probabilities(scores, covariance)
+    np.testing.assert_array_equal(top_probabilities(scores, covariance)[0], ours)
+    room = ERRORS * errors + 1e-9
+    order = rng.permutation(n_classes)
+    permuted, more = top_probabilities(scores[:, order], covariance[:, order][:, :, order])
+    assert np.all(np.abs(permuted - ours[:, order]) <= room[:, order] + ERRORS * more)
+    scaled, _ = top_probabilities(8 * scores, 64 * covariance)
+    np.testing.assert_allclose(scaled, ours, atol=1e-9)
+    shifted, _ = top_probabilities(scores + 3.0, covariance)
+    np.testing.assert_allclose(shifted, ours, atol=1e-9)
+    for k in range(n_classes):
+        assert np.all(lower_bound(scores, covariance, np.full(3, k)) <= ours[:, k] + room[:, k] + 2e-6)
+
+
+def test_top_probabilities_without_noise_and_with_little():
+    scores = np.array([[1.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
+    expected = [[0, 1, 0], [1, 0, 0]]  # a tie goes to the first, as in predict
+    np.testing.assert_array_equal(top_probabilities(scores, np.zeros((3, 3)))[0], expected)
+    np.testing.assert_allclose(top_probabilities(scores, 1e-30 * np.eye(3))[0], [[0, 1, 0], [0.5, 0.5, 0]], atol=1e-12)
+    tiny, _ = top_probabilities(np.array([[0.0, 10.0, 20.0]]), np.eye(3))
+    assert tiny[0, 1] == pytest.approx(float(ndtr(-10 / np.sqrt(2))), rel=1e-3)
+
+
+@every_error
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_score_covariance(name, n_classes):
+    X, _, clf = problem(n_classes)
+    errors = check_errors(error_bars(len(X), X.shape[1])[name], X)
+    ours = score_covariance(clf.coef_, errors)
+    theirs = [clf.coef_ @ errors.covariance(i) @ clf.coef_.T for i in range(len(X))]
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+@every_error
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_probabilities_and_accuracy_by_sampling(name, n_classes):
+    X, y, clf = problem(n_classes)
+    X_err = error_bars(*X.shape)[name]
+    rng = np.random.default_rng(7)
+    errors = check_errors(X_err, X)
+    W, b = clf.coef_, clf.intercept_
+    if n_classes == 2:
+        W, b = np.vstack([np.zeros_like(W), W]), np.append(0.0, b)
+    counts, hits, runs = np.zeros((len(X), n_classes)), [], 3000
+    for _ in range(runs):
+        noisy = X + errors.sample(rng)
+        hits.append(np.mean(np.argmax(noisy @ W.T + b, axis=1) == y))
+        noisy += 0.7 * rng.standard_normal(X.shape)  # that of the model comes on top of the error bars
+        counts[np.arange(len(X)), np.argmax(noisy @ W.T + b, axis=1)] += 1
+    probabilities, quadrature = class_probabilities(clf, X, X_err, return_error=True)
+    check_frequencies(probabilities, quadrature, counts)
+    flips = flip_probability(clf, X, X_err)
+    stays = probabilities[np.arange(len(X)), clf.predict(X)]
+    np.testing.assert_allclose(flips, 1 - stays, atol=1e-12)
+    accuracy = expected_accuracy(clf, X, y, X_err)
+    room = ERRORS * np.std(hits) / np.sqrt(runs) + quadrature.mean()
+    assert abs(accuracy - np.mean(hits)) <= room
+    assert expected_accuracy(clf, X, y, X_err, bound=True) <= accuracy + quadrature.mean() + 1e-12
+    assert clf.score(X, y, X_err=X_err) == pytest.approx(accuracy, abs=1e-12)
+    assert clf.score(Measured(X, X_err), y) == pytest.approx(accuracy, abs=1e-12)
+    if n_classes == 2:
+        np.testing.assert_allclose(clf.predict_proba(X, X_err), probabilities, atol=1e-14)
+        np.testing.assert_allclose(clf.predict_proba(Measured(X, X_err)), probabilities, atol=1e-14)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_no_errors_are_plain_predictions(n_classes):
+    X, y, clf = problem(n_classes)
+    assert clf.score(X, y, X_err=np.zeros(len(X))) == clf.score(X, y)
+    assert expected_accuracy(clf, X, y, np.zeros(len(X))) == clf.score(X, y)
+    np.testing.assert_array_equal(class_probabilities(clf, X, np.zeros_like(X)), class_probabilities(clf, X))
+    if n_classes == 2:
+        np.testing.assert_array_equal(clf.predict_proba(X, np.zeros(len(X))), clf.predict_proba(X))
+
+
+def test_constant_errors_add_to_sigma():
+    X, y, clf = problem(2)
+    wider = GuruClassifier(np.hypot(0.7, 0.4))
+    wider.fit(X, y)
+    wider.coef_, wider.intercept_ = clf.coef_, clf.intercept_
+    np.testing.assert_allclose(clf.predict_proba(X, np.full(len(X), 0.4)), wider.predict_proba(X), rtol=1e-12)
+    np.testing.assert_allclose(expected_accuracy(clf, X, y), expected_accuracy(clf, X, y, np.full(len(X), 0.7)))
+
+
+def test_weights_are_repetitions():
+    X, y, clf = problem(3)
+    X_err = error_bars(*X.shape)["diagonal"]
+    times = np.arange(len(X)) % 3
+    again = np.repeat(np.arange(len(X)), times)
+    for function in (
+        lambda rows, weight: expected_accuracy(clf, X[rows], y[rows], X_err[rows], weight),
+        lambda rows, weight: clf.score(X[rows], y[rows], weight, X_err[rows]),
+        lambda rows, weight: log_loss_scorer(clf, X[rows], y[rows], X_err=X_err[rows], sample_weight=weight),
+        lambda rows, weight: robustness_curve(clf, X[rows], y[rows], [0.5], sample_weight=weight).accuracy[0],
+    ):
+        assert function(np.arange(len(X)), times) == pytest.approx(function(again, None), rel=1e-12)
+
+
+@every_form
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_forms_of_features(form, n_classes):
+    X, y, clf = problem(n_classes)
+    X = X.astype(np.float32).astype(np.float64)
+    X_err = error_bars(*X.shape)["csr"]
+    np.testing.assert_allclose(class_probabilities(clf, form(X), X_err), class_probabilities(clf, X, X_err), atol=1e-6)
+    np.testing.assert_allclose(certified_radius(clf, form(X)), certified_radius(clf, X), rtol=1e-5, atol=1e-6)
+    assert clf.score(form(X), y, X_err=X_err) == pytest.approx(clf.score(X, y, X_err=X_err), abs=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+def test_certified_radius(n_classes):
+    """No displacement that is shorter changes the label, and one that is a little longer does."""
+    X, _, clf = problem(n_classes, n=70)
+    labels, radius = clf.predict(X), certified_radius(clf, X)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        step = rng.standard_normal(X.shape)
+        step *= (radius * (1 - 1e-9) / np.linalg.norm(step, axis=1))[:, np.newaxis]
+        np.testing.assert_array_equal(clf.predict(X + step), labels)
+    W = clf.coef_ if n_classes > 2 else np.vstack([np.zeros(X.shape[1]), clf.coef_[0]])
+    changed = np.zeros(len(X), dtype=bool)
+    for k in range(n_classes):
+        away = W[k] - W[labels]
+        length = np.linalg.norm(away, axis=1)
+        step = away * np.divide(radius * (1 + 1e-6), length, out=np.zeros_like(length), where=length > 0)[:, np.newaxis]
+        changed |= clf.predict(X + step) != labels
+    assert changed.all()
+
+
+def test_radius_of_a_constant_classifier_is_infinite():
+    X, y, clf = problem(2)
+    clf.coef_ = np.zeros_like(clf.coef_)
+    assert np.all(np.isposinf(certified_radius(clf, X)))
+    assert np.all(flip_probability(clf, X, np.ones(len(X))) == 0)
+    assert expected_accuracy(clf, X, y, np.ones(len(X))) == clf.score(X, y)
+
+
+@pytest.mark.parametrize("final", [LinearSVC(), LogisticRegression(max_iter=10_000), GuruClassifier(0.3)])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_pipelines_and_other_linear_classifiers(final, n_classes):
+    """A pipeline is one linear classifier of what it is given."""
+    X, y, _ = problem(n_classes)
+    X = X * [1.0, 5.0, 0.2, 30.0] + [0.0, 100.0, 0.0, -3.0]
+    X_err = error_bars(*X.shape)["diagonal"]
+    pipe = make_pipeline(StandardScaler(), final).fit(X, y)
+    scale = pipe[0].scale_
+    plain = clone(final).fit(X, y)
+    plain.coef_, plain.intercept_ = pipe[1].coef_ / scale, pipe[1].intercept_ - pipe[1].coef_ @ (pipe[0].mean_ / scale)
+    np.testing.assert_allclose(certified_radius(pipe, X), certified_radius(plain, X), rtol=1e-8)
+    assert expected_accuracy(pipe, X, y, X_err) == pytest.approx(expected_accuracy(plain, X, y, X_err), abs=1e-9)
+    curves = [robustness_curve(model, X, y, [0.0, 0.3]) for model in (pipe, plain)]
+    np.testing.assert_allclose(curves[0].accuracy, curves[1].accuracy, atol=1e-9)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    named = make_pipeline(StandardScaler(), final).fit(frame, y)
+    np.testing.assert_allclose(certified_radius(named, frame), certified_radius(plain, X), rtol=1e-8)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_robustness_curve_both_ways(n_classes):
+    X, y, clf = problem(n_classes)
+    levels = [0.0, 0.2, 1.0, 4.0]
+    analytic = robustness_curve(clf, X, y, levels)
+    sampled = robustness_curve(clf, X, y, levels, method="sampling", n_repeats=200, random_state=0)
+    assert analytic.accuracy[0] == sampled.accuracy[0] == clf.score(X, y)
+    room = ERRORS * np.hypot(analytic.error, sampled.error)
+    assert np.all(np.abs(analytic.accuracy - sampled.accuracy) <= room)
+    assert n_classes > 3 or not analytic.error.any()
+    np.testing.assert_array_equal(
+        robustness_curve(clf, X, y, levels, method="sampling", random_state=5).accuracy,
+        robustness_curve(clf, X, y, levels, method="sampling", random_state=5).accuracy,
+    )
+
+
+def test_robustness_curve_of_any_classifier_by_sampling():
+    X, y, _ = problem(3)
+    for model in (RandomForestClassifier(20, random_state=0), KernelGuruClassifier(0.1)):
+        curve = robustness_curve(model.fit(X, y), X, y, [0.0, 100.0], method="sampling", random_state=0)
+        assert curve.accuracy[0] == model.score(X, y) > curve.accuracy[1]
+
+
+def test_real_data_by_sampling():
+    X, y = joint_problem("wine")
+    clf = GuruClassifier(0.5).fit(X, y)
+    rng = np.random.default_rng(0)
+    X_err = 0.5 + rng.random(X.shape)
+    hits = [clf.score(X + X_err * rng.standard_normal(X.shape), y) for _ in range(1000)]
+    assert abs(clf.score(X, y, X_err=X_err) - np.mean(hits)) <= ERRORS * np.std(hits) / np.sqrt(len(hits))
+
+
+def test_log_loss_scorer():
+    X, y, clf = problem(2)
+    X_err = error_bars(*X.shape)["diagonal"]
+    assert log_loss_scorer(clf, X, y, X_err=X_err) == pytest.approx(
+        -log_loss(y, clf.predict_proba(X, X_err)), rel=1e-12
+    )
+    X, y, clf = problem(4)
+    probabilities = class_probabilities(clf, X)
+    assert log_loss_scorer(clf, X, y) == pytest.approx(-log_loss(y, probabilities), rel=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("scorer", [expected_accuracy_scorer, log_loss_scorer], ids=["accuracy", "log loss"])
+def test_scorers_see_the_errors_of_each_fold(scorer, n_classes):
+    X, y, _ = problem(n_classes)
+    X_err = error_bars(*X.shape)["covariances"]
+    folds = KFold(3, shuffle=True, random_state=0)
+    sigmas = [0.1, 1.0]
+    expected = [
+        [scorer(GuruClassifier(s).fit(X[a], y[a]), X[b], y[b], X_err=X_err[b]) for a, b in folds.split(X)]
+        for s in sigmas
+    ]
+    with sklearn.config_context(enable_metadata_routing=True):
+        asking = clone(scorer).set_score_request(X_err=True)
+        # One that takes no error bars in its fit: what is routed goes to the scorer alone.
+        search = GridSearchCV(Quiet(), {"sigma": sigmas}, scoring=asking, cv=folds, error_score="raise")
+        search.fit(X, y, X_err=X_err)
+        ours = [search.cv_results_[f"split{i}_test_score"] for i in range(3)]
+        np.testing.assert_allclose(np.transpose(ours), expected, rtol=1e-9)
+        scores = cross_val_score(Quiet(1.0), X, y, scoring=asking, cv=folds, params={"X_err": X_err})
+        np.testing.assert_allclose(scores, expected[1], rtol=1e-9)
+    # Without routing, in one argument.
+    both = cross_val_score(Quiet(1.0), Measured(X, X_err), y, scoring=scorer, cv=folds)
+    np.testing.assert_allclose(both, expected[1], rtol=1e-9)
+
+
+class Quiet(GuruClassifier):
+    """A classifier that is fitted without error bars, whatever X carries."""
+
+    def fit(self, X, y):
+        return super().fit(X.X if isinstance(X, Measured) else X, y)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_unmeasured_values(n_classes):
+    """They are worth the mean and the spread of the measured ones."""
+    X, y, clf = problem(n_classes)
+    X_err = error_bars(*X.shape)["diagonal"]
+    missing = np.random.default_rng(1).random(X.shape) < 0.1
+    values, errors = np.where(missing, np.nan, X), np.where(missing, np.inf, X_err)
+    known = np.ma.masked_array(X, missing)
+    filled = np.where(missing, known.mean(axis=0), X)
+    finite = np.where(missing, known.std(axis=0), X_err)
+    clf._population = Population.of(values, errors)
+    pipe = make_pipeline(WithErrors(), clf)
+    pipe[0].fit(values, X_err=errors)
+    for model in (clf, pipe):
+        np.testing.assert_allclose(
+            class_probabilities(model, values, errors), class_probabilities(clf, filled, finite), rtol=1e-9, atol=1e-12
+        )
+        accuracy = expected_accuracy(clf, filled, y, finite)
+        assert expected_accuracy(model, Measured(values, errors), y) == pytest.approx(accuracy)
+        assert model.score(Measured(values, errors), y) == pytest.approx(accuracy)
+    np.testing.assert_array_equal(clf.predict(Measured(values, errors)), clf.predict(filled))
+
+
+def test_lists():
+    X, y, clf = problem(3)
+    lists = X.tolist(), y.tolist(), np.ones(X.shape).tolist()
+    assert expected_accuracy(clf, *lists) == expected_accuracy(clf, X, y, np.ones(X.shape))
+    assert clf.score(*lists[:2], X_err=lists[2]) == expected_accuracy(clf, *lists)
+
+
+def test_what_cannot_be_done_says_so():
+    X, y, clf = problem(3)
+    X_err = np.ones(len(X))
+    for bad in (KernelGuruClassifier(0.1).fit(X, y), SVC(kernel="linear").fit(X, y), SVC().fit(X, y == 1)):
+        for function in (
+            lambda model: certified_radius(model, X),
+            lambda model: expected_accuracy(model, X, y, X_err),
+            lambda model: robustness_curve(model, X, y, [1.0]),
+        ):
+            with pytest.raises(ValueError, match=rf"linear in X.*{type(bad).__name__}.*sampling"):
+                function(bad)
+    with pytest.raises(TypeError, match=r"decision_function.*RandomForest"):
+        certified_radius(RandomForestClassifier(2).fit(X, y), X)
+    with pytest.raises(ValueError, match="X_err must be given: LinearSVC has no noise"):
+        flip_probability(LinearSVC().fit(X, y), X)
+    with pytest.raises(AttributeError) as caught:
+        clf.predict_proba(X)
+    assert "class_probabilities" in str(caught.value.__cause__)
+    for levels, message in (([-1.0], "none below 0"), ([np.nan], "finite"), ("loud", "numbers"), ([], "noise_levels")):
+        with pytest.raises(ValueError, match=message):
+            robustness_curve(clf, X, y, levels)
+    with pytest.raises(ValueError, match="method must be one of"):
+        robustness_curve(clf, X, y, [1.0], method="guess")
+    with pytest.raises(ValueError, match="n_repeats"):
+        robustness_curve(clf, X, y, [1.0], method="sampling", n_repeats=1)
+    with pytest.raises(ValueError, match=r"same number of samples; got 60 and 10"):
+        expected_accuracy(clf, X, y[:10], X_err)
+    with pytest.raises(ValueError, match=r"X_err must hold.*got shape \(7,\)"):
+        clf.score(X, y, X_err=np.ones(7))
+    with pytest.raises(ValueError, match="none below 0"):
+        clf.score(X, y, X_err=-X_err)
+    with pytest.raises(ValueError, match="X_err has NaN"):
+        clf.score(X, y, X_err=np.nan * X_err)
+    for method in (lambda: clf.score(X, y, X_err=np.inf * X_err), lambda: flip_probability(clf, X, np.inf * X_err)):
+        with pytest.raises(ValueError, match=r"infinite errors.*fitted without X_err"):
+            method()
+    unknown = np.full(len(y), 9)
+    assert expected_accuracy(clf, X, unknown, X_err) == 0
+    with pytest.raises(ValueError, match="labels among the classes"):
+        log_loss_scorer(clf, X, unknown)
