@@ -946,3 +946,51 @@ def test_verbose(capsys):
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         fit()
     assert capsys.readouterr().out.count("epoch") == 2
+
+
+# --- growing subspaces ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spanned(monkeypatch):
+    """Solve in a growing subspace however few samples there are."""
+    monkeypatch.setattr("gaussguru.kernel.LEAST_SPAN", 0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("sigma", [0.003, 0.1, 0.3])
+@pytest.mark.parametrize("l2", [0.0, 0.2])
+@with_and_without
+@pytest.mark.usefixtures("spanned")
+def test_subspaces_end_at_the_optimum_of_the_whole_space(n_classes, sigma, l2, fit_intercept):
+    X, y = groups([60, 50, 40][:n_classes], 3)
+    weight = np.random.default_rng(0).uniform(0.3, 2.0, len(y))
+    clf = KernelGuruClassifier(sigma, l2=l2, fit_intercept=fit_intercept).fit(X, y, weight)
+    zero = weight.sum() * (n_classes - 1)
+    assert clf.dual_gap_ <= 1e-6 * zero
+    K = pairwise_kernels(X, metric="rbf", gamma=clf._kernel.params["gamma"])
+    values, vectors = np.linalg.eigh(K)
+    features = vectors * np.sqrt(np.maximum(values, 0.0))
+    exact = GuruClassifier(sigma, l2=l2, fit_intercept=fit_intercept, tol=1e-9).fit(features, y, weight)
+    assert exact.objective_ - exact.dual_gap_ <= clf.objective_ + 1e-9 * zero
+    assert clf.objective_ <= exact.objective_ + clf.dual_gap_ + 1e-9 * zero
+
+
+@pytest.mark.usefixtures("spanned")
+def test_a_subspace_may_be_the_whole_space():
+    X, y = clouds(60, 50, 2, 1.0)
+    clf = KernelGuruClassifier(0.3, kernel="linear").fit(X, y)
+    np.testing.assert_allclose(clf.objective_, GuruClassifier(0.3).fit(X, y).objective_, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("spanned")
+def test_collapse_and_warm_start_in_a_subspace():
+    X, y = clouds(20, 80, 2, 0.5)
+    with pytest.warns(CollapseWarning):
+        clf = KernelGuruClassifier(10.0).fit(X, y)
+    assert not clf.dual_coef_.size
+    clf = KernelGuruClassifier(0.01, warm_start=True).fit(X, y)
+    cold, objective = clf.n_iter_, clf.objective_
+    clf.fit(X, y)
+    assert clf.n_iter_ < cold
+    np.testing.assert_allclose(clf.objective_, objective, rtol=1e-5)

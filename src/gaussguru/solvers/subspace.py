@@ -90,18 +90,13 @@ class Subspace(Settings):
                 # The class means alone may prove it, and they are in the span of any problem.
                 proven = isinstance(objective, Objective) and is_collapsed(objective)
                 return replace(result, coef=np.zeros(len(span.basis))) if proven else None, objective
-            grown = span.grow(_residual(objective, result))
-            objective = problem(span.features)
-            coef = np.hstack([result.coef, np.zeros((*result.coef.shape[:-1], grown))])
-            certificate, alpha = certify_params(objective, coef, result.intercept)
-            found = replace(
-                result,
-                coef=coef @ span.basis.T,
-                gap=certificate.gap,
-                alpha=alpha,
-                n_iter=n_iter,
-                converged=certificate.gap <= self.tol * objective.weight,
-            )
+            directions = _residual(objective, result)
+            objective, found, grown = _certified(span, problem, result, directions, self.tol)
+            if found.converged:
+                # A certificate balances classes by taking some of the pull of each: all of these must be in the span.
+                objective, found, more = _certified(span, problem, result, _by_cell(objective, directions), self.tol)
+                grown += more
+            found = replace(found, n_iter=n_iter)
             stalled += 1
             if best is None or found.gap < best.gap:
                 best, stalled = found, 0
@@ -112,8 +107,39 @@ class Subspace(Settings):
                 )
             if best.converged or not grown or stalled == PATIENCE:
                 break
-            result = solver.solve(objective, (coef, result.intercept))
+            result = solver.solve(objective, (_padded(result.coef, grown), result.intercept))
         return best, objective
+
+
+def _certified(
+    span: Span, problem: Callable[[Array], Any], result: Result, directions: Array, tol: float
+) -> tuple[Any, Result, int]:
+    """Grow the span, and return the problem in it, the result with its certificate there, and how much it grew.
+
+    The coefficients of what is returned are those of the samples.
+    """
+    known = span.features.shape[1]
+    span.grow(directions)
+    objective = problem(span.features)
+    coef = _padded(result.coef, span.features.shape[1] - result.coef.shape[-1])
+    certificate, alpha = certify_params(objective, coef, result.intercept)
+    converged = certificate.gap <= tol * objective.weight
+    found = replace(result, coef=coef @ span.basis.T, gap=certificate.gap, alpha=alpha, converged=converged)
+    return objective, found, span.features.shape[1] - known
+
+
+def _padded(coef: Array, more: int) -> Array:
+    """Return coefficients of the features with zeros for new ones."""
+    return np.hstack([coef, np.zeros((*coef.shape[:-1], more))])
+
+
+def _by_cell(objective: Any, residual: Array) -> Array:
+    """Return what the rows of each class pull with at each other class, a column for each pair."""
+    if isinstance(objective, Objective):
+        return np.hstack([np.maximum(residual, 0.0), np.minimum(residual, 0.0)])
+    own = objective.labels[:, np.newaxis] == np.arange(objective.n_classes)
+    cells = [residual * own[:, [c]] for c in range(objective.n_classes)]
+    return np.hstack([np.delete(cell, c, axis=1) for c, cell in enumerate(cells)])
 
 
 def _residual(objective: Any, result: Result) -> Array:
