@@ -7,8 +7,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from gaussguru import GuruClassifier, plotting
-from gaussguru.datasets import make_gaussians, make_narrow_gaussians
+from gaussguru import GuruClassifier, KernelGuruClassifier, plotting
+from gaussguru.datasets import make_gaussians, make_narrow_gaussians, make_radial
 from gaussguru.losses import LOSSES
 
 mpl.use("Agg")
@@ -84,3 +84,24 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"gaussguru\[plot\]"):
         plotting.plot_losses()
+
+
+def test_radial_problem_is_local_for_small_sigma_and_global_for_large():
+    X, y = make_radial(400, random_state=0)
+    distance = np.hypot(*X.T)
+    np.testing.assert_array_equal(y, np.where(distance <= 2, 1, -1))
+    assert not np.any((distance > 2) & (distance < 3.5))
+    assert np.abs(X).max() <= 7.5
+    wrong = []
+    for sigma in (0.5, 6.0):
+        model = KernelGuruClassifier(sigma, kernel="poly", degree=2, gamma=1.0).fit(X, y)
+        ax = plotting.plot_regions(model, X, y)
+        shown = {
+            points.get_label(): len(points.get_offsets()) for points in ax.collections if points.get_label()[0] != "_"
+        }
+        wrong.append(shown["wrong"])
+        assert sum(shown.values()) == len(X)
+        assert shown["wrong"] == np.sum(model.predict(X) != y)
+    assert wrong[0] == 0 < wrong[1]  # far from the centre there are many more samples, and they decide
+    with pytest.raises(ValueError, match="two features and two classes"):
+        plotting.plot_regions(model, X[:, :1], y)

@@ -57,6 +57,34 @@ def make_narrow_gaussians(n_samples: int = 200, *, random_state: Any = None) -> 
     return X, y
 
 
+def make_radial(n_samples: int = 400, *, random_state: Any = None) -> tuple[Array, NDArray[np.int64]]:
+    """Return the radial toy problem of chapter 4: a disc within a wide square.
+
+    Points are uniform on ``[-7.5, 7.5]^2``. Those within 2 of the origin are positive, those further than 3.5 negative,
+    and those between are dropped: about one in fifteen is positive.
+
+    Parameters
+    ----------
+    n_samples : int, default=400
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    y : ndarray of shape (n_samples,)
+        -1 and 1.
+    """
+    check_count("n_samples", n_samples, low=2)
+    rng = check_random_state(random_state)
+    X = np.empty((0, 2))
+    while len(X) < n_samples:
+        points = rng.uniform(-7.5, 7.5, (2 * n_samples, 2))
+        distance = np.hypot(*points.T)
+        X = np.vstack([X, points[(distance <= 2) | (distance >= 3.5)]])
+    X = X[:n_samples]
+    return X, np.where(np.hypot(*X.T) <= 2, 1, -1).astype(np.int64)
+
+
 def _labels(n_samples: int, random_state: Any) -> tuple[NDArray[np.int64], np.random.RandomState]:
     check_count("n_samples", n_samples, low=2)
     return np.where(np.arange(n_samples) % 2, 1, -1).astype(np.int64), check_random_state(random_state)

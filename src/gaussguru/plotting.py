@@ -135,6 +135,47 @@ def plot_norms(
     return _finish(ax, r"$\sigma$", "$||w^*||$", "Norm of the optimal classifier", legend=label is not None)
 
 
+def plot_regions(estimator: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
+    """Draw where a fitted classifier of two features decides for which of two classes, and which samples it gets wrong.
+
+    (Thesis, chapter 4: small sigma decides locally, large sigma globally.)
+
+    Parameters
+    ----------
+    estimator : fitted classifier of two classes with ``decision_function``
+    X : array-like of shape (n_samples, 2)
+    y : array-like of shape (n_samples,)
+    ax : matplotlib Axes, default=None
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    check_is_fitted(estimator)
+    X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
+    if X.ndim != 2 or X.shape[1] != 2 or len(estimator.classes_) != 2:
+        raise ValueError(
+            f"regions are drawn for two features and two classes; got X of shape {X.shape} and "
+            f"{len(estimator.classes_)} classes"
+        )
+    ax, margin = _axes(ax), 0.03 * np.ptp(X, axis=0)
+    first, second = (
+        np.linspace(low, high, 200) for low, high in zip(X.min(0) - margin, X.max(0) + margin, strict=True)
+    )
+    grid = np.stack(np.meshgrid(first, second), axis=-1)
+    scores = estimator.decision_function(grid.reshape(-1, 2)).reshape(200, 200)
+    ax.contourf(first, second, scores > 0, levels=[-0.5, 0.5, 1.5], colors=["#f5c9a0", "#a8cbe8"])
+    if scores.min() < 0 < scores.max():
+        ax.contour(first, second, scores, levels=[0.0], colors="black", linewidths=1.0)
+    wrong = estimator.predict(X) != y
+    for label, colour, marker in zip(estimator.classes_, ("#c05000", "#005a9c"), "o^", strict=True):
+        mine = (y == label) & ~wrong
+        ax.scatter(*X[mine].T, s=12, c=colour, marker=marker, label=f"{label}")
+    ax.scatter(*X[wrong].T, s=30, c="black", marker="x", label="wrong")
+    ax.set_aspect("equal")
+    return _finish(ax, "first feature", "second feature", rf"$\sigma = {estimator.sigma:g}$")
+
+
 def _axes(ax: Any) -> Any:
     if ax is not None:
         return ax
