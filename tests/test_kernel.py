@@ -10,7 +10,7 @@ import oracles
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from common import every_loss, every_solver, options, with_and_without
+from common import every_joint_solver, every_loss, every_solver, options, with_and_without
 from data import KERNEL_PROBLEMS, clouds, groups, kernel_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,16 +140,18 @@ def test_linear_kernel_is_the_linear_classifier(loss, solver, l2, fit_intercept)
     parameters = {"loss": loss, "solver": solver, "l2": l2, "fit_intercept": fit_intercept, "tol": 1e-12}
     clf = KernelGuruClassifier(0.3, kernel="linear", **parameters).fit(X, y, weight)
     linear = GuruClassifier(0.3, **parameters).fit(X, y, weight)
-    np.testing.assert_allclose(clf.dual_coef_ @ clf.X_fit_, linear.coef_, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(clf.intercept_, linear.intercept_, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(clf.norm_, np.linalg.norm(linear.coef_), rtol=1e-6)
+    # A gap tells coefficients to its root; Newton's steps end closer than that, those of the dual do not.
+    rtol = 1e-6 if solver == "newton" else 1e-5
+    np.testing.assert_allclose(clf.dual_coef_ @ clf.X_fit_, linear.coef_, rtol=rtol, atol=1e-8)
+    np.testing.assert_allclose(clf.intercept_, linear.intercept_, rtol=rtol, atol=1e-8)
+    np.testing.assert_allclose(clf.norm_, np.linalg.norm(linear.coef_), rtol=rtol)
     np.testing.assert_allclose(clf.alpha_, linear.dual_coef_, atol=1e-5)
     np.testing.assert_allclose(clf.predict_proba(X), linear.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(clf.X_fit_, X[clf.support_])
     assert clf.dual_coef_.shape[1] == 4
 
 
-@every_solver
+@every_joint_solver
 @options
 def test_linear_kernel_with_three_classes(solver, l2, fit_intercept):
     X, y = groups([30, 25, 20], 4, seed=2)

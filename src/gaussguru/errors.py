@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from gaussguru.losses import Array, Index
-from gaussguru.noise import diagonal
+from gaussguru.noise import diagonal, norm
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
@@ -162,7 +162,8 @@ class Errors(ABC):
         radii = roots if roots.ndim == 1 else roots[:, 0]
         if np.any((radii == 0) & (v != 0)):
             return np.inf
-        return float(np.linalg.norm(np.divide(v, radii, out=np.zeros_like(v), where=radii > 0)))
+        with np.errstate(over="ignore"):  # no room at all is a length that is infinite
+            return norm(np.divide(v, radii, out=np.zeros_like(v), where=radii > 0))
 
     @abstractmethod
     def take(self, index: Index | slice) -> "Errors":

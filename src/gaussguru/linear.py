@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
-from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
+from gaussguru.errors import Population, check_errors, has_unmeasured, split_errors
 from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Noise, Quadratic, resolve_noise
@@ -19,7 +19,7 @@ from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS
-from gaussguru.solvers.bars import ErrorBars
+from gaussguru.solvers.bars import ErrorBars, symmetric_start
 from gaussguru.solvers.result import Result
 from gaussguru.threads import block_map
 from gaussguru.uncertain import Uncertain
@@ -251,33 +251,38 @@ class GuruClassifier(LinearScores, GuruEstimator):
             raise ValueError(f"solver={self.solver!r} with X_err or sigma=0 is not supported; use solver='newton'")
         if X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
+        X, X_err, population = self._prepared(X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
+            problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples))
+            start = self._start(samples)
+            result = self._minimise(
+                problem, ErrorBars(**settings), samples.classes, start and symmetric_start(*start), exact=True
+            )
+        self._keep_measured(problem, result)
+        self._population = population
+        return self
+
+    def _prepared(self, X: Any, X_err: Any) -> tuple[Any, Any, Population | None]:
+        """Return samples and error bars, what was not measured filled in, and what was known of it."""
         population = None
         if X_err is not None and not sp.issparse(X):  # also for what will not be measured at prediction
             X = _table(X)
             population = Population.of(X, X_err)
         if has_unmeasured(X_err):
             X, X_err = self._filled(population, X, X_err)
-        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        assert_all_finite(samples.X, input_name="X")
-        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
-        with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
-            problem = self._uncertain(samples, errors, mapped, self._with_noise(model, samples))
-            start = None
-            if self._start(samples) is not None:
-                coef, intercept = self.coef_, self.intercept_
-                start = (
-                    (np.vstack([-coef, coef]) / 2, np.append(-intercept, intercept) / 2)
-                    if len(coef) == 1
-                    else (coef.copy(), intercept.copy())
-                )
-            result = self._minimise(problem, ErrorBars(**settings), samples.classes, start, exact=True)
-        self._population, self._descent = population, None
-        self.coef_ = np.atleast_2d(result.coef)
+        return X, X_err, population
+
+    def _keep_measured(self, problem: Uncertain, result: Result) -> None:
+        """Keep what depends on the features; the problem has the samples in an order of its own."""
+        self._keep(result)
         self.dual_coef_ = np.empty_like(result.alpha)
         self.dual_coef_[problem.order] = result.alpha
-        return self
 
-    def _uncertain(self, samples: Samples, errors: Errors, mapped: BlockMap, model: Any) -> Uncertain:
+    def _uncertain(self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any) -> Uncertain:
+        """Return the problem with error bars, checked; None stands for exact samples."""
+        assert_all_finite(samples.X, input_name="X")
+        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
         loss, noise, l2, fit_intercept = model
         if noise is not None:
             if not isinstance(noise, Quadratic):

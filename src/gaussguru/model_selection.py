@@ -5,6 +5,7 @@ import numbers
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,12 +18,14 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.parallel import Parallel, delayed
 
 from gaussguru.certificates import collapse_sigma
+from gaussguru.errors import split_errors
 from gaussguru.estimator import make_objective, outside
 from gaussguru.linear import GuruClassifier
 from gaussguru.losses import Array, Loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Noise
 from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.solvers.bars import ErrorBars, symmetric_start
 from gaussguru.solvers.result import Result
 from gaussguru.threads import SINGLE_BLAS, block_map, n_threads
 from gaussguru.validation import Samples, check_count, check_jobs, check_real, check_samples, explain_not_finite
@@ -102,11 +105,12 @@ def sigma_path(
     """
     model = GuruClassifier(**_known(options))
     model._checked()
+    X, X_err, _ = model._prepared(*split_errors(X, X_err))
     samples = check_samples(X, y, sample_weight, model.class_weight)
     levels = _levels(n_sigmas if sigmas is None else sigmas, samples, model, "n_sigmas" if sigmas is None else "sigmas")
     coefs, intercepts, gaps, proofs = [], [], [], []
     with SINGLE_BLAS:  # its threads take longer to start than most of the products of a path
-        for fitted, proof in _follow(model, samples, levels, y, X_err):
+        for fitted, proof in _follow(model, samples, levels, X_err):
             coefs.append(fitted.coef_)
             intercepts.append(fitted.intercept_)
             gaps.append(fitted.dual_gap_)
@@ -167,11 +171,11 @@ def _spread(objective: Objective | Multiclass) -> float:
 
 
 def _follow(
-    model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_err: Any
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
     """Yield fitted classifiers, one for each level."""
     if X_err is not None:
-        yield from _follow_errors(model, samples, levels, y, X_err)
+        yield from _follow_errors(model, samples, levels, X_err)
         return
     (loss, l2, fit_intercept), solvers, settings = model._checked()
     solver = solvers.make(len(samples.classes), settings)
@@ -191,18 +195,26 @@ def _follow(
 
 
 def _follow_errors(
-    model: GuruClassifier, samples: Samples, levels: Array, y: Any, X_err: Any
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
-    """Yield classifiers that saw error bars: fits one after the other, each from the one before."""
-    fitted = _at(model, 1.0).set_params(warm_start=True, class_weight=None)
-    weights = samples.weights
-    total = float(len(samples.labels) if weights is None else weights.sum()) * (len(samples.classes) - 1)
-    for sigma in levels.tolist():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fitted.set_params(sigma=sigma).fit(samples.X, y, weights, X_err=X_err)
-        relative = fitted.dual_gap_ / total
-        yield fitted, Proof(sigma, relative <= model.tol, relative)
+    """Yield classifiers that saw error bars, each found from the one before."""
+    (loss, l2, fit_intercept), _, settings = model._checked()
+    if model.solver != "newton":
+        raise ValueError(f"solver={model.solver!r} with X_err is not supported; use solver='newton'")
+    unit, solver, start = _unit_noise(model, samples), ErrorBars(**settings), None
+    with block_map(samples.X, model.n_jobs, 2 * samples.width) as mapped:
+        problem = model._uncertain(samples, X_err, mapped, (loss, unit, l2, fit_intercept))
+        noise = problem.noise
+        assert noise is not None
+        for sigma in levels.tolist():
+            noisy = replace(problem, noise=noise.scaled(sigma))
+            result = solver.solve(noisy, start)
+            start = symmetric_start(result.coef, result.intercept) if np.any(result.coef) else None
+            fitted = _at(model, sigma)
+            fitted.n_features_in_ = samples.X.shape[1]
+            fitted._adopt(noisy, samples.classes, result)
+            fitted._keep_measured(noisy, result)
+            yield fitted, Proof(sigma, result.converged, result.gap / problem.weight)
 
 
 def _at(model: GuruClassifier, sigma: float) -> GuruClassifier:
@@ -349,6 +361,7 @@ class GuruClassifierCV(GuruClassifier):
         check_jobs(self.n_jobs)
         model = self._model()
         model._checked()
+        X, X_err, population = model._prepared(*split_errors(X, X_err))
         samples = check_samples(X, y, sample_weight, estimator=self)
         labels = samples.classes[samples.labels.astype(np.intp)]
         weighted = check_samples(samples.X, labels, samples.weights, self.class_weight)
@@ -369,6 +382,7 @@ class GuruClassifierCV(GuruClassifier):
             model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
             model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
         self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
+        self._population = population  # that of what was given; the model saw it filled in
         return self
 
     def _model(self) -> GuruClassifier:
@@ -463,7 +477,7 @@ class _Job(NamedTuple):
         params = {name: _part(value, test, n) for name, value in self.score_params.items()}
         X_err = None if self.X_err is None else _part(self.X_err, train, n)
         scores, proofs = [], []
-        for fitted, proof in _follow(self.model, mine, self.levels, y[train], X_err):
+        for fitted, proof in _follow(self.model, mine, self.levels, X_err):
             with sklearn.config_context(assume_finite=True):  # all of X was looked at before
                 scores.append(float(self.scorer(fitted, X_test, y_test, **params)))
             proofs.append(proof)

@@ -7,6 +7,7 @@ need all of it. As everywhere, most of the way is made on few rows, and factors 
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -152,3 +153,10 @@ def _advance(expansion: Expansion, p: Array, decrement: float) -> Expansion:
         return expansion.objective.expand(*expansion.stepped(t * p))
 
     return shortened(expansion, part(1.0), part, decrement)
+
+
+def symmetric_start(coef: Array, intercept: Any) -> tuple[Array, Array]:
+    """Return a start with a row and an intercept for each class, also where there are two."""
+    if coef.ndim == 2:
+        return coef, intercept
+    return np.vstack([-coef, coef]) / 2, np.array([-intercept, intercept]) / 2
