@@ -238,35 +238,46 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     return 0.0
 
 
-def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) -> Certificate:
+def certify_uncertain(expansion: uncertain.Expansion, target: float, *, thorough: bool = False) -> Certificate:
     """Return a certificate of a problem with error bars from the slopes of a point.
 
     A dual point needs, for every pair of classes, a vector in the sum of the noise sets of its rows, ``sum s f* A_i``,
     that carries away what the rows pull. ``q_i = (Sigma_i + N) u / a_i`` is in ``A_i``, so the noise's own pull does it
     at the optimum. The rest, the gradient, flows through the pairs by their gains; when all alpha shrink to
     ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it ``room`` for the flow. That is
-    concave in c and 0 at 1, so one c tells enough. A gap that cannot fall below ``target`` is not computed to the end.
+    concave in c and 0 at 1, so one c tells enough. A gap that cannot fall below ``target`` is not computed to the end,
+    unless ``thorough``.
     """
-    objective, primal = expansion.objective, expansion.value * (1 + 4 * EPS)
-    C, kept = objective.n_classes, np.ones_like(expansion.mass)
+    primal, dual = expansion.value * (1 + 4 * EPS), 0.0
+    if primal - float(expansion.mass.sum()) <= target or thorough:
+        for negligible in NEGLIGIBLE:
+            dual = max(dual, _room(expansion, negligible * target))
+            if primal - dual <= target:
+                break
+    return Certificate(primal, dual)
+
+
+def _room(expansion: uncertain.Expansion, negligible: float) -> float:
+    """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that."""
+    objective, C = expansion.objective, expansion.objective.n_classes
+    used = expansion.mass + expansion.mass.T > negligible
+    slope, kept = np.where(used, expansion.mass, 0.0), np.where(used, 1.0, 0.0)
     if objective.fit_intercept:
-        surplus = find_surplus(expansion.mass)
+        surplus = find_surplus(slope)
         if surplus is None:
-            return Certificate(primal, 0.0)
-        kept -= np.divide(surplus, expansion.mass, out=np.zeros_like(kept), where=expansion.mass > 0)
+            return 0.0
+        kept -= np.divide(surplus, slope, out=np.zeros_like(kept), where=slope > 0)
     mass = float(np.vdot(kept, expansion.mass))
-    if primal - mass > target:
-        return Certificate(primal, 0.0)
     cells = kept[:, :, np.newaxis] * (expansion.pull - expansion.noise)
     rest = cells.sum(axis=1) - cells.sum(axis=0)
     if objective.l2:
-        return Certificate(primal, max(0.0, mass - float(np.vdot(rest, rest)) / (2 * objective.l2 * C)))
+        return max(0.0, mass - float(np.vdot(rest, rest)) / (2 * objective.l2 * C))
     gain = kept * expansion.gain
     gain = gain + gain.T
     potentials = _inverse_laplacian(gain) @ rest
     lost = rest - multiclass.laplacian(gain) @ potentials
     if norm(lost.ravel()) > 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):
-        return Certificate(primal, 0.0)
+        return 0.0
     # The room of every cell when all alpha shrink to SHRUNK alpha: of error bars, and of the model's own noise.
     weights, rows = objective.weights[:, np.newaxis], expansion.rows
     full = rows.scale * rows.tension / np.where(weights > 0, weights, 1.0)
@@ -283,7 +294,7 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) ->
             capacity += 1 / length if length > 0 else np.inf
         crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
     shrink = (1 - SHRUNK) * crowded + 4 * EPS
-    return Certificate(primal, (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0)
+    return (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0
 
 
 def _carried(gain: Array, rest: Array, noise: Noise) -> Array:

@@ -102,7 +102,7 @@ class _Run:
         return expansion.W, expansion.b
 
     def _certify(self, expansion: Expansion, *, thorough: bool) -> bool:
-        certificate = certify_uncertain(expansion, np.inf if thorough else self.target)
+        certificate = certify_uncertain(expansion, self.target, thorough=thorough)
         self.dual = max(self.dual, certificate.dual)
         if self.best is None or expansion.value < self.best.value:
             self.best = expansion
