@@ -18,9 +18,9 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from gaussguru import AdversarialSVC, CollapseWarning, TotalSVC
-from gaussguru.linear import THREAD_VALUES
 from gaussguru.multiclass import MAX_UNKNOWNS
 from gaussguru.plotting import DisplacementDisplay
+from gaussguru.threads import THREAD_VALUES
 
 
 def origin_checks():

@@ -67,6 +67,11 @@ def test_path_is_as_good_as_single_fits(name, fit_intercept):
     check_path(*problem(name), fit_intercept=fit_intercept)
 
 
+@with_and_without
+def test_path_of_many_rows(fit_intercept):
+    check_path(*clouds(9_000, 8_000, 4, 1.5, seed=3), sigmas=np.geomspace(0.01, 3, 8), fit_intercept=fit_intercept)
+
+
 @pytest.mark.parametrize("name", ["iris", "wine"])
 def test_path_of_more_classes(name):
     X, y = joint_problem(name)

@@ -129,6 +129,11 @@ class LazyInverse:
         self._memory = []
         self._stale = self._stale or factor
 
+    def renew(self, expansion: Local) -> None:
+        """Make a factor, of the function itself or of one that is close to it and costs less."""
+        self._factor = self._make(expansion)
+        self._debt, self._stale, self._memory = 0, False, []
+
     def learn(self, before: Local, after: Local) -> None:
         """Keep a step and what it did to the gradient."""
         if self._factor is None or not self._factor.is_exact or before.is_cheap:
@@ -153,8 +158,7 @@ class LazyInverse:
                     return lambda g: step if g is gradient else self._corrected(lazy, g)
             renew = expansion.factor_cost < CHEAP_RATIO or self._debt + 2 > expansion.factor_cost
         if renew:
-            self._factor = self._make(expansion)
-            self._debt, self._stale, self._memory = 0, False, []
+            self.renew(expansion)
         factor = self._factor
         if renew and factor is not None and factor.is_exact:
             return factor.solve

@@ -87,9 +87,14 @@ class Newton(Settings):
         trail: Trail[Point] = Trail()
         inverse = _inverse_for(objective)
         _ = objective.squares, objective.pull  # what is known of the rows now is known to all levels
+        some = subsamples(objective, self.seed)[-1:]
         for factor in factors:
             run = _Run(self, objective.with_noise(factor), inverse)
             guess = run.guess(trail.towards(factor))
+            if guess is not None and some and objective.rows.n_columns <= MAX_COLUMNS:
+                # The curvature of a part of many rows will do.
+                part = some[0].with_noise(factor)
+                inverse.renew(part.expand(part.point(guess.point.coef, guess.point.b)))
             resumed = guess is not None and run.descend(run.objective, guess, 1.0, trial=True) is not None
             result = run.result() if resumed else self._solve(run, None)
             if resumed and not result.converged:
