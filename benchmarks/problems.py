@@ -103,6 +103,9 @@ EPOCHS = [
     Problem("one epoch, news20 sparse, 18,846 x 130,108", ("news20_counts.npz", "news20_counts_y.npy"), news20, 1.5),
 ]
 
+# The exact hard-ball machine against one LinearSVC, which it may take three times as long as.
+BALLS = [Problem("hard ball, covtype, class 2 or not, 581,012 x 54", ("covtype.npz",), covtype, 1 / 3)]
+
 
 def feature_scale(X: Any) -> float:
     """Return the mean standard deviation of the columns."""

@@ -1,11 +1,12 @@
 """Time whole fits against scikit-learn's linear classifiers at their defaults, in one interleaved run.
 
-    python benchmarks/run.py [words that the names of the problems must contain]
+    python benchmarks/run.py [--noise] [words that the names of the problems must contain]
 
 Every time is the least of several rounds (two, if they take long); a round runs every estimator once, in turn, so that
 a busy moment of the machine hits all of them. "limit" is the time in which the same threads read X once from memory.
 "extra" is the peak memory of a fit beyond X itself, as a part of X and in vectors of n_samples doubles. An epoch is one
-call of partial_fit with all of the data.
+call of partial_fit with all of the data. "losses" and "noises" compare the other losses and noise models with the
+gaussian loss and isotropic noise on the same problems.
 """
 
 import os
@@ -21,19 +22,24 @@ import numpy as np
 import scipy.sparse as sp
 import sklearn
 from kernels import show_kernels
-from problems import DATA, EPOCHS, PROBLEMS, Problem, feature_scale
+from problems import BALLS, DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import LinearSVC
 
 import gaussguru
-from gaussguru import GuruClassifier
+from gaussguru import AdversarialSVC, GuruClassifier
 from gaussguru._kernels._binding import INSTRUCTION_SET
+from gaussguru.losses import LOSSES
 
 ROUNDS, SMALL_ROUNDS, EPOCH_ROUNDS = 7, 100, 15
 # Seconds after which a problem is not run a third time.
 ENOUGH = 60.0
 FACTORS = (0.1, 1.0)
+# A fit with another loss may take so many times what it takes with the gaussian one.
+LOSS_GOAL = 1.5
+# How many times the isotropic fit another noise may take, in so many rounds, and the most features of a covariance.
+NOISE_GOAL, NOISE_ROUNDS, MOST_COVARIANCE = 3.0, 3, 3000
 # The threads of OpenBLAS spin for 0.1 s after their last work, on cores that the next estimator needs.
 PAUSE = 0.2
 PEERS: dict[str, Any] = {
@@ -119,6 +125,31 @@ def show(problem: Problem) -> None:
         )
 
 
+def show_losses(problem: Problem) -> None:
+    X, y = problem.load()
+    scale, small = feature_scale(X), n_bytes(X) < 1e6
+    print(f"\n{problem.name}")
+    for factor in FACTORS:
+        models = {name: GuruClassifier(sigma=factor * scale, loss=name) for name in LOSSES}
+        times: dict[str, list[float]] = {name: [] for name in models}
+        began = time.perf_counter()
+        for done in range(SMALL_ROUNDS if small else ROUNDS):
+            if done >= 2 and time.perf_counter() - began > ENOUGH:
+                break
+            for name, model in models.items():
+                times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
+        best = {name: min(values) for name, values in times.items()}
+        for name, model in models.items():
+            ratio = best[name] / best["gaussian"]
+            verdict = (
+                "" if name == "gaussian" else f"   (goal {LOSS_GOAL:g}: {'ok' if ratio <= LOSS_GOAL else 'ABOVE GOAL'})"
+            )
+            print(
+                f"  sigma = {factor:<4g} {name:10s} {1e3 * best[name]:10.1f} ms   {ratio:5.2f} x the gaussian's time, "
+                f"{model.n_iter_} iterations{verdict}"
+            )
+
+
 def show_epoch(problem: Problem) -> None:
     X, y = problem.load()
     scale = feature_scale(X)
@@ -141,22 +172,72 @@ def show_epoch(problem: Problem) -> None:
         print(f"{'':26s}eta0 {model.eta0_:g}")
 
 
+def noise_models(d: int) -> dict[str, Any]:
+    """Return noise models of about the same size: random standard deviations, and a random full covariance."""
+    rng = np.random.default_rng(0)
+    models: dict[str, Any] = {"isotropic": "isotropic", "axis": "axis", "deviations": np.exp(0.5 * rng.normal(size=d))}
+    if d <= MOST_COVARIANCE:
+        root = rng.normal(size=(d, d))
+        models["covariance"] = root @ root.T / d + 0.1 * np.eye(d)
+    return models
+
+
+def show_noises(problem: Problem) -> None:
+    X, y = problem.load()
+    scale, zero = feature_scale(X), len(y) * (len(np.unique(y)) - 1)
+    small = n_bytes(X) < 1e6
+    print(f"\n{problem.name}: noise models, in times of the isotropic fit (goal {NOISE_GOAL:g})")
+    for factor in FACTORS:
+        models = {name: GuruClassifier(factor * scale, noise=noise) for name, noise in noise_models(X.shape[1]).items()}
+        if zero > len(y):
+            del models["axis"]
+        times: dict[str, list[float]] = {name: [] for name in models}
+        for _ in range(SMALL_ROUNDS if small else NOISE_ROUNDS):
+            for name, model in models.items():
+                times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
+        for name, model in models.items():
+            took, ratio = min(times[name]), min(times[name]) / min(times["isotropic"])
+            verdict = (
+                "" if name == "isotropic" else f"   {ratio:5.2f} x ({'ok' if ratio <= NOISE_GOAL else 'ABOVE GOAL'})"
+            )
+            label = f"sigma = {factor:g} scale"
+            done = f"gap {model.dual_gap_ / zero:.0e}, {model.n_iter_} iterations"
+            print(f"  {label:18s} {name:11s} {1e3 * took:10.1f} ms   {done}{verdict}", flush=True)
+
+
+def show_ball(problem: Problem) -> None:
+    X, y = problem.load()
+    models = {"LinearSVC": LinearSVC(), "AdversarialSVC(0.1)": AdversarialSVC(0.1)}
+    times: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(2):
+        for name, model in models.items():
+            times[name].append(seconds(model, X, y, PAUSE))
+    peer, ours = (min(values) for values in times.values())
+    clf = models["AdversarialSVC(0.1)"]
+    verdict = "ok" if peer / ours >= problem.goal else "BELOW GOAL"
+    print(f"\n{problem.name}\n  {'LinearSVC':22s} {1e3 * peer:10.1f} ms")
+    print(f"  {'AdversarialSVC(0.1)':22s} {1e3 * ours:10.1f} ms   {peer / ours:6.2f} x as fast", end="")
+    print(f" (goal {problem.goal:.2g}: {verdict})\n{'':26s}gap {clf.dual_gap_ / len(y):.0e}, {clf.n_iter_} iterations")
+
+
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # peers stop at their defaults; ours report their gap
     print(
         f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
         f"{joblib.cpu_count()} cores, {os.uname().machine}"
     )
-    for problem in PROBLEMS + EPOCHS:
-        if all(word in problem.name for word in sys.argv[1:]):
+    words = sys.argv[1:]
+    losses = [problem._replace(name=f"losses, {problem.name}") for problem in PROBLEMS]
+    noises = [problem._replace(name=f"noises, {problem.name}") for problem in PROBLEMS]
+    kinds = [(show, PROBLEMS), (show_epoch, EPOCHS), (show_losses, losses), (show_noises, noises), (show_ball, BALLS)]
+    for run, problem in [(run, problem) for run, problems in kinds for problem in problems]:
+        if all(word in problem.name for word in words):
             missing = [name for name in problem.files if not (DATA / name).exists()]
             if missing:
                 print(f"\n{problem.name}\n  not run: {', '.join(missing)} not in {DATA} (set GAUSSGURU_DATA)")
-            elif problem in EPOCHS:
-                show_epoch(problem)
             else:
-                show(problem)
-    show_kernels(sys.argv[1:])
+                run(problem)
+    show_kernels(words)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,11 @@ class Written(Gaussian):
         return oracles.loss(z), ndtr(z), oracles.pdf(z)
 
 
+def plain(loss):
+    """Return f, f' and f'' of a loss as an oracle has them."""
+    return oracles.TERMS["gaussian" if isinstance(loss, Gaussian) else type(loss).__name__.lower()]
+
+
 def wide_indices(X):
     X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
     return X
@@ -35,7 +40,9 @@ FORMS = {
 }
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 every_loss = pytest.mark.parametrize("loss", [*LOSSES.values(), Written()], ids=[*LOSSES, "written"])
-every_solver = pytest.mark.parametrize("solver", [name for name, solver in SOLVERS.items() if solver.exact])
+EXACT = {name: solver for name, solver in SOLVERS.items() if solver.exact}
+every_solver = pytest.mark.parametrize("solver", EXACT)
+every_joint_solver = pytest.mark.parametrize("solver", [name for name in EXACT if EXACT[name].multiclass])
 options = pytest.mark.parametrize(("l2", "fit_intercept"), [(0.0, True), (0.0, False), (0.7, True), (0.7, False)])
 sigmas = pytest.mark.parametrize("sigma", [0.05, 0.5])
 with_and_without = pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "origin"])

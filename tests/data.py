@@ -136,3 +136,54 @@ def joint_problem(name):
     for array in (X, y):
         array.flags.writeable = False
     return X, y
+
+
+def _usps_3_5():
+    X, y = _load("usps_all_11000")
+    among = np.isin(y, [3, 5])
+    X, y = _some(X[among] / 255, y[among], 350)
+    return X, _signs(y == 3)
+
+
+def _pima():
+    X, y = _table("pima")
+    return _some(standardised(X), y, 250)
+
+
+def _splice():
+    X, y = _load("dna_180")
+    among = y != "n"
+    X, y = _some(X[among], y[among], 200)
+    return X, _signs(y == "ei")
+
+
+def _rings():
+    rng = np.random.default_rng(7)
+    y = _signs(np.arange(150) % 5 < 3)
+    angle, radius = rng.uniform(0, 2 * np.pi, 150), np.where(y > 0, 1.0, 2.0) + 0.35 * rng.standard_normal(150)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y
+
+
+# Problems for kernels, each with one that suits it.
+_KERNEL_MAKERS = {
+    "ionosphere": ("ionosphere", lambda: _table("ionosphere"), {"kernel": "rbf", "gamma": 1.0}),
+    "usps-35": ("usps_all_11000", _usps_3_5, {"kernel": "poly", "degree": 2, "gamma": 1 / 256}),
+    "pima": ("pima", _pima, {"kernel": "rbf", "gamma": 0.1}),
+    "splice": ("dna_180", _splice, {"kernel": "poly", "degree": 2, "gamma": 1 / 60, "coef0": 0}),
+    "rings": (None, _rings, {"kernel": "rbf", "gamma": 1.0}),
+    "rings-poly": (None, _rings, {"kernel": "poly", "degree": 2, "gamma": 1.0}),
+    "uneven": (None, lambda: clouds(20, 100, 3, 2.0, seed=6), {"kernel": "laplacian", "gamma": 0.5}),
+}
+KERNEL_PROBLEMS = [
+    name for name, (file, *_) in _KERNEL_MAKERS.items() if not file or (_DIRECTORY / f"{file}.npz").exists()
+]
+
+
+@cache
+def kernel_problem(name):
+    """Return X, y = +-1, both read-only, and a kernel with its parameters."""
+    _, make, kernel = _KERNEL_MAKERS[name]
+    X, y = (np.ascontiguousarray(array) for array in make())
+    for array in (X, y):
+        array.flags.writeable = False
+    return X, y, kernel

@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog, minimize
-from scipy.special import erfcx, ndtr, ndtri
+from scipy.special import erfcx, expit, ndtr, ndtri
 
 
 def pdf(z):
@@ -17,35 +17,58 @@ def loss(z):
     return np.maximum(z, 0.0) + tail
 
 
+def slope(z):
+    return ndtr(z)
+
+
+def _logistic(z):
+    u = np.log(2) * np.sqrt(2 * np.pi) * z
+    p = expit(u)
+    return np.logaddexp(0, u) / (np.log(2) * np.sqrt(2 * np.pi)), p, np.log(2) * np.sqrt(2 * np.pi) * p * expit(-u)
+
+
+def _quadratic(z):
+    u = np.sqrt(2 * np.pi) * z
+    inside = np.abs(u) <= 4
+    f = np.where(inside, (u + 4) ** 2 / 16, np.maximum(u, 0)) / np.sqrt(2 * np.pi)
+    return f, np.clip((u + 4) / 8, 0, 1), inside * np.sqrt(2 * np.pi) / 8
+
+
+# f, f' and f'' of every loss.
+TERMS = {"gaussian": lambda z: (loss(z), slope(z), pdf(z)), "logistic": _logistic, "quadratic": _quadratic}
+
+
 def _parts(w, b, X, y, sigma, *, weight):
     s = np.ones(len(y)) if weight is None else weight
     return s, 1 - y * (X @ w + b), sigma * np.linalg.norm(w)
 
 
-def objective(w, b, X, y, sigma, *, weight=None, l2=0.0):
+def objective(w, b, X, y, sigma, *, weight=None, l2=0.0, terms=TERMS["gaussian"]):
     s, m, a = _parts(w, b, X, y, sigma, weight=weight)
-    losses = a * loss(m / a) if a > 0 else np.maximum(m, 0.0)
+    losses = a * terms(m / a)[0] if a > 0 else np.maximum(m, 0.0)
     return float(s @ losses + 0.5 * l2 * w @ w)
 
 
-def gradient(w, b, X, y, sigma, *, weight=None, l2=0.0):
+def gradient(w, b, X, y, sigma, *, weight=None, l2=0.0, terms=TERMS["gaussian"]):
     s, m, a = _parts(w, b, X, y, sigma, weight=weight)
     z = m / a
-    slope = s * y * ndtr(z)
-    return np.append(-X.T @ slope + sigma * w / np.linalg.norm(w) * (s @ pdf(z)) + l2 * w, -slope.sum())
+    f, slope, _ = terms(z)
+    level, pull = s @ (f - z * slope), s * y * slope
+    return np.append(-X.T @ pull + sigma * w / np.linalg.norm(w) * level + l2 * w, -pull.sum())
 
 
-def hessian(w, b, X, y, sigma, *, weight=None, l2=0.0):
+def hessian(w, b, X, y, sigma, *, weight=None, l2=0.0, terms=TERMS["gaussian"]):
     s, m, a = _parts(w, b, X, y, sigma, weight=weight)
     z, norm = m / a, np.linalg.norm(w)
     unit = w / norm
     u = np.column_stack([X + np.outer(y * z * sigma, unit), np.ones(len(y))])
-    H = (u.T * (s * pdf(z) / a)) @ u
-    H[:-1, :-1] += sigma / norm * (s @ pdf(z)) * (np.eye(len(w)) - np.outer(unit, unit)) + l2 * np.eye(len(w))
+    f, slope, curvature = terms(z)
+    H = (u.T * (s * curvature / a)) @ u
+    H[:-1, :-1] += sigma / norm * (s @ (f - z * slope)) * (np.eye(len(w)) - np.outer(unit, unit)) + l2 * np.eye(len(w))
     return H
 
 
-def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True):
+def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True, terms=TERMS["gaussian"]):
     """Return the least F found by a generic trust-region method from several starts, with its ``w`` and ``b``.
 
     It is an upper bound of the minimum whatever happens. The variable is ``w`` times a length, so that all is of
@@ -53,7 +76,7 @@ def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True):
     """
     s = np.ones(len(y)) if weight is None else weight
     unit = max(sigma, np.sqrt((X * X).sum() / len(X)))
-    args, kwargs = (X / unit, y, sigma / unit), {"weight": weight, "l2": l2 / unit**2}
+    args, kwargs = (X / unit, y, sigma / unit), {"weight": weight, "l2": l2 / unit**2, "terms": terms}
     d = X.shape[1]
     pull = X[y > 0].T @ s[y > 0] / s[y > 0].sum() - X[y < 0].T @ s[y < 0] / s[y < 0].sum()
     if not fit_intercept:
@@ -80,7 +103,7 @@ def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True):
         options = {"gtol": 1e-11 * s.sum(), "maxiter": 300, "initial_trust_radius": 0.5}
         result = minimize(value, begin, jac=slope, hess=curvature, method="trust-exact", options=options)
         w, b = full(result.x)
-        found.append((objective(w / unit, b, X, y, sigma, weight=weight, l2=l2), w / unit, float(b)))
+        found.append((objective(w / unit, b, X, y, sigma, weight=weight, l2=l2, terms=terms), w / unit, float(b)))
     # A constant classifier wins ties: a descent towards it ends at a tiny w.
     constant, best = (min(part, key=lambda item: item[0]) for part in (found[: len(constants)], found))
     return constant if constant[0] <= best[0] * (1 + 1e-14) else best
@@ -118,7 +141,7 @@ def sigma_max(X, y, weight=None):
 # --- more than two classes --------------------------------------------------------------------------------
 
 
-def joint_objective(W, b, X, labels, sigma, *, weight=None, l2=0.0, blur=0.0):
+def joint_objective(W, b, X, labels, sigma, *, weight=None, l2=0.0, blur=0.0, terms=TERMS["gaussian"]):
     """Return the sum over rows and pairs of classes, one pair at a time; labels are 0 to C - 1."""
     s = np.ones(len(labels)) if weight is None else weight
     total = 0.0
@@ -129,7 +152,7 @@ def joint_objective(W, b, X, labels, sigma, *, weight=None, l2=0.0, blur=0.0):
                 continue
             m = 1 - X[mine] @ (W[c] - W[k]) - (b[c] - b[k])
             a = np.hypot(sigma * np.linalg.norm(W[c] - W[k]), blur)
-            total += s[mine] @ (a * loss(m / a) if a > 0 else np.maximum(m, 0.0))
+            total += s[mine] @ (a * terms(m / a)[0] if a > 0 else np.maximum(m, 0.0))
             total += 0.25 * l2 * np.sum((W[c] - W[k]) ** 2)
     return float(total)
 

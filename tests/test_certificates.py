@@ -184,7 +184,7 @@ def test_norm_bound(name, l2):
 def test_norm_and_intercept_are_recovered(name, fit_intercept):
     (X, y), sigma = CASES[name]
     clf = GuruClassifier(sigma, fit_intercept=fit_intercept, tol=1e-13, class_weight="balanced").fit(X, y)
-    norm, b = recover_norm(LOSS, ISOTROPIC(sigma), clf.dual_coef_, y, X, clf.coef_[0])
+    norm, b, *_ = recover_norm(LOSS, ISOTROPIC(sigma), clf.dual_coef_, y, X, clf.coef_[0])
     np.testing.assert_allclose(norm, np.linalg.norm(clf.coef_), rtol=1e-9)
     np.testing.assert_allclose(b, clf.intercept_[0], rtol=1e-8, atol=1e-9)
 

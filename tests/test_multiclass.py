@@ -14,11 +14,12 @@ from common import (
     Written,
     check_close,
     every_form,
+    every_joint_solver,
     every_loss,
-    every_solver,
     features,
     fit_to,
     options,
+    plain,
     sigmas,
     with_and_without,
 )
@@ -95,7 +96,7 @@ def test_value_is_the_plain_sum(loss, form, l2, fit_intercept, blur):
     X, labels, weight = sample()
     objective = make(form(X), labels, weight, loss=loss, l2=l2, fit_intercept=fit_intercept, blur=blur)
     W, b = place(fit_intercept=fit_intercept)
-    expected = oracles.joint_objective(W, b, X, labels, 0.6, weight=weight, l2=l2, blur=blur)
+    expected = oracles.joint_objective(W, b, X, labels, 0.6, weight=weight, l2=l2, blur=blur, terms=plain(loss))
     np.testing.assert_allclose(objective.point(W, b).value, expected, rtol=1e-13)
     np.testing.assert_allclose(objective.visit(W, b).point.value, expected, rtol=1e-13)
     stretched = objective.point(W / 1.7, b, stretch=1.7)
@@ -121,7 +122,8 @@ def test_derivatives_are_differences(loss, form, l2, fit_intercept, blur):
         return W + shift[:, :-1], b + shift[:, -1]
 
     def value(params):
-        return oracles.joint_objective(*moved(params), X, labels, 0.6, weight=weight, l2=l2, blur=blur)
+        options = {"weight": weight, "l2": l2, "blur": blur, "terms": plain(loss)}
+        return oracles.joint_objective(*moved(params), X, labels, 0.6, **options)
 
     def gradient(params):
         return objective.visit(*moved(params)).gradient[free]
@@ -419,7 +421,7 @@ def optimum(name, sigma, fit_intercept, blurs):
 SMALL = ("iris", "wine")
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("exponent", [-2, 0, 2, 6, 10])
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
@@ -451,7 +453,7 @@ def test_moderate_and_large_noise(name, exponent, fit_intercept, solver):
         check_agrees(clf, found, total)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("exponent", [-10, -8, -6])
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
@@ -464,7 +466,7 @@ def test_small_noise(name, exponent, fit_intercept, solver):
         check_near_hinge(clf, X, y, hinge(name, fit_intercept))
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("exponent", [-24, -20, -16])
 @pytest.mark.parametrize("name", [name for name in JOINT_PROBLEMS if name != "letter"])
@@ -476,7 +478,7 @@ def test_tiny_noise_is_certified_or_honest(name, exponent, fit_intercept, solver
     check_certified_or_warned(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
 def test_huge_noise(name, solver):
     X, y = joint_problem(name)
@@ -493,7 +495,7 @@ def test_huge_noise(name, solver):
             np.testing.assert_allclose(clf.objective_, constant, rtol=1e-12)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("l2", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 10.0])
@@ -505,7 +507,7 @@ def test_ridge(sigma, l2, fit_intercept, solver):
     check_solved(clf, caught, X, y, l2=l2)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-8, 1e-10])
 def test_tol_is_met(tol, fit_intercept, solver):
@@ -515,7 +517,7 @@ def test_tol_is_met(tol, fit_intercept, solver):
         check_solved(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("order", ["random", "by-label", "rare-class"])
 def test_many_rows(order, fit_intercept, solver):
@@ -532,7 +534,7 @@ def test_many_rows(order, fit_intercept, solver):
     check_solved(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [0.01, 1.0])
 def test_many_columns(sigma, fit_intercept, solver):
@@ -904,7 +906,7 @@ def test_a_gap_that_stays_open_does_not_depend_on_verbose(sigma, fit_intercept, 
 # --- collapse ---------------------------------------------------------------------------------------------
 
 
-@every_solver
+@every_joint_solver
 @pytest.mark.parametrize("sizes", [(20, 60, 30), (10, 40, 15), (5, 80, 3, 10), (50, 30)], ids=str)
 @pytest.mark.parametrize("sigma", [1e3, 1e6])
 def test_large_noise_collapses_unequal_classes(sizes, sigma, solver):
@@ -920,7 +922,7 @@ def test_large_noise_collapses_unequal_classes(sizes, sigma, solver):
     assert set(clf.predict(X)) == {int(np.argmax(sizes))}
 
 
-@every_solver
+@every_joint_solver
 @pytest.mark.parametrize("sizes", [(3, 4, 5, 6, 7), (10, 40, 40, 5), (50, 50, 49), (9, 9, 30), (50, 49, 1)], ids=str)
 @pytest.mark.parametrize("sigma", [30.0, 1e3, 1e6])
 def test_classes_of_similar_weight_may_stay_apart(sizes, sigma, solver):
@@ -937,7 +939,7 @@ def test_collapse_message_names_sigma():
     assert len(caught) == 1
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e2, 1e4, 1e6])
 def test_equal_classes_do_not_collapse(sigma, fit_intercept, solver):
@@ -949,7 +951,7 @@ def test_equal_classes_do_not_collapse(sigma, fit_intercept, solver):
     assert np.all((clf.coef_ * (means - means.mean(axis=0))).sum(axis=1) > 0)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 3.0, 10.0, 30.0])
 @pytest.mark.parametrize("distance", [3.0, 30.0])
@@ -978,7 +980,7 @@ def test_collapse_of_many_rows_is_explained():
     assert not clf.coef_.any()
 
 
-@every_solver
+@every_joint_solver
 @pytest.mark.parametrize("sigma", np.geomspace(1.0, 30.0, 12))
 def test_around_the_collapse(sigma, solver):
     X, y = groups([15, 60, 30, 10], 3, 3.0, seed=2)
@@ -987,7 +989,7 @@ def test_around_the_collapse(sigma, solver):
     check_solved(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-3, 0.3, 10.0])
 @pytest.mark.parametrize("sizes", [(20, 20, 20), (30, 20, 10)], ids=str)
@@ -1005,7 +1007,7 @@ def test_identical_class_means(sizes, sigma, fit_intercept, solver):
     check_solved(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-4, 0.1, 1.0, 10.0])
 def test_two_classes_with_the_same_rows(sigma, fit_intercept, solver):
@@ -1019,7 +1021,7 @@ def test_two_classes_with_the_same_rows(sigma, fit_intercept, solver):
     np.testing.assert_allclose(clf.coef_[1], clf.coef_[2], rtol=1e-3, atol=1e-3 * np.abs(clf.coef_).max())
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-6, 0.1, 10.0])
 def test_every_class_has_the_same_rows(sigma, fit_intercept, solver):
@@ -1030,7 +1032,7 @@ def test_every_class_has_the_same_rows(sigma, fit_intercept, solver):
     np.testing.assert_allclose(clf.objective_, 12, rtol=1e-12)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0])
 def test_most_classes_have_the_same_rows(sigma, fit_intercept, solver):
@@ -1041,7 +1043,7 @@ def test_most_classes_have_the_same_rows(sigma, fit_intercept, solver):
     check_solved(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @pytest.mark.parametrize("sigma", [1e-6, 0.1, 10.0])
 def test_without_intercepts_nothing_to_learn(sigma, solver):
     X = np.tile([[1.0, 2.0], [-3.0, 1.0]], (3, 1))
@@ -1101,7 +1103,7 @@ EDGES = {
 }
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-6, 1e-2, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("edge", EDGES)
@@ -1119,7 +1121,7 @@ def test_edges(edge, sigma, fit_intercept, solver):
         check_certified_or_warned(clf, caught, X, y)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-8, 1e-4, 1e-2])
 def test_separable_classes_lose_nothing(sigma, fit_intercept, solver):
@@ -1130,7 +1132,7 @@ def test_separable_classes_lose_nothing(sigma, fit_intercept, solver):
     np.testing.assert_array_equal(clf.predict(X), y)
 
 
-@every_solver
+@every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("max_iter", [1, 2, 5])
 def test_few_iterations_warn_and_keep_the_gap_valid(max_iter, fit_intercept, solver):

@@ -28,6 +28,9 @@ LAYERS = [
     ["gaussguru.kernel", "gaussguru.linear"],
     ["gaussguru.preprocessing"],
     ["gaussguru.robustness"],
+    ["gaussguru.adversary", "gaussguru.ball"],
+    ["gaussguru.datasets"],
+    ["gaussguru.plotting"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

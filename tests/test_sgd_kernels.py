@@ -1,6 +1,7 @@
 """The compiled stochastic gradient steps against loops that say what they mean."""
 
 import numpy as np
+import oracles
 import pytest
 import scipy.sparse as sp
 from scipy.special import ndtr
@@ -8,7 +9,6 @@ from scipy.special import ndtr
 from gaussguru._kernels import _binding
 from gaussguru.losses import LOSSES
 
-CODE = LOSSES["gaussian"].code
 FORMS = {
     "dense": lambda X: X,
     "csr": sp.csr_array,
@@ -28,18 +28,23 @@ def wide_indices(X):
     return X
 
 
-def pair_slopes(slack, length, sigma):
+def pair_slopes(slack, length, sigma, loss):
     """Return f' and sigma (f - z f') / length of a slack, or their limits."""
     if length == 0:
         return float(slack > 0), 0.0
     z = slack / (sigma * length)
-    return ndtr(z), sigma * np.exp(-0.5 * min(abs(z), 40.0) ** 2) / np.sqrt(2 * np.pi) / length
+    if loss == "gaussian":
+        return ndtr(z), sigma * np.exp(-0.5 * min(abs(z), 40.0) ** 2) / np.sqrt(2 * np.pi) / length
+    z = np.clip(z, -400.0, 400.0)
+    f, slope, _ = oracles.TERMS[loss](z)
+    return float(slope), sigma * float(f - z * slope) / length
 
 
 class Sample:
     """Rows with exact float32 values, some of them zero, and draws from them."""
 
-    def __init__(self, n=200, d=7, n_classes=2, steps=3000, seed=0):
+    def __init__(self, n=200, d=7, n_classes=2, steps=3000, seed=0, loss="gaussian"):
+        self.loss, self.code = loss, LOSSES[loss].code
         rng = np.random.default_rng(seed)
         X = rng.standard_normal((n, d)).astype(np.float32).astype(np.float64)
         self.X = X * (rng.random((n, d)) < 0.6)
@@ -58,7 +63,19 @@ class Sample:
         view, done = _binding.MatrixView(X), 0
         for order in np.split(self.order, cuts):
             _binding.sgd_pass(
-                view, order, self.signed_weight, self.square, CODE, sigma, l2, eta0, done, fit_intercept, w, b, *totals
+                view,
+                order,
+                self.signed_weight,
+                self.square,
+                self.code,
+                sigma,
+                l2,
+                eta0,
+                done,
+                fit_intercept,
+                w,
+                b,
+                *totals,
             )
             done += len(order)
         return (w, b[0]) if not average else (totals[0] / done, totals[1][0] / done)
@@ -68,7 +85,7 @@ class Sample:
         for t, i in enumerate(self.order, start=1):
             x, s, y = self.X[i], self.weight[i], np.sign(self.signed_weight[i])
             eta = eta0 / np.sqrt(t)
-            alpha, kappa = pair_slopes(1 - y * (w @ x + b), np.linalg.norm(w), sigma)
+            alpha, kappa = pair_slopes(1 - y * (w @ x + b), np.linalg.norm(w), sigma, self.loss)
             w = max(0.0, 1 - eta * (s * kappa + l2)) * w + eta * s * y * alpha * x
             b += eta * s * y * alpha * fit_intercept
             places.append(np.append(w, b))
@@ -81,7 +98,7 @@ class Sample:
         view, done = _binding.MatrixView(form(self.X)), 0
         for order, moved in zip(np.split(self.order, cuts), np.split(self.moved, cuts), strict=True):
             _binding.sgd_joint_pass(
-                view, order, self.label, self.weight, self.square, self.n_classes, CODE, sigma, l2, eta0, done,
+                view, order, self.label, self.weight, self.square, self.n_classes, self.code, sigma, l2, eta0, done,
                 fit_intercept, V, b, *totals, moved if single else None,
             )  # fmt: skip
             done += len(order)
@@ -97,7 +114,7 @@ class Sample:
             alpha, kappa = np.zeros(C), np.zeros(C)
             for k in set(range(C)) - {y}:
                 slack = 1 - (W[y] - W[k]) @ x - (b[y] - b[k])
-                alpha[k], kappa[k] = pair_slopes(slack, np.linalg.norm(W[y] - W[k]), sigma)
+                alpha[k], kappa[k] = pair_slopes(slack, np.linalg.norm(W[y] - W[k]), sigma, self.loss)
             alpha, kappa = eta * self.weight[i] * alpha, eta * self.weight[i] * kappa
             keep = max(0.0, 1 - eta * l2 * C)
             pull = kappa.sum() + kappa.max() if not single else kappa.sum() if r == y else kappa[r]
@@ -200,9 +217,19 @@ def test_norm_does_not_drift(l2, eta0):
     sample = Sample(n=50, d=3, steps=10_000_000)
     w, b, view = np.zeros(3), np.zeros(1), _binding.MatrixView(sample.X)
     kept = _binding.sgd_pass(
-        view, sample.order, sample.signed_weight, sample.square, CODE, 0.5, l2, eta0, 0, True, w, b
+        view, sample.order, sample.signed_weight, sample.square, sample.code, 0.5, l2, eta0, 0, True, w, b
     )
     assert kept == pytest.approx(w @ w, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@options
+def test_steps_of_every_loss(loss, sigma, l2, fit_intercept):
+    binary, joint = Sample(steps=500, loss=loss), Sample(n_classes=4, steps=200, loss=loss)
+    places = binary.binary_by_hand(sigma, l2, fit_intercept)
+    assert_near(np.append(*binary.binary(FORMS["csr"], sigma, l2, fit_intercept)), places[-1])
+    places = joint.joint_by_hand(sigma, l2, fit_intercept)
+    assert_near(np.column_stack(joint.joint(FORMS["dense"], sigma, l2, fit_intercept)), places[-1])
 
 
 def test_rows_that_are_not_finite_show():

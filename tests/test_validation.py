@@ -30,7 +30,8 @@ def check(error, parts, action):
 
 
 PARAMETERS = [
-    *[("sigma", value, ValueError, [repr(value), "> 0"]) for value in (0, 0.0, -1.0, np.nan, np.inf, -np.inf)],
+    *[("sigma", value, ValueError, [repr(value), "> 0"]) for value in (0, 0.0)],  # 0 needs X_err or l2
+    *[("sigma", value, ValueError, [repr(value), ">= 0"]) for value in (-1.0, np.nan, np.inf, -np.inf)],
     *[("sigma", value, TypeError, [repr(value), "number"]) for value in ("1", True, None, [1.0], 1j)],
     *[("l2", value, ValueError, [repr(value), ">= 0"]) for value in (-1.0, np.nan, np.inf)],
     *[("l2", value, TypeError, [repr(value), "number"]) for value in ("0", None, False)],

@@ -12,13 +12,13 @@ where ``excess`` is the distance of ``v`` to the noise set of that size; for ``l
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar, nnls
 
 from gaussguru import multiclass, uncertain
-from gaussguru.losses import Array, Loss
+from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Noise, norm
 from gaussguru.objective import Expansion, Objective, Point
 
@@ -54,16 +54,18 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     The point is that of ``expansion``, or ``at``, one of the same direction near it. A gap that cannot fall below
     ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
-    Both values allow for rounding: a margin is known to ``eps |x||w|``, the vector ``v`` to ``eps sum s alpha |x|``.
+    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
     """
     objective, point = expansion.objective, at or expansion.point
     totals = point.totals
-    reach = norm(point.w) * point.stretch * _length(objective, point.mass)
-    primal = point.value + 4 * EPS * (point.value + reach)
+    primal = rounded_up(objective, point)
     most = 2 * min(totals.slope_pos, totals.slope_neg) if objective.fit_intercept else point.mass
     if primal <= target or (primal - most > target and not thorough):
         return Certificate(primal, 0.0)
-    by_label, error = (expansion.by_label, 0.0) if point is expansion.point else expansion.moved(point)
+    error: Array | float = 0.0
+    by_label = expansion.by_label
+    if point is not expansion.point:
+        by_label, error = expansion.moved(point)
     v, mass, rho = _balanced(objective, by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
         objective,
@@ -77,6 +79,12 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
         wanted=np.inf if thorough else primal - target,
     )
     return Certificate(primal, dual)
+
+
+def rounded_up(objective: Objective, point: Point) -> float:
+    """Return F at a point and what rounding may hide: a margin is known to ``eps |x||w|``."""
+    reach = point.stretch * float(np.abs(point.w) @ _lengths(objective, point.mass))
+    return point.value + 4 * EPS * (point.value + reach)
 
 
 def certify_params(
@@ -108,15 +116,23 @@ def refine(expansion: Expansion, step: Array) -> float:
     Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
     The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``.
     """
-    objective, a, pulls = expansion.objective, expansion.noise_gradient, expansion.pulls
-    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + pulls.tilt * float(a @ step[:-1]) + step[-1]
+    objective, pulls = expansion.objective, expansion.pulls
+    rise = objective.noise.rise(expansion.point.coef, step[:-1])
+    along = objective.rows.margins(np.ascontiguousarray(step[:-1])) + pulls.tilt * rise + step[-1]
     moved = np.divide(
         pulls.residual - pulls.weight * along,
         objective.signed_weight,
         out=np.zeros_like(along),
         where=objective.signed_weight != 0,
     )
-    alpha = np.clip(moved, 0.0, 1.0)
+    return dual_value(objective, np.clip(moved, 0.0, 1.0))[0]
+
+
+def dual_value(objective: Objective, alpha: Array) -> tuple[float, Array]:
+    """Return a proven lower bound of the minimum from any ``0 <= alpha <= 1``, and its ``v = sum s y alpha x``.
+
+    Alpha is balanced and shrunk until it is feasible.
+    """
     residual = objective.signed_weight * alpha
     positive = residual[~np.signbit(objective.signed_weight)].sum()
     by_label = objective.rows.combine(residual)
@@ -126,7 +142,7 @@ def refine(expansion: Expansion, step: Array) -> float:
     def level(c: float) -> float:
         return rho * float(weight @ objective.loss.conjugate(c * alpha))
 
-    return _bound(objective, v, mass, level(1.0), level)
+    return _bound(objective, v, mass, level(1.0), level), v
 
 
 def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: bool = False) -> Certificate:
@@ -140,7 +156,7 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     """
     objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
     mass = float(cells.slope.sum())
-    reach = norm(point.coef.ravel()) * _length(objective, mass)
+    reach = float(np.sqrt((point.coef**2).sum(axis=0)) @ _lengths(objective, mass))
     primal = point.value + 4 * EPS * (point.value + reach)
     if primal <= target or (primal - mass > target and not thorough):
         return Certificate(primal, 0.0)
@@ -160,15 +176,15 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     slope = np.where(used, cells.slope, 0.0)
     kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
     if objective.fit_intercept:
-        surplus = _surplus(slope)
+        surplus = find_surplus(slope)
         if surplus is None:
             return 0.0
         kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
         slope = slope - surplus
     mass = float(slope.sum())
-    # What rounding may change: |sum s alpha x| of a cell, by Cauchy and Schwarz or by its longest row.
-    longest = np.minimum(np.sqrt(cells.slope * objective.squares), cells.slope * objective.radius)
-    lost = 8 * EPS * (longest + longest.T)
+    # What rounding may change: |sum s alpha x_j| of a cell, by Cauchy and Schwarz or by the largest x_j.
+    both = cells.slope + cells.slope.T
+    roots = np.sqrt(cells.slope) + np.sqrt(cells.slope.T)
     room = kept * cells.conjugate  # f* is concave and 0 at 0
     tension = (room + room.T) / point.scales
     combined = expansion.combined if np.all(kept == 1) else expansion.combined_with(kept)
@@ -176,17 +192,25 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     rest[~used.any(axis=1)] = 0.0
     if objective.l2:
         ridge = objective.l2 * objective.n_classes
-        return max(0.0, mass - (norm(rest.ravel()) + float(lost.sum())) ** 2 / (2 * ridge))
+        longest = np.minimum(roots * math.sqrt(objective.squares), both * objective.radius)
+        return max(0.0, mass - (norm(rest.ravel()) + 8 * EPS * float(longest.sum())) ** 2 / (2 * ridge))
     gain = np.where(used, cells.value + cells.value.T, 0.0)
     inverse, network = _inverse_laplacian(gain), multiclass.laplacian(gain)
     potentials = inverse @ rest
     potentials += inverse @ (rest - network @ potentials)
-    lost += _carried(gain, rest - network @ potentials)
-    size = lost * objective.noise.polar(np.eye(1, objective.rows.n_columns)[0])  # isotropic: the same for any direction
+    noise = objective.noise
+    size = (
+        8
+        * EPS
+        * np.minimum(
+            roots * noise.polar_within(np.sqrt(objective.column_squares)), both * (objective.radius * noise.unit_polar)
+        )
+    )
+    size += _carried(gain, np.abs(rest - network @ potentials), noise)
     for c in range(objective.n_classes - 1):
         flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
         flow += gain[c, c + 1 :, np.newaxis] * (potentials[c] - potentials[c + 1 :])
-        polar = np.array([objective.noise.polar(v) for v in flow])
+        polar = np.array([noise.polar(v) for v in flow])
         size[c, c + 1 :] += polar
         size[c + 1 :, c] += polar
     here = size - (room + room.T)
@@ -226,7 +250,7 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) ->
     objective, primal = expansion.objective, expansion.value * (1 + 4 * EPS)
     C, kept = objective.n_classes, np.ones_like(expansion.mass)
     if objective.fit_intercept:
-        surplus = _surplus(expansion.mass)
+        surplus = find_surplus(expansion.mass)
         if surplus is None:
             return Certificate(primal, 0.0)
         kept -= np.divide(surplus, expansion.mass, out=np.zeros_like(kept), where=expansion.mass > 0)
@@ -262,26 +286,28 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float = np.inf) ->
     return Certificate(primal, (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0)
 
 
-def _carried(gain: Array, rest: Array) -> Array:
+def _carried(gain: Array, rest: Array, noise: Noise) -> Array:
     """Return how much of what a flow left at the classes goes through each pair on its way to the strongest class.
+
+    ``rest`` has the sizes in every column; what comes back are polars.
 
     Every class sends it through its strongest pair with a class stronger than itself. Where there is none it is the
     strongest of those that touch at all, where all adds up to nothing but rounding.
     """
     result = np.zeros_like(gain)
     order = np.argsort(-gain.sum(axis=1), kind="stable")
-    carried = np.sqrt((rest * rest).sum(axis=1))
+    carried = rest.copy()
     for place in range(len(order) - 1, 0, -1):
         c = order[place]
         towards = order[np.argmax(gain[c, order[:place]])]
         if gain[c, towards] == 0:
             continue
-        result[c, towards] = result[towards, c] = carried[c]
+        result[c, towards] = result[towards, c] = noise.polar_within(carried[c])
         carried[towards] += carried[c]
     return result
 
 
-def _surplus(slope: Array) -> Array | None:
+def find_surplus(slope: Array) -> Array | None:
     """Return what to take from each cell for every class to give as much as it takes, or None if it is too much."""
     net = slope.sum(axis=1) - slope.sum(axis=0)
     # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one
@@ -355,18 +381,18 @@ class CollapseProof:
     def _violation(self, shares: Array, points: list[tuple[Array, float, float]]) -> float:
         v = np.array([point[0] for point in points]).T @ shares
         level = float(np.array([point[1] for point in points]) @ shares)
-        return self.objective.noise.polar(_lengthened(self.objective, v, self.value)) - level
+        noise, error = self.objective.noise, _rounding(self.objective, self.value)
+        return noise.polar(v) + noise.polar_within(error) - level
 
 
-def _length(objective: Objective | multiclass.Multiclass, mass: float) -> float:
-    """Return a bound on ``sum s alpha |x|``, by Cauchy and Schwarz."""
-    return math.sqrt(mass * objective.squares)
+def _lengths(objective: Objective | multiclass.Multiclass, mass: float) -> Array:
+    """Return a bound on ``sum s alpha |x_j|`` for every column, by Cauchy and Schwarz."""
+    return np.sqrt(mass * objective.column_squares)
 
 
-def _lengthened(objective: Objective, v: Array, mass: float, error: float = 0.0) -> Array:
-    """Return ``v`` longer by its rounding error, and by ``error``."""
-    size = norm(v)
-    return v * (1 + (error + 4 * EPS * _length(objective, mass)) / size) if size > 0 else v
+def _rounding(objective: Objective, mass: float) -> Array:
+    """Return a bound on the rounding error of ``sum s y alpha x`` in every column."""
+    return 4 * EPS * _lengths(objective, mass)
 
 
 def _balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg: float) -> tuple[Array, float, float]:
@@ -389,50 +415,51 @@ def _bound(
     mass: float,
     level: float,
     level_at: Callable[[float], float],
-    error: float = 0.0,
+    error: Array | float = 0.0,
     steepest: float = np.inf,
     wanted: float = np.inf,
 ) -> float:
     """Return the best dual value on the ray ``c alpha``, ``0 <= c <= 1``.
 
-    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` (to within ``error``) and (a lower bound of)
-    ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies above its chords:
-    one value at a strictly feasible c bounds how far alpha must shrink to become feasible, and a second chord from
-    there bounds it better. No more is done than it takes to reach ``wanted``, nothing where that is out of reach.
+    ``mass``, ``v`` and ``level`` are ``sum s alpha``, ``sum s y alpha x`` (to within ``error`` in every column) and
+    (a lower bound of) ``sum s f*(alpha)``; ``level_at(c)`` is the latter at ``c alpha``. It is concave in c, so it lies
+    above its chords: one value at a strictly feasible c bounds how far alpha must shrink to become feasible, and a
+    second chord from there bounds it better. No more is done than it takes to reach ``wanted``, nothing where that is
+    out of reach.
     """
     noise, l2 = objective.noise, objective.l2
-    v = _lengthened(objective, v, mass, error)
-    size = noise.polar(v)
+    error = error + _rounding(objective, mass)
+    size = noise.polar(v) + noise.polar_within(error)
     here = size - level
     if here <= 0:
         return mass
-    best = max(0.0, mass - noise.excess(v, level) ** 2 / (2 * l2)) if l2 else 0.0
+    excess = noise.excess(v, level) + norm(error) if l2 else 0.0
+    best = max(0.0, mass - excess**2 / (2 * l2)) if l2 else 0.0
     if best >= wanted or (not l2 and mass * (1 - here / max(size + steepest, here)) < wanted < np.inf):
         return best
     for shrink in SHRINKS:
         there = shrink * size - level_at(shrink)
         if there < 0:
             feasible = 1 - (1 - shrink) * here / (here - there)
-            best = max(best, _on_chord(objective, v, mass, level, feasible))
+            best = max(best, _on_chord(l2, excess, mass, feasible))
             if best < wanted:
                 there = feasible * size - level_at(feasible)
                 if there < 0:
                     feasible = 1 - (1 - feasible) * here / (here - there)
-                    best = max(best, _on_chord(objective, v, mass, level, feasible))
+                    best = max(best, _on_chord(l2, excess, mass, feasible))
             break
     return best
 
 
-def _on_chord(objective: Objective, v: Array, mass: float, level: float, feasible: float) -> float:
+def _on_chord(l2: float, excess: float, mass: float, feasible: float) -> float:
     """Return the best dual value between a feasible c and 1, where the excess rises at most linearly."""
-    excess = objective.noise.excess(v, level)
-    if not objective.l2 or feasible == 1:
+    if not l2 or feasible == 1:
         return feasible * mass
     if excess == 0:
         return mass
     rise = excess / (1 - feasible)
-    kept = min(excess, mass * objective.l2 / rise)  # the excess at which its cost grows as fast as the mass
-    return mass * (feasible + kept / rise) - kept**2 / (2 * objective.l2)
+    kept = min(excess, mass * l2 / rise)  # the excess at which its cost grows as fast as the mass
+    return mass * (feasible + kept / rise) - kept**2 / (2 * l2)
 
 
 def collapse_sigma(objective: Objective) -> float:
@@ -467,19 +494,174 @@ def norm_bound(loss: Loss, noise: Noise, radius: float, direction: Array) -> flo
     return 1.0 / least if least > 0 else np.inf
 
 
-def recover_norm(loss: Loss, noise: Noise, alpha: Array, y: Array, X: Array, direction: Array) -> tuple[float, float]:
-    """Return ``(||w*||, b*)`` from a dual solution and the direction of ``w*``.
+class Recovered(NamedTuple):
+    """A primal solution recovered from a dual one, by two formulas.
 
-    A sample with ``0 < alpha < 1`` sits at ``z = f'^-1(alpha)``, hence ``(1 - y b)/||w|| = a(u) z + y u.x`` for
-    the unit vector ``u``: one equation a sample, weighted here by ``f''(z)``, which is how well it determines
-    ``z``. (The thesis's formula lacks sigma.) Both labels must have such a sample if there is an intercept.
+    Attributes
+    ----------
+    norm, intercept : ``||w*||`` and ``b*``, from the samples: the mean of their equations
+    by_sample : ``||w*||`` from every sample alone, given the intercept; NaN where alpha is 0 or 1
+    by_sums : ``||w*||`` from the sums over all samples, without a ridge; NaN if alpha is 1 somewhere, which has no z
     """
-    unit = direction / norm(direction)
+
+    norm: float
+    intercept: float
+    by_sample: Array
+    by_sums: float
+
+
+def recover_norm(
+    loss: str | Loss,
+    noise: Noise,
+    alpha: Any,
+    y: Any,
+    X: Any,
+    direction: Any,
+    *,
+    sample_weight: Any = None,
+    fit_intercept: bool = True,
+) -> Recovered:
+    """Return the norm of ``w*``, and ``b*``, from a dual solution and the direction of ``w*``.
+
+    A sample with ``0 < alpha < 1`` sits at ``z = f'^-1(alpha)``, and the optimum ``sum s a f(z)`` is ``sum s alpha``::
+
+        ||w*|| = (1 - y b) / (a(u) z + y u.x)         for every such sample
+        ||w*|| = sum s alpha / (a(u) sum s f(z))
+
+    for the unit vector u along ``w*``. (In the thesis, chapter 3, both lack the sigma in ``a(u)``.) The equations of
+    the samples are weighted by how well alpha determines z. With an intercept both labels must have such a sample. The
+    second formula needs z where it matters most and is known least, next to ``alpha = 1``: prefer the first.
+
+    Parameters
+    ----------
+    loss : str or Loss
+    noise : Noise
+    alpha : array-like of shape (n_samples,)
+        The dual solution.
+    y : array-like of shape (n_samples,)
+        Labels, -1 and 1.
+    X : array or sparse matrix of shape (n_samples, n_features)
+    direction : array-like of shape (n_features,)
+        Any multiple of ``w*``; ``sum s y alpha x`` is one.
+    sample_weight : array-like of shape (n_samples,), default=None
+    fit_intercept : bool, default=True
+        Whether the problem has an intercept; else it is 0.
+
+    Returns
+    -------
+    Recovered
+    """
+    loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
+    unit = np.asarray(direction, dtype=np.float64) / norm(np.asarray(direction, dtype=np.float64))
+    scale = noise.scale(unit)
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
-    weight = loss.curvature(z)
-    left = noise.scale(unit) * z + y[inside] * (X[inside] @ unit)
+    left = scale * z + y[inside] * np.asarray(X @ unit)[inside]
+    # How well alpha determines z; next to 0 and 1, where z may be that of the end itself, it does not.
+    known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
     positive = y[inside] > 0
-    per_label = [np.average(left[mine], weights=weight[mine]) for mine in (positive, ~positive)]
-    inverse = 0.5 * (per_label[0] + per_label[1])
-    return 1.0 / inverse, 0.5 * (per_label[1] - per_label[0]) / inverse
+    groups = (positive, ~positive) if fit_intercept else (np.ones_like(positive),)
+    if not all(known[mine].sum() > 0 for mine in groups):
+        raise ValueError("alpha must have a sample with 0 < alpha < 1, of either label if there is an intercept")
+    means = [float(np.average(left[mine], weights=known[mine])) for mine in groups]
+    inverse = float(np.mean(means))
+    b = 0.5 * (means[1] - means[0]) / inverse if fit_intercept else 0.0
+    by_sample = np.full(len(alpha), np.nan)
+    by_sample[inside] = (1 - y[inside] * b) / left
+    cost = np.zeros(len(alpha))
+    cost[inside] = loss.value(z)
+    cost[(alpha >= 1) & (weight > 0)] = np.nan
+    return Recovered(1.0 / inverse, b, by_sample, float(weight @ alpha / (scale * (weight @ cost))))
+
+
+class Feasibility(NamedTuple):
+    """By how much a dual point misses its constraints; all of them 0 is feasible.
+
+    Attributes
+    ----------
+    box : how far alpha leaves [0, 1]
+    balance : ``|sum s y alpha|``; 0 without an intercept
+    cone : ``polar(sum s y alpha x) - sum s f*(alpha)`` where that is positive
+    """
+
+    box: float
+    balance: float
+    cone: float
+
+
+def dual_objective(
+    loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, l2: float = 0.0
+) -> float:
+    """Return the objective of the dual: a lower bound of the minimum wherever :func:`dual_feasibility` is 0.
+
+    ::
+
+        sum s alpha - excess(v, sum s f*(alpha))^2 / (2 l2),    v = sum s y alpha x
+
+    without a ridge only ``sum s alpha``; with one the cone is no constraint.
+
+    Parameters
+    ----------
+    loss, noise, alpha, y, X, sample_weight : as in :func:`recover_norm`
+    l2 : float, default=0.0
+        Weight of the ridge.
+
+    Returns
+    -------
+    float
+    """
+    loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
+    value = float(weight @ alpha)
+    if l2:
+        excess = noise.excess(np.asarray(X.T @ (weight * y * alpha)), float(weight @ loss.conjugate(alpha)))
+        value -= excess**2 / (2 * l2)
+    return value
+
+
+def dual_feasibility(
+    loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, fit_intercept: bool = True
+) -> Feasibility:
+    """Return by how much a dual point misses its constraints.
+
+    Parameters
+    ----------
+    loss, noise, alpha, y, X, sample_weight, fit_intercept : as in :func:`recover_norm`
+
+    Returns
+    -------
+    Feasibility
+    """
+    loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
+    box = max(0.0, float(-alpha.min()), float(alpha.max() - 1))
+    balance = abs(float(weight @ (y * alpha))) if fit_intercept else 0.0
+    level = float(weight @ loss.conjugate(np.clip(alpha, 0.0, 1.0)))
+    return Feasibility(box, balance, max(0.0, noise.polar(np.asarray(X.T @ (weight * y * alpha))) - level))
+
+
+def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+    """Return a proven bound on how far a fitted estimator is above the least objective on any data.
+
+    Parameters
+    ----------
+    estimator : GuruClassifier
+        Fitted.
+    X, y, sample_weight : as in its ``certificate``, which also has the objective and its bound themselves
+
+    Returns
+    -------
+    float
+    """
+    certificate: Certificate = estimator.certificate(X, y, sample_weight)
+    return certificate.gap
+
+
+def _dual_point(loss: str | Loss, alpha: Any, y: Any, X: Any, sample_weight: Any) -> tuple[Loss, Array, Array, Array]:
+    """Return the loss, alpha, labels and weights, checked."""
+    alpha, y = np.asarray(alpha, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    for name, values in (("alpha", alpha), ("y", y), ("sample_weight", weight)):
+        if values.shape != (X.shape[0],):
+            raise ValueError(f"{name} must have shape ({X.shape[0]},), one number a sample; got shape {values.shape}")
+    if not np.all(np.abs(y) == 1):
+        raise ValueError(f"y must hold the labels -1 and 1; got {np.unique(y)[:5].tolist()!r}")
+    return resolve_loss(loss), alpha, y, weight

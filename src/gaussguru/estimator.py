@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru.certificates import collapse_sigma
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
-from gaussguru.noise import Noise
+from gaussguru.noise import Noise, Quadratic
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.orthant import standardise
 from gaussguru.rows import BlockMap, Rows
@@ -30,6 +30,7 @@ from gaussguru.validation import (
     Samples,
     check_choice,
     check_count,
+    check_features,
     check_flag,
     check_jobs,
     check_real,
@@ -38,6 +39,9 @@ from gaussguru.validation import (
 
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
+# The noise of features, or directions, that are given without, as a part of the spread of the feature. Without any, the
+# loss is a hinge where the others have no weight, and no descent that uses derivatives ends there.
+EXACT = 1e-6
 
 
 class CollapseWarning(UserWarning):
@@ -56,11 +60,8 @@ def has_two_classes(estimator: Any) -> bool:
     return True
 
 
-class GuruEstimator(ClassifierMixin, BaseEstimator):
-    """The part of an estimator that does not depend on where its features come from."""
-
-    # Whether sigma may be 0, for a problem that something else keeps well posed.
-    _may_be_exact = False
+class Classifier(ClassifierMixin, BaseEstimator):
+    """What every classifier here does alike."""
 
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
@@ -70,12 +71,68 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
             self.__dict__ = before
             raise
 
-    def _checked(self) -> tuple[tuple[Loss, Noise, float, bool], Solver, dict[str, Any]]:
-        """Return the parameters, checked: the model, the solvers and their settings."""
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every sample.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class LinearScores:
+    """The scores of a linear classifier, whatever it was trained for."""
+
+    n_jobs: int | None
+    coef_: Array
+    intercept_: Array
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        return self._scores(check_features(X, estimator=self))
+
+    def _scores(self, X: Any) -> Array:
+        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
+            rows = Rows(X, mapped, len(self.coef_))
+            scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
+        scores += self.intercept_
+        return scores
+
+
+class GuruEstimator(Classifier):
+    """The part of an estimator that does not depend on where its features come from."""
+
+    # Whether sigma may be 0, for a problem that something else keeps well posed.
+    _may_be_exact = False
+
+    def _checked(self) -> tuple[tuple[Loss, float, bool], Solver, dict[str, Any]]:
+        """Return the parameters, checked: the model but for its noise, the solvers and their settings."""
         sigma = check_real("sigma", self.sigma, inclusive=True)
         if sigma < LEAST_SIGMA and not (sigma == 0 and self._may_be_exact):
             raise ValueError(f"sigma must be > 0 (at least {LEAST_SIGMA:g}, or slacks overflow); got {sigma:g}")
-        noise = self._resolve_noise(sigma)
         loss = resolve_loss(self.loss)
         l2 = check_real("l2", self.l2, inclusive=True)
         solvers = SOLVERS[check_choice("solver", self.solver, SOLVERS)]
@@ -84,7 +141,7 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
             "tol": check_real("tol", self.tol),
             "max_iter": check_count("max_iter", self.max_iter),
             "verbose": check_count("verbose", verbose, low=0),
-            "seed": _seed(self.random_state),
+            "seed": seed_of(self.random_state),
         }
         check_jobs(self.n_jobs)
         check_flag("fit_intercept", self.fit_intercept)
@@ -93,11 +150,16 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         eta0 = None if self.eta0 is None else check_real("eta0", self.eta0)
         if not solvers.exact:
             settings.update(eta0=eta0, average=self.average)
-        return (loss, noise, l2, self.fit_intercept), solvers, settings
+        return (loss, l2, self.fit_intercept), solvers, settings
 
     @abstractmethod
-    def _resolve_noise(self, sigma: float) -> Any:
-        """Return the noise model at level ``sigma``."""
+    def _resolve_noise(self, samples: Samples) -> Any:
+        """Return the noise model, checked against the features, the number of classes and the solver."""
+
+    def _with_noise(self, model: tuple[Loss, float, bool], samples: Samples) -> tuple[Loss, Any, float, bool]:
+        """Return the whole model."""
+        loss, l2, fit_intercept = model
+        return loss, self._resolve_noise(samples), l2, fit_intercept
 
     @abstractmethod
     def _scale(self) -> float:
@@ -112,6 +174,10 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         start: tuple[Array, Any] | None = None,
     ) -> Result:
         """Solve the problem on the rows of X, and keep what does not depend on the features."""
+        if len(samples.classes) > 2 and solvers.multiclass is None:
+            raise ValueError(
+                f"solver={self.solver!r} is for two classes; y has {len(samples.classes)}: use solver='newton'"
+            )
         solver = solvers.make(len(samples.classes), settings)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = make_objective(samples, mapped, *model)
@@ -125,11 +191,12 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
     ) -> Result:
         result: Result = solver.solve(objective, start)
         self._warn(result, objective, exact=exact)  # while there are threads: it may look at the rows
-        self._adopt(classes, result)
+        self._adopt(objective, classes, result)
         return result
 
-    def _adopt(self, classes: NDArray[Any], result: Result) -> None:
+    def _adopt(self, objective: Any, classes: NDArray[Any], result: Result) -> None:
         """Keep what does not depend on the features."""
+        self._noise = objective.noise
         self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
         self.objective_ = result.objective
@@ -165,22 +232,6 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
                 stacklevel=_outside(),
             )
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of every sample.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
     @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class when the features carry the noise of the model; two classes only.
@@ -199,23 +250,34 @@ class GuruEstimator(ClassifierMixin, BaseEstimator):
         z = standardise(self.decision_function(X), self._scale())
         return np.column_stack([ndtr(-z), ndtr(z)])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
 
 def make_objective(
     samples: Samples, mapped: BlockMap, loss: Loss, noise: Noise, l2: float, fit_intercept: bool
 ) -> Objective | Multiclass:
     """Return the problem: binary, or joint for more classes."""
     n_classes = len(samples.classes)
-    if n_classes == 2:
-        return Objective(Rows(samples.X, mapped), samples.signed_weight, loss, noise, l2, fit_intercept)
-    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     rows = Rows(samples.X, mapped, samples.width)
+    noise = with_floor(noise, rows)
+    if n_classes == 2:
+        return Objective(rows, samples.signed_weight, loss, noise, l2, fit_intercept)
+    assert isinstance(noise, Quadratic)
+    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     labels = samples.labels.astype(np.int32, copy=False)
     return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
+
+
+def with_floor(noise: Noise, rows: Rows) -> Noise:
+    """Return the noise with a trace of it on features, or in directions, that are given without."""
+    return noise.with_floor(lambda: EXACT * _spreads(rows))
+
+
+def _spreads(rows: Rows) -> Array:
+    """Return the standard deviation of every column; of a constant one its size, or 1."""
+    (sums, _), squares = rows.moments(np.ones(rows.n_rows))
+    with np.errstate(all="ignore"):  # what is not finite the solver will find
+        means, squares = sums / rows.n_rows, squares / rows.n_rows
+        spreads = np.sqrt(np.maximum(squares - means**2, 1e-12 * squares))
+    return np.where((spreads > 0) & np.isfinite(spreads), spreads, 1.0)
 
 
 def _outside() -> int:
@@ -226,7 +288,8 @@ def _outside() -> int:
     return level
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
+    """Return the seed of a solver: 0 where none is asked for."""
     if random_state is None:
         return 0
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

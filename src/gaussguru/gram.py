@@ -64,23 +64,23 @@ class Kernel:
 
     def __call__(self, A: Any, B: Any) -> Array:
         """Return the values between samples; B is given as :meth:`take` returns it."""
-        if self.is_precomputed:
-            values: Array = A[:, B]
-        elif callable(self.name):
-            values = np.asarray(self.name(A, B, **self.params))
-            expected = (A.shape[0], B.shape[0])
-            if values.shape != expected or values.dtype.kind not in "fiub":
-                found = f"an array of shape {values.shape} and dtype {values.dtype}"
-                raise ValueError(
-                    f"kernel must return numbers of shape {expected} for such samples; it returned {found}"
-                )
-        else:
-            values = pairwise_kernels(A, B, metric=self.name, filter_params=True, **self.params)
-        values = values.astype(np.float64, copy=False)
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):  # an error says it below
+            values: Array = self._values(A, B).astype(np.float64, copy=False)
             finite = np.isfinite(values.sum()) or np.isfinite(values).all()
         if not finite:
             raise ValueError(f"kernel must return finite numbers; {self.name!r} returned NaN or infinity")
+        return values
+
+    def _values(self, A: Any, B: Any) -> Any:
+        if self.is_precomputed:
+            return A[:, B]
+        if not callable(self.name):
+            return pairwise_kernels(A, B, metric=self.name, filter_params=True, **self.params)
+        values = np.asarray(self.name(A, B, **self.params))
+        expected = (A.shape[0], B.shape[0])
+        if values.shape != expected or values.dtype.kind not in "fiub":
+            found = f"an array of shape {values.shape} and dtype {values.dtype}"
+            raise ValueError(f"kernel must return numbers of shape {expected} for such samples; it returned {found}")
         return values
 
     def take(self, X: Any, index: Index | slice) -> Any:
@@ -93,7 +93,8 @@ class Kernel:
         """Return the value of every sample with itself."""
         step = PANEL // 4
         starts = range(0, X.shape[0], step)
-        return np.concatenate([self(X[i : i + step], self.take(X, slice(i, i + step))).diagonal() for i in starts])
+        blocks = (self(X[i : i + step], self.take(X, slice(i, i + step))) for i in starts)
+        return np.concatenate([block.diagonal().copy() for block in blocks])  # a view would keep the block
 
     def map_of(self, mapped: BlockMap) -> BlockMap:
         """Return the map over blocks of samples: whoever wrote a callable may not have thought of threads."""
@@ -169,6 +170,8 @@ def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Arra
     n, rank = K.shape
     if rank < n:
         _check_rest(kernel, X, K, order, whole, max(INDEFINITE, 10 * n * eps))
+    if rank == 0:  # of a kernel that is zero: a feature that is
+        return np.zeros((n, 1)), order, Features(order[:1], np.ones((1, 1)))
     return K, order, Features(order[:rank], K[:rank])
 
 
@@ -200,14 +203,15 @@ def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, al
     """Raise if ``Z Z'`` is not the kernel matrix: then that is not positive semidefinite.
 
     What is left of a positive semidefinite matrix is nothing; of another, a diagonal below zero, or rows that are not
-    zero on a diagonal that is.
+    zero on a diagonal that is. Nothing can be left of the rows that Z was made from.
     """
+    n, rank = Z.shape
     rest = whole[order] - np.einsum("ij,ij->i", Z, Z)
-    some = np.random.default_rng(0).permutation(len(Z))[:PANEL]
+    some = rank + np.random.default_rng(0).permutation(n - rank)[:PANEL]
     rows = kernel(X[order[some]], kernel.take(X, order)) - Z[some] @ Z.T
     largest = float(np.abs(whole).max())
     worst = max(float(np.abs(rest).max()), float(np.abs(rows).max()))
-    if worst > allowed * largest or not largest > 0:
+    if worst > allowed * largest:
         raise ValueError(
             f"kernel must be positive semidefinite: no inner product has the values of {kernel.name!r} on these "
             f"samples (a factorisation leaves {worst:.2g}, where a sample with itself has up to {largest:.2g}); "
@@ -227,7 +231,7 @@ def landmark_features(
     columns = kernel.take(X, space.landmarks)
 
     def fill(begin: int, end: int) -> None:
-        Z[begin:end] = space.of(np.ascontiguousarray(kernel(X[begin:end], columns)))
+        Z[begin:end] = space.of(np.array(kernel(X[begin:end], columns), order="C"))  # a callable may keep its result
 
     list(kernel.map_of(mapped)(fill, *_blocks(0, n)))
     return Z, np.arange(n), space
@@ -262,7 +266,7 @@ class Gram:
         row = 8 * self.n_rows
         # Where scikit-learn computes a block it may need another one as large.
         self.n_kept = self.n_rows if row * self.n_rows <= 0.8 * n_bytes else int(0.5 * n_bytes / row)
-        self.step = max(1, min(PANEL, int(0.1 * n_bytes / row)))
+        self.step = max(1, int(min(PANEL, 0.1 * n_bytes / row)))
 
     def take(self, index: Index) -> "Gram":
         """Return the kernel matrix of some samples."""
@@ -302,7 +306,7 @@ class Gram:
     @cached_property
     def squared_norms(self) -> Array:
         """The value of every sample with itself."""
-        return self.kernel.diagonal(self.X)
+        return self._kept.diagonal().copy() if self.n_kept == self.n_rows else self.kernel.diagonal(self.X)
 
     @cached_property
     def _kept(self) -> Array:

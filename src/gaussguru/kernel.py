@@ -5,13 +5,14 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from gaussguru.estimator import GuruEstimator, make_objective
 from gaussguru.gram import NAMES, Features, Gram, Kernel, exact_features, kernel_scores, landmark_features
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.noise import Isotropic
+from gaussguru.objective import NotFiniteError
 from gaussguru.solvers import Solver
 from gaussguru.solvers.ken import KenGuru, KernelProblem
 from gaussguru.solvers.result import Result
@@ -25,6 +26,7 @@ from gaussguru.validation import (
     check_real,
     check_samples,
     check_weights,
+    explain_not_finite,
 )
 
 # A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
@@ -209,13 +211,15 @@ class KernelGuruClassifier(GuruEstimator):
         return self._or_unchanged(self._fit, X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        model, solvers, settings = self._checked()
+        parameters, solvers, settings = self._checked()
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        kernel = self._resolve_kernel(samples.X, check_weights(sample_weight, len(samples.labels)))
-        # Kernel values in single precision are not those of any kernel: nothing would be exact.
+        model = self._with_noise(parameters, samples)
         X, dtype = samples.X, samples.X.dtype
-        if not kernel.is_precomputed:
+        assert_all_finite(X, input_name="X")
+        if self.kernel != "precomputed":
+            # Kernel values in single precision are not those of any kernel: nothing would be exact.
             X = X.astype(np.float64, copy=False)
+        kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
         before = self._coefficients(samples)
         if self.n_components is None and (
             self._grow(kernel, samples._replace(X=X), model, solvers, settings, before)
@@ -240,10 +244,11 @@ class KernelGuruClassifier(GuruEstimator):
         self, kernel: Kernel, samples: Samples, model: Any, solvers: Solver, settings: dict[str, Any], before: Any
     ) -> bool:
         """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
-        n, n_classes, memory = len(samples.labels), len(samples.classes), _memory()
-        if n < LEAST_SPAN or not kernel.is_definite:
+        n, n_classes = len(samples.labels), len(samples.classes)
+        _check_memory(n)
+        if n < LEAST_SPAN or not kernel.is_definite or self.solver != "newton":
             return False
-        gram = Gram(kernel, samples.X, 0.5 * memory)
+        gram = Gram(kernel, samples.X, np.inf)
         weights = np.ones(n) if samples.weights is None else samples.weights
         means = np.zeros((n, n_classes))
         means[np.arange(n), samples.labels.astype(np.intp)] = weights
@@ -255,10 +260,10 @@ class KernelGuruClassifier(GuruEstimator):
                 means,
                 _flat(before),
             )
-            if result is None or not (result.converged or 8 * n * n > memory):
+            if result is None or not result.converged:
                 return False
             self._warn(result, objective, exact=True)
-        self._adopt(samples.classes, result)
+        self._adopt(objective, samples.classes, result)
         self._keep_coefficients(gram, result)
         return True
 
@@ -269,7 +274,10 @@ class KernelGuruClassifier(GuruEstimator):
         with block_map(samples.X, self.n_jobs):
             gram = Gram(kernel, samples.X, 1e6 * self.cache_size)
             problem = KernelProblem(gram, samples.signed_weight, *model)
-            result = self._minimise(problem, KenGuru(**settings), samples.classes, _flat(before), exact=False)
+            try:
+                result = self._minimise(problem, KenGuru(**settings), samples.classes, _flat(before), exact=False)
+            except NotFiniteError:
+                raise explain_not_finite(samples.X) from None
             self._keep_coefficients(gram, result)
         return True
 
@@ -310,17 +318,19 @@ class KernelGuruClassifier(GuruEstimator):
         self.norm_ = length
         self.alpha_ = alpha
 
-    def _resolve_noise(self, sigma: float) -> Isotropic:
-        return Isotropic(sigma)
+    def _resolve_noise(self, samples: Samples) -> Isotropic:
+        return Isotropic(float(self.sigma))
 
     def _scale(self) -> float:
-        return float(self.sigma * self.norm_[0])
+        return float(self._noise.scale(self.norm_))
 
     def _checked(self) -> Any:
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, NAMES)
         if self.kernel_params is not None and not callable(self.kernel):
             raise ValueError(f"kernel_params are for a callable kernel; got {self.kernel_params!r} for {self.kernel!r}")
+        if not isinstance(self.kernel_params, dict | None):
+            raise TypeError(f"kernel_params must be a dict of keywords or None; got {self.kernel_params!r}")
         if isinstance(self.gamma, str):
             check_choice("gamma", self.gamma, ("scale", "auto"))
         else:
@@ -338,6 +348,9 @@ class KernelGuruClassifier(GuruEstimator):
             return Kernel(self.kernel, self.kernel_params or {})
         if self.kernel == "precomputed":
             _check_symmetric(X)
+            return Kernel(self.kernel)
+        if self.kernel == "chi2":
+            check_non_negative(X, "KernelGuruClassifier with kernel='chi2'")
         gamma = self.gamma
         if gamma == "auto":
             gamma = 1 / d
@@ -371,7 +384,8 @@ class KernelGuruClassifier(GuruEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
-        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.sparse = self.kernel not in ("precomputed", "chi2")
+        tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
 
 
@@ -380,13 +394,13 @@ def _variance(X: Any, weights: Array | None) -> float:
     if weights is None:
         weights = np.ones(X.shape[0])
     n_values = float(weights.sum()) * X.shape[1]
-    mean = float(weights @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()) / n_values
-    if sp.issparse(X):
-        squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel() - X.shape[1] * mean**2
-    else:
-        squares = np.square(X - mean).sum(axis=1, dtype=np.float64)
-    variance: float = weights @ squares / n_values
-    return variance
+    mean = float(weights @ np.asarray(X.sum(axis=1)).ravel()) / n_values
+    with np.errstate(over="ignore"):  # the values of the kernel are looked at
+        if sp.issparse(X):
+            squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
+        else:
+            squares = np.square(X - mean).sum(axis=1)
+    return float(np.dot(weights, squares) / n_values)
 
 
 def _flat(start: tuple[Array, Array] | None) -> tuple[Array, Any] | None:
@@ -409,19 +423,15 @@ def _check_symmetric(K: Any) -> None:
         )
 
 
-def _memory() -> float:
-    """Return how many bytes the machine has, if it says so."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return np.inf
-
-
 def _check_memory(n: int) -> None:
     """Raise if a kernel matrix cannot be held: better than the operating system ending the process."""
-    needed, there = 8 * n * n, _memory()
+    needed = 8 * n * n
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
     if needed > there:
         raise MemoryError(
             f"the kernel matrix of {n} samples takes {needed / 1e9:.0f} GB, this machine has {there / 1e9:.0f}: set "
-            "n_components, or a larger sigma"
+            "n_components, or solver='sgd' for two classes"
         )

@@ -12,12 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
 from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
-from gaussguru.estimator import GuruEstimator, has_two_classes, make_objective
+from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
-from gaussguru.noise import Isotropic, Noise, resolve_noise
+from gaussguru.noise import Noise, Quadratic, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
 from gaussguru.rows import BlockMap, Rows
+from gaussguru.solvers import SOLVERS
 from gaussguru.solvers.bars import ErrorBars
 from gaussguru.threads import block_map
 from gaussguru.uncertain import Uncertain
@@ -31,7 +32,7 @@ def _is_stochastic(estimator: Any) -> bool:
     return True
 
 
-class GuruClassifier(GuruEstimator):
+class GuruClassifier(LinearScores, GuruEstimator):
     """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
 
     Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
@@ -54,20 +55,34 @@ class GuruClassifier(GuruEstimator):
     ----------
     sigma : float, default=1.0
         Standard deviation of the noise, in the units of the features.
-    noise : {"isotropic"}, default="isotropic"
-        What the adversary may do. "isotropic": any covariance of trace at most ``sigma**2``.
-    loss : {"gaussian"} or gaussguru.losses.Loss, default="gaussian"
-        The function ``f``.
+    noise : {"isotropic", "axis"} or array-like, default="isotropic"
+        What the adversary may do, or what is known of the noise; it decides on ``a``.
+
+        * "isotropic": any covariance of trace at most ``sigma**2``; ``a = sigma ||w||``.
+        * "axis": any diagonal covariance of trace at most ``sigma**2`` (appendix B); ``a = sigma max |w_j|``. The
+          largest ``|w_j|`` are tied. Two classes only.
+        * array of shape (n_features,): independent noise of standard deviations ``sigma * noise``. With ``sigma=1``
+          they are in the units of the features. A feature with 0 is exact.
+        * array of shape (n_features, n_features): noise of covariance ``sigma**2 * noise``, positive semi-definite.
+
+        Exact features, and directions without noise, are given noise of 1e-6 of the spread of the feature, whatever
+        ``sigma`` is: without any the loss is a hinge where the other features have no weight. The objective rises by
+        at most 0.4e-6 ``sum s`` times ``|w_j|`` times that spread.
+    loss : {"gaussian", "logistic", "quadratic"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``: the expected hinge loss, or one of the thesis's approximations of it (chapter 3), scaled so
+        that ``sigma`` means the same; or one's own (see :class:`gaussguru.losses.Loss`).
     l2 : float, default=0.0
         Weight of the ridge term. The noise already regularises: 0 is the thesis.
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
-    solver : {"newton", "sgd", "sgd2"}, default="newton"
-        "newton" ends at a proven optimum. "sgd" is the stochastic gradient descent of the thesis, GURU or M-GURU: one
-        random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is M-GURU-S2: one random sample and one random class
-        (with two classes the same as "sgd"). Their ``dual_gap_`` says how far they came.
+    solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
+        "newton" and "dual" end at a proven optimum, "dual" by solving the dual problem of chapter 3 for ``dual_coef_``
+        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient
+        descent of the thesis, GURU or M-GURU: one random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is
+        M-GURU-S2: one random sample and one random class (with two classes the same as "sgd"). Their ``dual_gap_``
+        says how far they came.
     tol : float, default=1e-6
         Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight, times the number of
         other classes). "sgd" and "sgd2" stop when the objective falls by less in an epoch, twice in a row.
@@ -129,7 +144,7 @@ class GuruClassifier(GuruEstimator):
         self,
         sigma: float = 1.0,
         *,
-        noise: str = "isotropic",
+        noise: Any = "isotropic",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
@@ -218,8 +233,7 @@ class GuruClassifier(GuruEstimator):
             return self._fit_measured(X, y, sample_weight, X_err)
         self._population: Population | None = None
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        result = self._solve(samples, model, solvers, settings, self._start(samples))
-        self._noise = model[1]
+        result = self._solve(samples, self._with_noise(model, samples), solvers, settings, self._start(samples))
         self.coef_ = np.atleast_2d(result.coef)
         self.dual_coef_ = result.alpha
         self._descent = result.state
@@ -227,13 +241,11 @@ class GuruClassifier(GuruEstimator):
 
     def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         """Fit to samples that have error bars of their own, or no noise at all."""
-        model, solvers, settings = self._checked()
-        if not solvers.exact:
-            raise ValueError(
-                f"solver={self.solver!r} with X_err, or with sigma=0, is not supported; use solver='newton'"
-            )
+        model, _, settings = self._checked()
+        if self.solver != "newton":
+            raise ValueError(f"solver={self.solver!r} with X_err or sigma=0 is not supported; use solver='newton'")
         if X_err is None and self.l2 == 0:
-            raise ValueError("sigma must be > 0 where there is neither X_err nor l2; got 0")
+            raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
         population = None
         if X_err is not None and not sp.issparse(X):  # also for what will not be measured at prediction
             X = _table(X)
@@ -244,7 +256,7 @@ class GuruClassifier(GuruEstimator):
         assert_all_finite(samples.X, input_name="X")
         errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
         with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
-            problem = self._uncertain(samples, errors, mapped, model)
+            problem = self._uncertain(samples, errors, mapped, self._with_noise(model, samples))
             start = None
             if self._start(samples) is not None:
                 coef, intercept = self.coef_, self.intercept_
@@ -254,7 +266,7 @@ class GuruClassifier(GuruEstimator):
                     else (coef.copy(), intercept.copy())
                 )
             result = self._minimise(problem, ErrorBars(**settings), samples.classes, start, exact=True)
-        self._noise, self._population, self._descent = model[1], population, None
+        self._population, self._descent = population, None
         self.coef_ = np.atleast_2d(result.coef)
         self.dual_coef_ = np.empty_like(result.alpha)
         self.dual_coef_[problem.order] = result.alpha
@@ -262,6 +274,10 @@ class GuruClassifier(GuruEstimator):
 
     def _uncertain(self, samples: Samples, errors: Errors, mapped: BlockMap, model: Any) -> Uncertain:
         loss, noise, l2, fit_intercept = model
+        if noise is not None:
+            if not isinstance(noise, Quadratic):
+                raise ValueError(f"noise={self.noise!r} with X_err is not supported; use 'isotropic' or known noise")
+            noise = with_floor(noise, Rows(samples.X, mapped))
         return Uncertain.sorted(
             samples.X, errors, samples.labels.astype(np.int32), samples.weights, len(samples.classes),
             loss=loss, noise=noise, l2=l2, fit_intercept=fit_intercept, map=mapped,
@@ -269,8 +285,24 @@ class GuruClassifier(GuruEstimator):
 
     _may_be_exact = True
 
-    def _resolve_noise(self, sigma: float) -> Noise | None:
-        return resolve_noise(self.noise, sigma) if sigma > 0 else None
+    def _resolve_noise(self, samples: Samples) -> Noise | None:
+        """Return the noise model, checked against the features, the number of classes and the solver."""
+        if self.sigma == 0:
+            return None
+        noise: Noise = resolve_noise(self.noise, float(self.sigma), samples.X.shape[1])
+        given = f"noise={self.noise!r}" if isinstance(self.noise, str) else f"a noise of shape {np.shape(self.noise)}"
+        if not issubclass(type(noise), SOLVERS[self.solver].noise):
+            raise ValueError(
+                f"solver={self.solver!r} with {given} is not supported: it needs noise='isotropic'; use "
+                "solver='newton', or whiten the features (divide each by its standard deviation) to make it isotropic"
+            )
+        if len(samples.classes) > 2 and not isinstance(noise, Quadratic):
+            raise ValueError(
+                f"{given} with more than two classes is not supported (y has {len(samples.classes)}); use "
+                "noise='isotropic', standard deviations or a covariance, or one classifier against the rest for each "
+                "class (sklearn.multiclass.OneVsRestClassifier)"
+            )
+        return noise
 
     def _scale(self) -> float:
         return 0.0 if self._noise is None else self._noise.scale(self.coef_[0])
@@ -284,12 +316,12 @@ class GuruClassifier(GuruEstimator):
             X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
         )
         # The steps are sequential: starting threads for the little else costs more than it saves.
-        objective = make_objective(samples, map, *model)
+        objective = make_objective(samples, map, *self._with_noise(model, samples))
         if not np.isfinite(objective.rows.squared_norms).all():
             raise explain_not_finite(samples.X)
         solver = solvers.make(len(samples.classes), settings)
         if state is None:
-            self.classes_, self._noise = samples.classes, model[1]
+            self.classes_, self._noise = samples.classes, objective.noise
             self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
             state = solver.begin(objective)
         if self.average:
@@ -326,7 +358,7 @@ class GuruClassifier(GuruEstimator):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         binary = len(self.classes_) == 2
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            objective = make_objective(samples, mapped, *model)
+            objective = make_objective(samples, mapped, *self._with_noise(model, samples))
             params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
             return certify_params(objective, *params)[0]
 
@@ -370,18 +402,11 @@ class GuruClassifier(GuruEstimator):
             )
         return population.fill(_table(X), X_err)
 
-    def _scores(self, X: Any) -> Array:
-        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
-            rows = Rows(X, mapped, len(self.coef_))
-            scores: Array = rows.margins(self.coef_[0]) if rows.width == 1 else rows.scores(self.coef_)
-        scores += self.intercept_
-        return scores
-
     def _score_noise(self) -> Array:
         """Return the covariance of the scores under the noise of the model."""
         if len(self.coef_) == 1:
             return np.array([[self._scale() ** 2]])
-        noise: Noise | None = self._noise
+        noise: Quadratic | None = self._noise  # with more than two classes it is one
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 
@@ -450,14 +475,17 @@ def _table(X: Any) -> Any:
     return X if hasattr(X, "iloc") else values
 
 
-def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
+def sigma_max(
+    X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic", loss: str | Loss = "gaussian"
+) -> float:
     """Return a noise level from which on a classifier with an intercept ignores the features.
 
     ::
 
-        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj phi(Phi^-1(S_min / S_maj)))
+        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj f*(S_min / S_maj)),      f*(alpha) = phi(Phi^-1(alpha))
 
-    with the total weights ``S`` and the weighted means ``mu`` of the classes. The true threshold may be lower.
+    with the total weights ``S`` and the weighted means ``mu`` of the classes, and the norm that is the polar of the
+    noise: Euclidean, ``l1`` for "axis", and after whitening for a known covariance. The true threshold may be lower.
     Classes of equal weight never collapse: the value is infinity. It is the natural top of a grid of sigmas, as
     lambda_max is for the lasso.
 
@@ -466,15 +494,21 @@ def sigma_max(X: Any, y: Any, sample_weight: Any = None) -> float:
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     sample_weight : array-like of shape (n_samples,), default=None
+    noise : as in :class:`GuruClassifier`, default="isotropic"
+    loss : str or gaussguru.losses.Loss, default="gaussian"
+        The loss, which has the conjugate ``f*``.
 
     Returns
     -------
     float
     """
+    loss = resolve_loss(loss)
     samples = check_samples(X, y, sample_weight)
     if len(samples.classes) > 2:
         raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
-    objective = Objective(Rows(samples.X), samples.signed_weight, resolve_loss("gaussian"), Isotropic(1.0))
+    model = resolve_noise(noise, 1.0, samples.X.shape[1])
+    objective = make_objective(samples, map, loss, model, 0.0, True)
+    assert isinstance(objective, Objective)
     try:
         return collapse_sigma(objective)
     except NotFiniteError:

@@ -16,6 +16,7 @@ without blur, because ``|grad a|`` only became shorter: collapsed classes need n
 
 **Anchor.** A class far from all others has no curvature left and would drift away, taking digits from the rest. Its
 place does not matter to F within the tolerance, so the Hessian, not F, has a curvature of ``anchor`` in every score.
+Where a loss is exactly linear classes that are near have no curvature either; the solver then raises the anchor.
 
 Conventions
 -----------
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 
 from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Index, Loss
-from gaussguru.noise import Noise, diagonal
+from gaussguru.noise import Quadratic, diagonal
 from gaussguru.objective import RARE, draw, total_square
 from gaussguru.rows import Rows
 
@@ -95,7 +96,7 @@ class Multiclass:
     weights: Array
     n_classes: int
     loss: Loss
-    noise: Noise
+    noise: Quadratic
     l2: float = 0.0
     fit_intercept: bool = True
     blur: float = 0.0
@@ -128,9 +129,14 @@ class Multiclass:
         return self._moments[0]
 
     @property
+    def column_squares(self) -> Array:
+        """``sum s x^2`` of every column."""
+        return self._moments[1]
+
+    @property
     def squares(self) -> float:
         """``sum s |x|^2``."""
-        return float(self._moments[1].sum())
+        return float(self.column_squares.sum())
 
     @cached_property
     def stiffness(self) -> Array:
@@ -151,17 +157,23 @@ class Multiclass:
         other.__dict__.update(self.__dict__, noise=noise, blur=blur)
         return other
 
+    def anchored(self, anchor: float) -> "Multiclass":
+        """Return the same problem with another anchor."""
+        other = self.with_noise(1.0, self.blur)
+        other.__dict__["anchor"] = anchor
+        other.__dict__.pop("stiffness", None)
+        return other
+
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Multiclass":
         """Return about ``n_rows`` rows, of every class in proportion but some, reweighted to its own total."""
         chosen = []
         for c in range(self.n_classes):
-            mine = np.flatnonzero(self.labels == c)
+            mine = np.flatnonzero((self.labels == c) & (self.weights > 0))
             share = max(min(len(mine), RARE), round(len(mine) * n_rows / self.rows.n_rows))
             chosen.append(mine[draw(len(mine), share, rng)])
         index: Index = np.sort(np.concatenate(chosen))
         labels, weights = self.labels[index], self.weights[index]
-        drawn = np.bincount(labels, weights, self.n_classes)
-        weights = weights * (self.class_weights / np.where(drawn > 0, drawn, 1.0))[labels]
+        weights = weights * (self.class_weights / np.bincount(labels, weights, self.n_classes))[labels]
         return replace(self, rows=self.rows.take(index), labels=labels, weights=weights)
 
     # --- values -----------------------------------------------------------------------------------------
@@ -469,14 +481,10 @@ class Expansion:
         block[:d, :d] = gram[:d, :d] + np.outer(tilts[:d], towards)
         # The curvature of the scale, (A - grad a grad a') k / a, joins the terms in grad a grad a'.
         block[:d, :d] += np.outer(towards, tilts[:d] + (tilts[d] - tension) * towards)
-        block[:d, :d] += tension * self._metric_matrix
+        self.objective.noise.add_metric(tension, block[:d, :d])
         block[d, :d] = block[:d, d] = ones[:d] + ones[d] * towards
         block[d, d] = ones[d + 1]
         return block
-
-    @cached_property
-    def _metric_matrix(self) -> Array:
-        return self.objective.noise.metric(np.eye(self.objective.rows.n_columns))
 
     def _grams(self) -> list[Array]:
         """Return for every cell the sum of ``h (x, z, 1)(x, z, 1)'``, with ``-z`` where the class is the later one."""

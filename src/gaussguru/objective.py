@@ -19,7 +19,6 @@ margin : array (n_rows,), ``w.x_i`` without the intercept
 params : array (n_columns + 1,), ``(w, b)``; without an intercept the last entry is 0
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ import numpy as np
 
 from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Index, Loss
-from gaussguru.noise import Noise, diagonal
+from gaussguru.noise import Noise, diagonal, norm
 from gaussguru.rows import Rows
 
 # A subsample has at least this many rows of each class, if there are so many.
@@ -111,14 +110,20 @@ class Objective:
         return positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b)
 
     @cached_property
-    def _moments(self) -> tuple[Array, float]:
+    def _moments(self) -> tuple[Array, Array]:
         by_label, squares = self.rows.moments(self.signed_weight)
-        return by_label, total_square(squares)
+        total_square(squares)
+        return by_label, squares
+
+    @cached_property
+    def column_squares(self) -> Array:
+        """``sum s x^2`` of every column."""
+        return self._moments[1]
 
     @cached_property
     def squares(self) -> float:
         """``sum s |x|^2``."""
-        return self._moments[1]
+        return total_square(self.column_squares)
 
     @cached_property
     def means(self) -> tuple[Array, Array]:
@@ -133,6 +138,13 @@ class Objective:
             positive, negative = self.means
             return positive - negative
         return np.asarray(self._moments[0].sum(axis=0))
+
+    @cached_property
+    def first(self) -> Array:
+        """The direction in which F falls most for its noise: that of ``pull`` where the noise is isotropic."""
+        # On the way to the square of a small noise, numbers may overflow.
+        steepest = self.noise.steepest(self.pull / norm(self.pull))
+        return steepest / norm(steepest)
 
     def with_noise(self, factor: float) -> "Objective":
         """Return the same problem with all standard deviations multiplied by ``factor``."""
@@ -150,21 +162,10 @@ class Objective:
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":
         """Return about ``n_rows`` rows, each class reweighted to its own total."""
-        index = draw(self.rows.n_rows, n_rows, rng)
-        negative = np.signbit(self.signed_weight[index])
-        if min(np.count_nonzero(negative), np.count_nonzero(~negative)) < RARE:
-            # A rare class is drawn by itself, so that some of it is there.
-            negative = np.signbit(self.signed_weight)
-            classes = np.flatnonzero(~negative), np.flatnonzero(negative)
-            shares = (max(min(len(rows), RARE), round(len(rows) * n_rows / self.rows.n_rows)) for rows in classes)
-            index = np.sort(
-                np.concatenate([rows[draw(len(rows), n, rng)] for rows, n in zip(classes, shares, strict=True)])
-            )
+        index = draw_classes(self.signed_weight, n_rows, rng)
         signed_weight = self.signed_weight[index]
-        positive = ~np.signbit(signed_weight)
-        for mine, total in zip((positive, ~positive), self.weights, strict=True):
-            weight = float(np.abs(signed_weight[mine]).sum())
-            signed_weight[mine] *= total / weight if weight > 0 else 0.0
+        for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
+            signed_weight[mine] *= total / float(np.abs(signed_weight[mine]).sum())
         return replace(self, rows=self.rows.take(index), signed_weight=signed_weight)
 
     # --- values -----------------------------------------------------------------------------------------
@@ -274,7 +275,7 @@ class Objective:
             return self.expand(self.point(w, b))
         margin = np.empty(self.rows.n_rows)
         scale = self.noise.scale(w)
-        measured = "squares" not in self.__dict__
+        measured = "column_squares" not in self.__dict__
         sums = self.rows.total(
             lambda begin, end: _binding.visit(
                 begin, end, self.loss.code, self.rows.view, w, self.signed_weight, b, scale, margin, curved, measured
@@ -283,7 +284,8 @@ class Objective:
         n_totals = len(Totals._fields)
         vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
         if measured:
-            self.__dict__["squares"] = total_square(vectors[-1])
+            total_square(vectors[-1])
+            self.__dict__["column_squares"] = vectors[-1]
         point = self._point(w, b, margin, 1.0, scale, Totals(*sums[:n_totals].tolist()))
         return self._expansion(point, vectors[:2], curves=vectors[2:4] if curved else None)
 
@@ -368,8 +370,8 @@ class Expansion:
         """Whether the Hessian is not worth saving (about a millisecond)."""
         return self.objective.rows.n_values * self.objective.rows.n_columns < CHEAP_GRAM
 
-    def moved(self, point: Point) -> tuple[Array, float]:
-        """Return ``by_label`` at a point with the same direction, and a bound on the length of its error.
+    def moved(self, point: Point) -> tuple[Array, Array | float]:
+        """Return ``by_label`` at a point with the same direction, and a bound on the error of its sum in every column.
 
         Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
         at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square.
@@ -381,9 +383,9 @@ class Expansion:
             return self.by_label, 0.0 if shift_pos == shift_neg == 0 else np.inf
         objective = self.objective
         largest = max(shift_pos * shift_pos, shift_neg * shift_neg)
-        error = 0.5 * objective.loss.jerk * largest * math.sqrt(objective.weight * objective.squares)
+        error = 0.5 * objective.loss.jerk * largest * np.sqrt(objective.weight * objective.column_squares)
         rounding = 4 * np.finfo(np.float64).eps * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
-        error += rounding * here.scale * float(np.abs(self.curves).sum())
+        error += rounding * here.scale * np.abs(self.curves).sum(axis=0)
         shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
         return self.by_label + shifts * self.curves, error
 
@@ -428,6 +430,18 @@ class Expansion:
 def draw(n: int, share: int, rng: np.random.Generator) -> Index:
     """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
     return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
+
+
+def draw_classes(signed_weight: Array, n_rows: int, rng: np.random.Generator) -> Index:
+    """Return about ``n_rows`` places, some of them with positive and some with negative weights."""
+    index = draw(len(signed_weight), n_rows, rng)
+    drawn = signed_weight[index]
+    if min(np.count_nonzero(drawn > 0), np.count_nonzero(drawn < 0)) >= RARE:
+        return index
+    # A rare class is drawn by itself, so that some of it is there.
+    classes = np.flatnonzero(signed_weight > 0), np.flatnonzero(signed_weight < 0)
+    shares = (max(min(len(rows), RARE), round(len(rows) * n_rows / len(signed_weight))) for rows in classes)
+    return np.sort(np.concatenate([rows[draw(len(rows), n, rng)] for rows, n in zip(classes, shares, strict=True)]))
 
 
 def total_square(squares: Array) -> float:

@@ -38,7 +38,7 @@ class _SingleBlas:
                 self._limits.restore_original_limits()
 
 
-_SINGLE_BLAS = _SingleBlas()
+SINGLE_BLAS = _SingleBlas()
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def block_map(X: Any, n_jobs: int | None, width: int = 1) -> Iterator[BlockMap]:
     if size * width < THREAD_VALUES:
         yield map
         return
-    with _SINGLE_BLAS:
+    with SINGLE_BLAS:
         n_threads = _n_threads(n_jobs)
         if n_threads == 1:
             yield map

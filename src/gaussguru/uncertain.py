@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from gaussguru.errors import Errors
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
-from gaussguru.noise import Noise
+from gaussguru.noise import Quadratic
 from gaussguru.objective import RARE, draw
 from gaussguru.rows import BlockMap, Matrix
 
@@ -55,7 +55,7 @@ class Uncertain:
     weights: Array
     edges: tuple[int, ...]
     loss: Loss
-    noise: Noise | None
+    noise: Quadratic | None
     l2: float = 0.0
     fit_intercept: bool = True
     blur: float = 0.0

@@ -38,7 +38,7 @@ struct Slopes {
     double* tilt;      // y z
 };
 
-enum LossCode : int { GAUSSIAN = 0 };
+enum LossCode : int { GAUSSIAN = 0, LOGISTIC, QUADRATIC };
 
 // Where totals() puts its six sums; see objective.py for what each is for.
 enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };

@@ -30,6 +30,60 @@ inline double polynomial(const double (&c)[N], double x) {
     return r;
 }
 
+// exp(r) for |r| <= ln(2)/2 and a little beyond.
+inline double exp_near(double r) {
+    static constexpr double kExp[12] = {
+        0.9999999999999999969291417, 0.9999999999999999997638425, 0.5000000000000018403927312,
+        0.1666666666666668081981437, 0.04166666666648795251974929, 0.00833333333331958961630389,
+        0.001388888895235286286634679, 0.0001984126989007640282934262, 0.00002480148544156131296626048,
+        0.000002755724088722986859643557, 0.0000002763265472252779188974916, 2.511004920481865979347943e-8};
+    return polynomial(kExp, r);
+}
+
+// A number rounded to an integer k, and 2^k as a product of two powers: k may be below the exponent of a normal number.
+struct Rounded {
+    // Adding 1.5 * 2^52 rounds to an integer and leaves it in the low bits of the sum.
+    static constexpr double kMagic = 6755399441055744.0;
+    static constexpr uint64_t kBias = 1023;
+    double shifted, value, half;
+    explicit Rounded(double x) : shifted(x + kMagic), value(shifted - kMagic), half(0.5 * value + kMagic) {}
+    double first_power() const { return as_double((as_bits(half) + kBias) << 52); }
+    double second_power() const { return as_double((as_bits(shifted) - as_bits(half) + kBias) << 52); }
+};
+
+// atanh(s)/s for 0 <= s <= 1/3, given s^2; relative error below 5e-17.
+inline double atanh_ratio(double s2) {
+    static constexpr double kAtanh[10] = {
+        0.9999999999999999557895374, 0.3333333333334128716378739, 0.1999999999764380000386383,
+        0.1428571455582858011050336, 0.111110954306731420186149, 0.09091429900236955478630361,
+        0.07681838124445817129219651, 0.06795652742789946917923186, 0.04940394524382393120399685,
+        0.08890381913056651446927985};
+    return polynomial(kAtanh, s2);
+}
+
+// log(1 + e) for 0 <= e <= 1, and -log(1 - m) for 0 <= m <= 1/2.
+inline double log_one_plus(double e) {
+    const double s = e / (2.0 + e);
+    return 2.0 * s * atanh_ratio(s * s);
+}
+
+inline double minus_log_one_minus(double m) {
+    const double s = m / (2.0 - m);
+    return 2.0 * s * atanh_ratio(s * s);
+}
+
+// log(x) of a positive normal number to about 1e-9: enough for a starting guess or a bound.
+inline double log_near(double x) {
+    const uint64_t bits = as_bits(x);
+    // Move the cut of the mantissa from [1, 2) to [sqrt(1/2), sqrt(2)).
+    const uint64_t shifted = bits - 0x3FE6A09E667F3BCDull;
+    const double mantissa = as_double((shifted & 0x000FFFFFFFFFFFFFull) + 0x3FE6A09E667F3BCDull);
+    const int64_t exponent = static_cast<int64_t>(shifted) >> 52;
+    const double s = (mantissa - 1.0) / (mantissa + 1.0), s2 = s * s;
+    const double series = 2.0 * s * (1.0 + s2 * (1.0 / 3 + s2 * (1.0 / 5 + s2 * (1.0 / 7 + s2 * (1.0 / 9)))));
+    return static_cast<double>(static_cast<int32_t>(exponent)) * 0.69314718055994530942 + series;
+}
+
 // The normal loss f(z) = z Phi(z) + phi(z), f' = Phi, f'' = phi, f - z f' = phi.
 //
 // With t = |z|: Phi(-t)/phi(t) = P1(t)/Q(t) and f(-t)/phi(t) = P2(t)/Q(t), rational minimax fits whose
@@ -40,24 +94,11 @@ struct Gaussian {
     static inline double density(double t) {
         // exp(-t^2/2)/sqrt(2 pi) for 0 <= t <= 40. The square is split into an exact high part and a rest,
         // else its rounding error, multiplied by t^2/2, would cost three digits in the tail.
-        static constexpr double kExp[12] = {
-            0.9999999999999999969291417, 0.9999999999999999997638425, 0.5000000000000018403927312,
-            0.1666666666666668081981437, 0.04166666666648795251974929, 0.00833333333331958961630389,
-            0.001388888895235286286634679, 0.0001984126989007640282934262, 0.00002480148544156131296626048,
-            0.000002755724088722986859643557, 0.0000002763265472252779188974916, 2.511004920481865979347943e-8};
         const double high = as_double(as_bits(t) & 0xFFFFFFFFF8000000ull);
         const double big = -0.5 * high * high, rest = -0.5 * (t - high) * (t + high);
-        // Adding 1.5 * 2^52 rounds to an integer and leaves it in the low bits of the sum.
-        const double magic = 6755399441055744.0;
-        const double shifted = big * 1.4426950408889634074 + magic;
-        const double k = shifted - magic;
-        const double r = ((big - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10) + rest;
-        // 2^k as a product of two powers: k reaches -1154, below the exponent of a normal number.
-        const double half = 0.5 * k + magic;
-        const uint64_t bias = 1023;
-        const double first = as_double((as_bits(half) + bias) << 52);
-        const double second = as_double((as_bits(shifted) - as_bits(half) + bias) << 52);
-        return polynomial(kExp, r) * 0.398942280401432677939946 * first * second;
+        const Rounded k(big * 1.4426950408889634074);
+        const double r = ((big - k.value * 6.93147180369123816490e-01) - k.value * 1.90821492927058770002e-10) + rest;
+        return exp_near(r) * 0.398942280401432677939946 * k.first_power() * k.second_power();
     }
 
     static inline Terms at(double z) {
@@ -102,17 +143,59 @@ struct Gaussian {
         const double quantile = guess - u / (1.0 + 0.5 * guess * u);
         return m > floor ? density(std::fabs(quantile)) * (1.0 - 1e-6) : 0.0;
     }
+};
 
-    // log(x) of a positive normal number to about 1e-9: enough for a starting guess.
-    static inline double log_near(double x) {
-        const uint64_t bits = as_bits(x);
-        // Move the cut of the mantissa from [1, 2) to [sqrt(1/2), sqrt(2)).
-        const uint64_t shifted = bits - 0x3FE6A09E667F3BCDull;
-        const double mantissa = as_double((shifted & 0x000FFFFFFFFFFFFFull) + 0x3FE6A09E667F3BCDull);
-        const int64_t exponent = static_cast<int64_t>(shifted) >> 52;
-        const double s = (mantissa - 1.0) / (mantissa + 1.0), s2 = s * s;
-        const double series = 2.0 * s * (1.0 + s2 * (1.0 / 3 + s2 * (1.0 / 5 + s2 * (1.0 / 7 + s2 * (1.0 / 9)))));
-        return static_cast<double>(static_cast<int32_t>(exponent)) * 0.69314718055994530942 + series;
+constexpr double kRoot = 2.506628274631000502415765;  // sqrt(2 pi): what makes f(0) that of the normal loss
+
+// The logistic loss f(z) = log2(1 + 2^u) / sqrt(2 pi), u = sqrt(2 pi) z; f' = p = 2^u / (1 + 2^u),
+// f'' = ln 2 sqrt(2 pi) p (1 - p), f - z f' = the binary entropy of p in bits, divided by sqrt(2 pi).
+//
+// All follow from e = 2^-|u| without cancellation. The product u is split into an exact high part and a rest.
+struct Logistic {
+    static constexpr double kSteep = 1.737462321272318283660309;    // ln 2 sqrt(2 pi)
+    static constexpr double kShallow = 0.5755520495360812222834737;  // 1 / kSteep
+
+    static inline Terms at(double z) {
+        const double distance = std::fabs(z);
+        const double t = distance > 430.0 ? 430.0 : distance;  // 2^-u is 0 there; NaN passes
+        const double high = as_double(as_bits(t) & 0xFFFFFFFFF8000000ull);
+        const double big = -high * 2.5066282153129578;  // sqrt(2 pi) to 26 bits: this product is exact
+        const double rest = -(high * 5.931804273874389028481105e-8 + (t - high) * kRoot);
+        const Rounded k(big);
+        const double r = ((big - k.value) + rest) * 0.69314718055994530942;
+        const double e = exp_near(r) * k.first_power() * k.second_power();
+        const double inverse = 1.0 / (1.0 + e), tail = e * inverse;
+        const double excess = log_one_plus(e) * kShallow;
+        const bool right = z > 0.0;
+        return {right ? z + excess : excess, right ? inverse : tail, kSteep * tail * inverse, excess + t * tail};
+    }
+
+    // A lower bound of f*(c p), 0 < c <= 1, within 2e-7 of it: the entropy of m, the smaller of c p and 1 - c p.
+    static inline double shrunk_conjugate(double z, double c) {
+        const double p = c * at(z).slope, q = (1.0 - c) + c * at(-z).slope;
+        const double m = p < q ? p : q;
+        const double floor = 1e-300;
+        const double entropy = (1.0 - m) * minus_log_one_minus(m) - m * log_near(m > floor ? m : floor);
+        return m > floor ? kShallow * entropy * (1.0 - 1e-7) : 0.0;
+    }
+};
+
+// The quadratic loss: with u = sqrt(2 pi) z, sqrt(2 pi) f is 0 up to u = -4, u from 4 on, and (u + 4)^2/16 between;
+// f - z f' = 4 f' (1 - f') / sqrt(2 pi). f'' jumps at both ends.
+struct Quadratic {
+    static constexpr double kCurvature = 0.3133285343288750628019707;  // sqrt(2 pi) / 8
+
+    static inline Terms at(double z) {
+        const double u = z * kRoot + 4.0;
+        const double inside = u < 0.0 ? 0.0 : u > 8.0 ? 8.0 : u;  // NaN passes
+        const double slope = 0.125 * inside;
+        return {u > 8.0 ? z : inside * inside * (0.0625 / kRoot), slope,
+                u < 0.0 || u > 8.0 ? 0.0 : kCurvature + 0.0 * u, 4.0 / kRoot * slope * (1.0 - slope)};
+    }
+
+    static inline double shrunk_conjugate(double z, double c) {
+        const double alpha = c * at(z).slope;
+        return 4.0 / kRoot * alpha * (1.0 - alpha);
     }
 };
 

@@ -10,6 +10,8 @@ template <class F>
 inline void with_loss(int loss, F&& body) {
     switch (loss) {
         case GAUSSIAN: body(Gaussian{}); break;
+        case LOGISTIC: body(Logistic{}); break;
+        case QUADRATIC: body(Quadratic{}); break;
     }
 }
 

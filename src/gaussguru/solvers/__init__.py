@@ -7,17 +7,20 @@ where the rows live, and every exact one stops on the same test: duality gap at 
 from functools import partial
 from typing import Any, NamedTuple
 
+from gaussguru.noise import Isotropic, Noise
+from gaussguru.solvers.dual import Dual
 from gaussguru.solvers.joint import JointNewton
 from gaussguru.solvers.newton import Newton
 from gaussguru.solvers.sgd import SGD
 
 
 class Solver(NamedTuple):
-    """What a name stands for: the solvers of two-class and of multiclass problems, and whether they are exact."""
+    """What a name stands for: solvers for two classes and for more, or None; if they are exact; the noise they need."""
 
     binary: Any
     multiclass: Any
     exact: bool
+    noise: Any = Noise
 
     def make(self, n_classes: int, settings: dict[str, Any]) -> Any:
         """Return the solver for so many classes."""
@@ -26,7 +29,8 @@ class Solver(NamedTuple):
 
 SOLVERS = {
     "newton": Solver(Newton, JointNewton, exact=True),
-    "sgd": Solver(SGD, SGD, exact=False),
+    "dual": Solver(Dual, None, exact=True, noise=Isotropic),
+    "sgd": Solver(SGD, SGD, exact=False, noise=Isotropic),
     # With two classes moving one of them moves the other: the same algorithm.
-    "sgd2": Solver(SGD, partial(SGD, single=True), exact=False),
+    "sgd2": Solver(SGD, partial(SGD, single=True), exact=False, noise=Isotropic),
 }

@@ -35,6 +35,14 @@ MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
 Solve = Callable[[Array], Array]
 
 
+class Step(NamedTuple):
+    """A step in the unknowns, its decrement, and the step to a part of the noise level instead."""
+
+    p: Array
+    decrement: float
+    lowered: Callable[[float], Array]
+
+
 class Local(Protocol):
     """What a lazy inverse has to know of a function at a point."""
 
@@ -157,6 +165,17 @@ class LazyInverse:
             return solution
 
         return by_products
+
+    def step(self, expansion: Expansion, previous: float, *, pin: bool = False) -> Step:
+        """Return Newton's step of a binary problem, with ``pin`` that on the plane of constant ``w.pull``."""
+        solve = self.pinned(expansion) if pin else self.at(expansion, previous)
+        p = -solve(expansion.gradient)
+        # To a lower noise along the tangent of the path.
+        return Step(
+            p,
+            -float(expansion.gradient @ p),
+            lambda part: p + (1 - part) * solve(expansion.tangent()),
+        )
 
     def pinned(self, expansion: Expansion) -> Solve:
         """Return what solves on the plane of constant ``w.pull``, because the Hessian vanishes along ``w`` itself.

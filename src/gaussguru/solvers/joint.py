@@ -38,8 +38,12 @@ from gaussguru.solvers.start import ROWS_PER_COLUMN, SMOOTH, subsamples
 FIRST_BLUR, LAST_BLUR = 0.1, 0.25
 # Pairs of classes whose scale is so many times the blur are apart: it does not matter to them.
 APART = 10.0
-# The anchor, as a part of the wanted gap.
+# The anchor, as a part of the wanted gap; and after steps that were much too long, in units of the weight, where it
+# begins, how fast it changes, and where it ends.
 ANCHOR = 1e-12
+HELD, HOLD, LOOSE = 1e-2, 10.0, 1e-6
+# A step that brings less than this part of what it promised was much too long.
+POOR = 1e-8
 # Lazy steps must do more than with two classes, because each is certified, which takes as long.
 CONTRACTION = 0.07
 # How exactly to settle, relative to the part of F that the noise makes.
@@ -138,10 +142,22 @@ class _Run:
                 previous = np.inf
             else:
                 before = expansion
-                expansion = _advance(current, expansion, p, decrement)
+                expansion = self._held(before, _advance(current, expansion, p, decrement), decrement)
                 self.inverse.learn(before, expansion)
                 previous = decrement
         return expansion.point
+
+    def _held(self, before: Expansion, after: Expansion, decrement: float) -> Expansion:
+        """Return ``after`` with a higher anchor if the step was much too long, with a lower one if it was not."""
+        anchor, weight = after.objective.anchor, self.objective.weight
+        poor = before.point.value - after.point.value < POOR * decrement and not is_lost(before.point, decrement)
+        if not poor and anchor == self.objective.anchor:
+            return after
+        anchor = max(HELD * weight, anchor * HOLD) if poor else anchor / HOLD
+        if anchor < LOOSE * weight:
+            anchor = self.objective.anchor
+        self.inverse.forget(factor=True)
+        return replace(after, objective=after.objective.anchored(anchor))
 
     def _next(self, point: Point, ratio: float, blur: float) -> tuple[float, float]:
         """Return the next noise ratio and blur of the path."""
@@ -231,8 +247,9 @@ def _from_means(objective: Multiclass, blur: float) -> tuple[Point, float]:
     # Without intercepts F may rise in that direction: then in that of steepest descent at 0.
     W = means if objective.fit_intercept else means * objective.class_weights[:, np.newaxis]
     W = W - W.mean(axis=0)
-    unit = max(norm(W.ravel()), 1e-100)
-    W = np.ascontiguousarray(W / unit)
+    W = W / max(norm(W.ravel()), 1e-100)
+    W = np.array([objective.noise.steepest(w) for w in W])
+    W = np.ascontiguousarray(W / max(norm(W.ravel()), 1e-100))
     first = objective.point(W, np.zeros(objective.n_classes))
     centres = means @ W.T
     apart = np.diag(centres)[:, np.newaxis] - centres
@@ -363,7 +380,7 @@ class Blocks:
             if share < 1:
                 used = np.sort(rng.choice(used, most, replace=False))
             block = self._gram(objective, used, weight[used] / share)
-            block[:-1, :-1] += float(expansion.tension[c].sum()) * objective.noise.metric(np.eye(len(block) - 1))
+            objective.noise.add_metric(float(expansion.tension[c].sum()), block[:-1, :-1])
             diagonal(block)[:] += stiff
             if not self.fit_intercept:
                 block[-1, :-1] = 0.0

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gaussguru._kernels import _binding
-from gaussguru.certificates import Certificate, certify_params
+from gaussguru.certificates import EPS, Certificate, certify_params
 from gaussguru.gram import Gram
 from gaussguru.losses import Array, Loss
 from gaussguru.noise import Isotropic
-from gaussguru.objective import Objective, draw
+from gaussguru.objective import Objective, draw_classes
 from gaussguru.rows import Rows
 from gaussguru.solvers.sgd import SGD, Descent, Settings
 
@@ -47,7 +47,7 @@ class KernelProblem:
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "KernelProblem":
         """Return about ``n_rows`` samples."""
-        index = draw(self.rows.n_rows, n_rows, rng)
+        index = draw_classes(self.signed_weight, n_rows, rng)
         return replace(self, rows=self.rows.take(index), signed_weight=self.signed_weight[index])
 
     def on(self, features: Array) -> Objective:
@@ -108,18 +108,21 @@ class KenGuru(SGD):
     def certify(self, objective: KernelProblem, coef: Array, intercept: Any) -> tuple[Certificate, Array]:
         """Return the certificate of a classifier, and its slopes.
 
-        It needs no more of the space than the plane of ``w`` and ``v = sum s y alpha kappa(x, .)``.
+        It needs no more of the space than ``w`` and ``sum s y alpha kappa(x, .)`` over either class span.
         """
         margin = objective.rows.product(coef)
         length = float(np.sqrt(max(0.0, float(coef @ margin))))
         if length == 0:
             return certify_params(objective.on(margin[:, np.newaxis]), np.zeros(1), intercept)
-        along = margin[:, np.newaxis] / length
-        _, alpha = certify_params(objective.on(along), np.array([length]), intercept)
+        _, alpha = certify_params(objective.on(margin[:, np.newaxis] / length), np.array([length]), intercept)
         pull = objective.signed_weight * alpha
-        across = pull - coef * (float(pull @ margin) / length**2)
-        values = objective.rows.product(across)
-        square = float(across @ values)
-        if square > 0:
-            along = np.column_stack([along, values / np.sqrt(square)])
-        return certify_params(objective.on(along), np.eye(1, along.shape[1])[0] * length, intercept)
+        pulls = np.column_stack([pull, np.where(pull > 0, pull, 0.0)])
+        # An orthonormal basis: rows of coefficients, and of inner products with the samples.
+        units, along = coef[np.newaxis] / length, margin[np.newaxis] / length
+        for vector, values in zip(pulls.T, objective.rows.product(pulls).T, strict=True):
+            shares = along @ vector
+            unit, value = vector - shares @ units, values - shares @ along
+            square = float(unit @ value)
+            if square > EPS * float(vector @ values):
+                units, along = (np.vstack([a, b / np.sqrt(square)]) for a, b in ((units, unit), (along, value)))
+        return certify_params(objective.on(along.T), np.eye(1, len(along))[0] * length, intercept)

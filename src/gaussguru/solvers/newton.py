@@ -34,7 +34,8 @@ from gaussguru.certificates import CollapseProof, certify, expected_gap, is_coll
 from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
-from gaussguru.solvers.inverse import MAX_COLUMNS, LazyInverse
+from gaussguru.solvers.faces import Faces
+from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, LazyInverse
 from gaussguru.solvers.path import (
     BLUR,
     CENTRAL,
@@ -60,6 +61,8 @@ FAR_NOISE = 3.0
 # does the settling.
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
+# What a lazy step must leave at most where f'' jumps, and an old factor says less (measured).
+JUMPING = 0.03
 # The least noise that double precision resolves, relative to the lengths of the rows.
 RESOLVED = 1e-13
 
@@ -100,8 +103,11 @@ class Newton(Settings):
     def _first(self, objective: Objective) -> tuple[Expansion, float]:
         means = look_along_means(objective)
         if objective.rows.n_columns > MAX_COLUMNS and means.noise > FAR_NOISE:
-            point = from_coordinates(objective, 0.5 * self.tol * objective.weight, self.seed)
-            return objective.expand(point), 1.0
+            enough = 0.5 * self.tol * objective.weight
+            point = from_coordinates(objective, enough, self.seed)
+            # A maximum is better approached from where all is tied, unless there is nothing left to do.
+            if objective.noise.smooth or point.value <= enough:
+                return objective.expand(point), 1.0
         point, ratio = from_means(objective, means)
         return objective.with_noise(ratio).expand(point), ratio
 
@@ -114,7 +120,8 @@ class _Run:
         self.objective = objective
         self.target = settings.tol * objective.weight
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
-        self.inverse = LazyInverse()
+        contraction = CONTRACTION if math.isfinite(objective.loss.jerk) else JUMPING
+        self.inverse = LazyInverse(contraction=contraction) if objective.noise.smooth else Faces()
         self.n_iter = 0
         self.best: Point | None = None
         self.primal_bound = objective.constant
@@ -147,13 +154,7 @@ class _Run:
                 break
             if pin and level.l2:
                 expansion = current.without_ridge().expand(point)
-            gradient = expansion.gradient
-            if pin:
-                solve = self.inverse.pinned(expansion)
-            else:
-                solve = self.inverse.at(expansion, previous if ratio == 1 else 0.0)
-            p = -solve(gradient)
-            decrement = -float(gradient @ p)
+            p, decrement, lowered = self.inverse.step(expansion, previous if ratio == 1 else 0.0, pin=pin)
             self._report(expansion, ratio)
             self.n_iter += 1
             if ratio == 1 and not last and decrement <= enough * point.value:
@@ -167,7 +168,7 @@ class _Run:
             if ratio > 1 and (_is_central(point, decrement) or not patience):
                 patience = PATIENCE
                 lower = lower_noise(ratio)
-                p += (1 - lower / ratio) * solve(expansion.tangent())
+                p = lowered(lower / ratio)
                 ratio = lower
                 step = _turn if pin else _follow
                 expansion = step(level.with_noise(ratio), point, p)
@@ -193,8 +194,7 @@ class _Run:
             if is_vanishing(noisy, point):
                 return None
             expansion = noisy.expand(point)
-            p = self.inverse.at(expansion, 0.0)(expansion.gradient)
-            if _is_central(point, float(p @ expansion.gradient)):
+            if _is_central(point, self.inverse.step(expansion, 0.0).decrement):
                 return expansion, ratio
             ratio *= SPEED**2
         return None
@@ -238,8 +238,9 @@ class _Run:
         nearly_done = decrement <= TINY * point.value or (
             decrement <= self.target / LEFT**2 and LEFT * expected_gap(expansion) <= self.target
         )
-
-        if decrement <= NEAR * point.value and not (nearly_done and objective.rows.n_values < FUSED):
+        # The certificate needs to know how the slopes change: not where f'' jumps.
+        fused = objective.rows.n_values >= FUSED and math.isfinite(objective.loss.jerk)
+        if decrement <= NEAR * point.value and (fused or not nearly_done):
             visited = objective.visit(w, b, curved=nearly_done)
             if falls(point, visited.point, 1.0, decrement):
                 return visited
@@ -276,8 +277,8 @@ def _resolvable(objective: Objective) -> float:
     """Return the factor on the noise, if above 1, below which rounding errors of the margins exceed it."""
     if not np.any(objective.pull):
         return 1.0
-    unit = objective.pull / norm(objective.pull)
-    factor = RESOLVED * math.sqrt(objective.squares / objective.weight) / objective.noise.scale(unit)
+    sizes = np.sqrt(objective.column_squares / objective.weight)
+    factor = RESOLVED * float(np.abs(objective.first) @ sizes) / objective.noise.scale(objective.first)
     return factor if factor > 1 + 1e-9 else 1.0
 
 
@@ -319,7 +320,7 @@ def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
     start = settle(objective, objective.again(point))
     if float(start.w @ objective.pull) <= 0:
         # No direction of descent looks that way: begin again with the class means.
-        start = settle(objective, objective.point(objective.pull / norm(objective.pull), start.b))
+        start = settle(objective, objective.point(objective.first, start.b))
         return objective.expand(start)
     if not is_vanishing(objective, start):
         return objective.expand(start)

@@ -19,8 +19,6 @@ _MAX_STEPS = 60
 _ROUNDING = 1e-15
 # How exactly to settle by default, and on the way, relative to the part of F that the noise makes.
 EXACTLY, ROUGHLY = 1e-10, 0.1
-# f'' is 0 and f exactly linear beyond this standardised slack.
-_LINEAR = 40.0
 
 
 def settle(objective: Objective, point: Point, tol: float = EXACTLY) -> Point:
@@ -96,7 +94,7 @@ def is_vanishing(objective: Objective, point: Point) -> bool:
 
 def _is_short(objective: Objective, point: Point, safety: float = 1.0) -> bool:
     """Return whether the length is so small that the lighter class is linear."""
-    if not objective.fit_intercept or point.scale * _LINEAR > safety:
+    if not objective.fit_intercept or point.scale * objective.loss.reach > safety:
         return False
     return point.stretch * _reach(objective, point) <= safety * (1 + 1e-9)
 
@@ -104,4 +102,4 @@ def _is_short(objective: Objective, point: Point, safety: float = 1.0) -> bool:
 def _reach(objective: Objective, point: Point) -> float:
     """Return the stretch at which no row of the lighter class can leave the linear part of the loss, inverted."""
     spread = float(point.margin.max() - point.margin.min())
-    return _LINEAR * objective.noise.scale(point.w) + spread
+    return objective.loss.reach * objective.noise.scale(point.w) + spread

@@ -1,13 +1,12 @@
 """Where to begin: a direction, a noise level, and how many rows to look at first."""
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from gaussguru.losses import Array, Index
-from gaussguru.multiclass import Multiclass
-from gaussguru.noise import norm
 from gaussguru.objective import Objective, Point
+from gaussguru.rows import Rows
 from gaussguru.solvers.plane import ROUGHLY, is_vanishing, settle
 
 # A subsample has at least this many rows, and rows per column, and is this much smaller than the next.
@@ -26,7 +25,18 @@ WITHIN, HARD = 0.9, 0.5
 CAP, BIAS = 1e6, 0.3
 
 
-Problem = TypeVar("Problem", Objective, Multiclass)
+class Sampled(Protocol):
+    """A problem of which parts can be taken."""
+
+    @property
+    def rows(self) -> Rows:
+        """The rows."""
+
+    def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
+        """Return about so many rows."""
+
+
+Problem = TypeVar("Problem", bound=Sampled)
 
 
 def subsamples(objective: Problem, seed: int) -> list[Problem]:
@@ -55,7 +65,7 @@ class Means(NamedTuple):
 
 def look_along_means(objective: Objective) -> Means:
     """Project the rows on the difference of the class means."""
-    w = objective.pull / norm(objective.pull)
+    w = objective.first
     margin = objective.rows.margins(w)
     if objective.fit_intercept:
         mean_pos, mean_neg = (float(mean @ w) for mean in objective.means)
@@ -63,7 +73,7 @@ def look_along_means(objective: Objective) -> Means:
         half, centre = 0.5 * (mean_pos - mean_neg), 0.5 * (mean_pos + mean_neg)
     else:
         centred = margin
-        half, centre = norm(objective.pull) / objective.weight, 0.0
+        half, centre = float(objective.pull @ w) / objective.weight, 0.0
     spread = np.sqrt(float(np.abs(objective.signed_weight) @ (centred * centred)) / objective.weight)
     return Means(w, margin, centre, half, max(1.0, SMOOTH * float(spread) / objective.noise.scale(w)))
 

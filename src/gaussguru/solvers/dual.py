@@ -1,0 +1,351 @@
+"""The dual problem of chapter 3, solved as a problem of its own: an interior-point method in alpha.
+
+::
+
+    max  sum s alpha - ||u||^2 / (2 l2)     over 0 <= alpha <= 1 and u    (u = 0 without a ridge)
+    s.t. ||v - u|| <= kappa,    v = sum s y alpha x,    kappa = sigma sum s f*(alpha)
+         sum s y alpha = 0                                                (only with an intercept)
+
+The pair ``S = (kappa, u - v)`` lies in the cone ``||v - u|| <= kappa``, its multiplier ``Z = (length, w)`` in the same
+cone; b is the multiplier of the balance, p and q are those of the box. With ``z = f'^-1(alpha)``, for every sample::
+
+    1 - y (w.x + b) - sigma length z + p - q = 0,    p alpha = q (1 - alpha) = S.Z / 2 = mu -> 0,    u = l2 w
+
+At ``mu = 0`` w is parallel to v, ``length`` is its norm, and this says that ``alpha = f'(z)`` at the slack of the
+sample. So alpha gives the direction, and the norm is recovered from it (:func:`gaussguru.certificates.recover_norm`);
+the multipliers themselves serve where rounding leaves no direction in v.
+
+Alpha, p and q are eliminated from Newton's equations sample by sample, which leaves as many unknowns as there are
+columns, or rows if they are fewer: the problem is then stated in the span of the rows. The cone is scaled as by
+Nesterov and Todd, the centring chosen as by Mehrotra. Everything stays inside the cone and the box, where all is
+smooth: small noise, separable and collapsed problems need no special case.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gaussguru.certificates import certify, dual_value, recover_norm, rounded_up
+from gaussguru.losses import Array
+from gaussguru.noise import Isotropic, diagonal, norm
+from gaussguru.objective import Objective, Point
+from gaussguru.rows import Rows
+from gaussguru.solvers.inverse import factorise
+from gaussguru.solvers.path import Settings
+from gaussguru.solvers.plane import settle
+from gaussguru.solvers.result import Result
+
+# A matrix of this many columns, or rows if they are fewer, is factored in each iteration.
+MAX_SIZE = 4096
+# The part of the way to the border that a step may go, and the least step worth making.
+NEARLY, LEAST = 0.99, 1e-10
+# mu to begin with, more than the slack of order one that it has to move, and the least part of mu that a step aims at.
+FIRST, LEAST_CENTRING = 4.0, 1e-3
+# A certificate is worth its time when mu is this many times the tolerance.
+HOPEFUL = 10.0
+# The numbers next to 0 and 1 that alpha may come to; where the classes are separable all of it vanishes.
+LEAST_ALPHA, MOST_ALPHA = 1e-280, 1 - 2.0**-53
+
+
+class State(NamedTuple):
+    """The variables, or a step in them: w, length and b, alpha, p and q, S."""
+
+    w: Array
+    length: float
+    b: float
+    alpha: Array
+    low: Array
+    high: Array
+    S: Array
+
+    def moved(self, step: "State", t: float) -> "State":
+        """Return the variables after a part ``t`` of a step."""
+        alpha = np.clip(self.alpha + t * step.alpha, LEAST_ALPHA, MOST_ALPHA)
+        w, length, b = self.w + t * step.w, self.length + t * step.length, self.b + t * step.b
+        return State(w, length, b, alpha, self.low + t * step.low, self.high + t * step.high, self.S + t * step.S)
+
+    @property
+    def multiplier(self) -> Array:
+        """Z, the multiplier of the cone."""
+        return np.append(self.length, self.w)
+
+
+@dataclass(frozen=True)
+class Dual(Settings):
+    """The solver of the dual of two-class problems; see the module for the method."""
+
+    def solve(self, objective: Objective, start: tuple[Array, float] | None = None) -> Result:
+        """Maximise the dual of ``objective``; a primal ``start`` is of no use to it."""
+        if not isinstance(objective.noise, Isotropic):
+            raise ValueError(f"solver='dual' needs noise='isotropic'; got noise {objective.noise!r}")
+        shape = objective.rows.n_rows, objective.rows.n_columns
+        if min(shape) > MAX_SIZE:
+            raise ValueError(
+                f"solver='dual' factors a matrix as large as the smaller side of X, at most {MAX_SIZE}; "
+                f"got X of shape {shape}: use solver='newton'"
+            )
+        run = _Run(self, objective)
+        problem = _Problem(objective)
+        state = problem.start()
+        while True:
+            hopeful = problem.mu(state) <= HOPEFUL * self.tol
+            out_of_steps = run.n_iter >= self.max_iter
+            done = (hopeful or out_of_steps or self.verbose > 0) and run.certify(problem, state)
+            run.report(problem, state)
+            if done or out_of_steps:
+                break
+            after = problem.advance(state)
+            if after is None:  # rounding leaves nothing to gain
+                run.certify(problem, state)
+                break
+            state = after
+            run.n_iter += 1
+        return run.result()
+
+
+class _Run:
+    """One call of :meth:`Dual.solve`: the best primal point and the best dual one so far."""
+
+    def __init__(self, settings: Dual, objective: Objective) -> None:
+        self.settings = settings
+        self.objective = objective
+        self.target = settings.tol * objective.weight
+        self.n_iter = 0
+        self.best: Point | None = None
+        self.primal, self.dual = objective.constant, 0.0
+        self.alpha = np.zeros(objective.rows.n_rows)
+        self.began = time.perf_counter()
+
+    def certify(self, problem: "_Problem", state: State) -> bool:
+        """Update the bounds by alpha and by the primal point recovered from it; return whether they meet."""
+        objective, alpha = self.objective, state.alpha
+        dual, v = dual_value(objective, alpha)
+        if dual >= self.dual:
+            self.dual, self.alpha = dual, alpha
+        for w, b in (self._recovered(v, alpha), problem.primal(state)):
+            # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
+            if self.gap > self.target and 1e-100 < norm(w) < 1e100:
+                point = settle(objective, objective.point(w, b))
+                primal = rounded_up(objective, point)
+                if primal < self.primal:
+                    self.best, self.primal = point, primal
+        if self.gap > self.target and self.best is not None and self.best.value > 0:
+            # The last digits: slopes of the recovered point are a dual point whose error is of second order.
+            slopes = certify(objective.expand(self.best), self.target, thorough=True)
+            if slopes.dual > self.dual:
+                self.dual, self.alpha = slopes.dual, objective.slopes(self.best)
+        return self.gap <= self.target
+
+    def _recovered(self, v: Array, alpha: Array) -> tuple[Array, float]:
+        """Return the primal solution that belongs to alpha, or zero where alpha determines none."""
+        objective = self.objective
+        y = np.copysign(1.0, objective.signed_weight)
+        try:
+            found = recover_norm(
+                objective.loss, objective.noise, alpha, y, objective.rows.X, v, fit_intercept=objective.fit_intercept
+            )
+        except ValueError:  # every alpha is next to 0 or 1
+            return np.zeros_like(v), 0.0
+        return v * (found.norm / norm(v)), found.intercept
+
+    @property
+    def gap(self) -> float:
+        """The proven gap."""
+        return max(0.0, self.primal - self.dual)
+
+    def report(self, problem: "_Problem", state: State) -> None:
+        """Print the line of one iteration."""
+        if self.settings.verbose:
+            print(
+                f"[dual] iteration {self.n_iter}  dual {self.dual:.10g}  gap {self.gap:.3e}  "
+                f"mu {problem.mu(state):.1e}  {time.perf_counter() - self.began:.3f} s"
+            )
+
+    def result(self) -> Result:
+        """Return the best primal point, or the constant classifier where nothing was better."""
+        objective, converged = self.objective, self.gap <= self.target
+        if self.best is not None:
+            point = self.best
+            return Result(point.coef, point.b, point.value, self.gap, self.alpha, self.n_iter, converged)
+        w = np.zeros(objective.rows.n_columns)
+        b = float(np.sign(objective.weights[0] - objective.weights[1])) if objective.fit_intercept else 0.0
+        return Result(w, b, objective.constant, self.gap, self.alpha, self.n_iter, converged, collapsed=True)
+
+
+class _Problem:
+    """The equations, in units in which the weights add up to 1 and X, or the noise if it is larger, is of order 1."""
+
+    def __init__(self, objective: Objective) -> None:
+        assert isinstance(objective.noise, Isotropic)
+        rows = objective.rows
+        self.unit = max(objective.noise.sigma, math.sqrt(objective.squares / objective.weight))
+        self.sigma = objective.noise.sigma / self.unit
+        self.l2 = objective.l2 / self.unit**2 / objective.weight
+        self.loss, self.fit_intercept = objective.loss, objective.fit_intercept
+        self.y = np.copysign(1.0, objective.signed_weight)
+        self.s = np.abs(objective.signed_weight) / objective.weight
+        self.weights = objective.weights
+        self.rows, self.scale = rows, 1 / self.unit
+        if rows.n_rows < rows.n_columns:
+            # The rows in coordinates of their span: R with R R' = X X'.
+            gram = rows.X @ rows.X.T
+            gram = np.asarray(gram.toarray() if rows.sparse else gram, dtype=np.float64)
+            values, vectors = np.linalg.eigh(gram / self.unit**2)
+            kept = values > 1e-15 * values[-1]
+            root = np.sqrt(values[kept])
+            self.rows, self.scale = Rows(np.ascontiguousarray(vectors[:, kept] * root)), 1.0
+            self.back = vectors[:, kept] / root
+        self.original = rows
+        self.width = self.rows.n_columns
+
+    def start(self) -> State:
+        """Return a place well inside the cone and the box; alpha balances."""
+        light = min(self.weights)
+        share = [0.5 * light / weight if self.fit_intercept else 0.5 for weight in self.weights]
+        alpha = np.where(self.y > 0, *share)
+        S = self.cone(alpha, np.zeros(self.width))
+        S[0] += norm(S[1:])
+        return State(np.zeros(self.width), 2 * FIRST / S[0], 0.0, alpha, FIRST / alpha, FIRST / (1 - alpha), S)
+
+    def primal(self, at: State) -> tuple[Array, float]:
+        """Return the multipliers w and b in the units of X.
+
+        At the end they are what alpha determines. For tiny noise v has hardly a digit left by which alpha determines
+        the direction, because it is a small difference of large sums, and w has all of them.
+        """
+        if self.rows is self.original:
+            return at.w / self.unit, at.b
+        return self.original.combine(self.back @ at.w).sum(axis=0) / self.unit**2, at.b
+
+    def margins(self, w: Array) -> Array:
+        """Return ``y x.w``."""
+        return self.y * self.rows.margins(w * self.scale)
+
+    def combine(self, r: Array) -> Array:
+        """Return ``sum r y x``."""
+        return np.asarray(self.rows.combine(r * self.y).sum(axis=0) * self.scale)
+
+    def cone(self, alpha: Array, w: Array) -> Array:
+        """Return S as alpha and w have it."""
+        kappa = self.sigma * float(self.s @ self.loss.conjugate(alpha))
+        return np.append(kappa, self.l2 * w - self.combine(self.s * alpha))
+
+    def mu(self, at: State) -> float:
+        """Return the mean of the products that go to 0."""
+        box = float(self.s @ (at.low * at.alpha + at.high * (1 - at.alpha)))
+        return 0.25 * (box + float(at.S @ at.multiplier))
+
+    def advance(self, at: State) -> State | None:
+        """Return the place after one step, or None where no step leads on."""
+        if not min(self.mu(at), _determinant(at.S), _determinant(at.multiplier)) > 0:
+            return None
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            step = self._steps(at)
+            mu = self.mu(at)
+            straight = step(0.0)
+            reach = min(1.0, _longest(at, straight))
+            towards = step(max((1 - reach) ** 3, LEAST_CENTRING) * mu, straight)
+            t = min(1.0, NEARLY * _longest(at, towards))
+        return at.moved(towards, t) if t > LEAST else None
+
+    def _steps(self, at: State) -> Callable[..., State]:
+        """Return Newton's step as a function of the mu that it aims at, and of a step that tells the curvature."""
+        y, s, alpha, d = self.y, self.s, at.alpha, self.width
+        z = self.loss.slope_inverse(alpha)
+        stiff = self.sigma * at.length / self.loss.curvature(z) + at.low / alpha + at.high / (1 - alpha)
+        g, tilt = s / stiff, self.sigma * z
+        square, S = _scaling(at.S, at.multiplier), self.cone(alpha, at.w)
+        inverse = np.append(at.length, -at.w) / _determinant(at.multiplier)
+        # Unknowns: w, b, length.
+        system = np.zeros((d + 2, d + 2))
+        system[: d + 1, : d + 1] = self.rows.gram(g, np.zeros_like(g), np.zeros(d))
+        system[:d, :d] *= self.scale**2
+        system[d, :d] *= self.scale
+        column = self.rows.product(g, y * tilt, np.zeros(d), 1.0, 0.0)
+        system[d + 1, :d] = column[:d] * self.scale
+        system[d + 1, d] = column[d + 1]
+        system[d + 1, d + 1] = column[d]
+        system[:d, :d] += square[1:, 1:]
+        diagonal(system)[:d] += self.l2
+        system[d + 1, :d] += square[0, 1:]
+        system[d + 1, d + 1] += square[0, 0]
+        if not self.fit_intercept:
+            system[d, :d] = system[d + 1, d] = 0.0
+            system[d, d] = 1.0
+        factor = factorise(system)
+        slack = 1 - self.margins(at.w) - y * at.b - at.length * tilt
+        balance = float(s @ (y * alpha))
+
+        def step(mu: float, before: State | None = None) -> State:
+            # What p alpha and q (1 - alpha) should become, less what the step before says about their curvature.
+            low = mu - before.alpha * before.low if before else mu
+            high = mu + before.alpha * before.high if before else mu
+            rest = slack + low / alpha - high / (1 - alpha)
+            pulled = g * rest
+            towards = mu * inverse - S
+            right = np.empty(d + 2)
+            right[:d] = towards[1:] + self.combine(pulled)
+            right[d] = balance + float(pulled @ y) if self.fit_intercept else 0.0
+            right[d + 1] = towards[0] + float(pulled @ tilt)
+            solution = factor.solve(right)
+            w, b, length = solution[:d], float(solution[d]), float(solution[d + 1])
+            change = (rest - self.margins(w) - y * b - tilt * length) / stiff
+            return State(
+                w,
+                length,
+                b,
+                change,
+                low / alpha - at.low - at.low / alpha * change,
+                high / (1 - alpha) - at.high + at.high / (1 - alpha) * change,
+                mu * inverse - at.S - square @ np.append(length, w),
+            )
+
+        return step
+
+
+def _determinant(x: Array) -> float:
+    size = norm(x[1:])
+    return float((x[0] - size) * (x[0] + size))
+
+
+def _scaling(S: Array, Z: Array) -> Array:
+    """Return the square of the scaling of Nesterov and Todd: the matrix of the cone that takes Z to S."""
+    det_s, det_z = _determinant(S), _determinant(Z)
+    s, z = S / math.sqrt(det_s), Z / math.sqrt(det_z)
+    gamma = math.sqrt(0.5 * (1 + float(s @ z)))
+    middle = s - z
+    middle[0] = s[0] + z[0]
+    middle /= 2 * gamma
+    square = 2 * np.outer(middle, middle)
+    diagonal(square)[:] += 1.0
+    square[0, 0] -= 2.0
+    return np.asarray(square * math.sqrt(det_s / det_z))
+
+
+def _longest(at: State, step: State) -> float:
+    """Return how many times a step may be made before something leaves the cone or the box."""
+    least = max(
+        float(np.max(-change / here, initial=0.0))
+        for here, change in (
+            (at.alpha, step.alpha),
+            (1 - at.alpha, -step.alpha),
+            (at.low, step.low),
+            (at.high, step.high),
+        )
+    )
+    return min(1 / least if least > 0 else np.inf, _to_border(at.S, step.S), _to_border(at.multiplier, step.multiplier))
+
+
+def _to_border(x: Array, step: Array) -> float:
+    """Return the least t > 0 at which ``x + t step`` is on the border of the cone."""
+    # (x0 + t d0)^2 = |x1 + t d1|^2
+    a = float(step[0] ** 2 - step[1:] @ step[1:])
+    b = float(x[0] * step[0] - x[1:] @ step[1:])
+    c = _determinant(x)
+    if b >= 0 and a >= 0:
+        return np.inf
+    return c / (math.sqrt(max(0.0, b * b - a * c)) - b)

@@ -1,0 +1,296 @@
+"""Newton steps for a noise that is a maximum: ``a = sigma max |w_j|`` has a kink wherever two ``|w_j|`` are tied.
+
+F is a smooth function ``Phi(w, a, b)`` of its arguments, and grows with a. So Newton's method takes the quadratic model
+of Phi and keeps the noise exact::
+
+    min over p, t, shift   model of Phi at (w + p, sigma t, b + shift)    subject to   |w_j + p_j| <= t
+
+Its solution lies on a face of these constraints: some ``w_j`` are tied at ``+-t`` and move with it, others are free. On
+a face the model is a plain quadratic; :func:`minimise` walks from face to face, many constraints at a time, which
+needs no look at X. Near the optimum the face stays, and the steps are Newton's on it: the ties come out exact.
+
+A step to a lower noise level is the same program with a smaller sigma.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from gaussguru.losses import Array, Index
+from gaussguru.objective import Expansion
+from gaussguru.rows import Rows
+from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, Step, factorise
+
+# Coefficients this close to the largest are tied with it.
+TIED = 1e-12
+# With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
+WORKING = 300
+# Faces visited in one program at first: the model falls from each to the next, so it need not be solved to the end, but
+# more after each that was not. After some, constraints leave one by one, which cannot cycle.
+FACES, MORE, CAREFUL = 15, 60, 30
+# Forces below this part of their size are rounding.
+ROUNDING = 1e-12
+
+
+@dataclass
+class Model:
+    """The quadratic model of Phi in ``(w_J, m, a, b)``.
+
+    J are the columns that may move on their own; ``m`` moves all the others that are tied, by their signs.
+    """
+
+    columns: Index
+    others: Array
+    hessian: Array
+
+
+class Faces:
+    """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+        self._most = FACES
+
+    def forget(self, *, factor: bool = False) -> None:
+        """Forget the model, because the function changed."""
+        if factor:
+            self._model = None
+
+    def learn(self, before: Expansion, after: Expansion) -> None:
+        """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
+        model = self._model
+        if model is None or before.is_cheap or len(model.columns) < before.objective.rows.n_columns:
+            return
+        step = _arguments(after) - _arguments(before)
+        change = _forces(after) - _forces(before)
+        if not before.objective.fit_intercept:
+            step[-1] = 0.0
+        curvature, seen = float(step @ change), model.hessian @ step
+        modelled = float(step @ seen)
+        if curvature > 0 and modelled > 0:
+            model.hessian += np.outer(change / curvature, change) - np.outer(seen / modelled, seen)
+
+    def step(self, expansion: Expansion, previous: float, *, pin: bool = False) -> Step:
+        """Return the step to the minimum of the model, on the plane of constant ``w.pull`` with ``pin``."""
+        if previous == 0:
+            self._model = None
+        program = self._program(expansion, pin=pin)
+        delta = program.minimise(1.0)
+        if program.lazy and program.decrement(delta) > CONTRACTION * previous:
+            self._model = None
+            program = self._program(expansion, pin=pin)
+            delta = program.minimise(1.0)
+        if not program.solved:
+            self._most = min(MORE, 2 * self._most)
+        return Step(program.full(delta), program.decrement(delta), lambda part: program.full(program.minimise(part)))
+
+    def _program(self, expansion: Expansion, *, pin: bool) -> "Program":
+        rows = expansion.objective.rows
+        lazy = self._model is not None and not pin and not expansion.is_cheap and rows.n_columns <= MAX_COLUMNS
+        if not lazy:
+            self._model = _model(expansion)
+        assert self._model is not None
+        program = Program(expansion, self._model, self._most, lazy=lazy, pin=pin)
+        if pin:
+            self._model = None
+        return program
+
+
+def _arguments(expansion: Expansion) -> Array:
+    """Return ``(w, m, a, b)``, all columns in w."""
+    point = expansion.point
+    return np.concatenate([point.coef, [0.0, point.scale, point.b]])
+
+
+def _forces(expansion: Expansion) -> Array:
+    """Return the gradient of Phi by the same."""
+    totals = expansion.point.totals
+    smooth = expansion.gradient[:-1] - totals.conjugate * expansion.noise_gradient
+    return np.concatenate([smooth, [0.0, totals.conjugate, expansion.gradient[-1]]])
+
+
+def _model(expansion: Expansion) -> Model:
+    objective, pulls = expansion.objective, expansion.pulls
+    rows = objective.rows
+    columns, others = _working_set(expansion)
+    d = len(columns)
+    merged = np.zeros(rows.n_rows)
+    part = rows
+    if d < rows.n_columns:
+        merged = rows.margins(others)
+        picked = rows.X[:, columns]
+        part = Rows(sp.csr_array(picked) if rows.sparse else np.ascontiguousarray(picked), rows.map)
+    zero = np.zeros(d)
+    gram = part.gram(pulls.weight, pulls.tilt, zero)
+    hessian = np.zeros((d + 3, d + 3))
+    hessian[:d, :d] = gram[:-1, :-1]
+    hessian[d + 2, :d] = gram[-1, :-1]
+    hessian[d + 2, d + 2] = gram[-1, -1]
+    # The columns of the tilts, and of what is tied.
+    tilts = part.product(pulls.weight, pulls.tilt, zero, 1.0, 0.0)
+    hessian[d + 1, :d] = tilts[:-2]
+    hessian[d + 1, d + 1], hessian[d + 2, d + 1] = tilts[-2:]
+    if d < rows.n_columns:
+        bent = pulls.weight * merged
+        hessian[d, :d] = part.combine(bent).sum(axis=0)
+        hessian[d, d] = float(bent @ merged)
+        hessian[d + 1, d], hessian[d + 2, d] = float(bent @ pulls.tilt), float(bent.sum())
+    hessian = np.tril(hessian) + np.tril(hessian, -1).T
+    if objective.l2:
+        diagonal = np.concatenate([np.full(d, objective.l2), [objective.l2 * float(others @ others), 0.0, 0.0]])
+        hessian[np.diag_indices(d + 3)] += diagonal
+    if not objective.fit_intercept:
+        hessian[-1, :], hessian[:, -1], hessian[-1, -1] = 0.0, 0.0, 1.0
+    return Model(columns, others, hessian)
+
+
+def _working_set(expansion: Expansion) -> tuple[Index, Array]:
+    """Return the columns that may move on their own, and the signs of those that move together."""
+    w, d = expansion.point.coef, expansion.objective.rows.n_columns
+    if d <= MAX_COLUMNS:
+        return np.arange(d), np.zeros(d)
+    signs = _tied(w)
+    force = _forces(expansion)[:d]
+    # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
+    wants = np.where((signs != 0) & (signs * force <= 0), 0.0, np.abs(force))
+    columns = np.sort(np.argsort(-wants, kind="stable")[:WORKING])
+    columns = columns[wants[columns] > 0]
+    others = signs.copy()
+    others[columns] = 0.0
+    return columns, others
+
+
+def _tied(w: Array) -> Array:
+    return np.where(np.abs(w) >= (1 - TIED) * np.abs(w).max(), np.sign(w), 0.0)
+
+
+class Program:
+    """One quadratic program; its unknowns are ``(w_J, t, b)``, and those of the model follow from them."""
+
+    def __init__(self, expansion: Expansion, model: Model, most: int, *, lazy: bool, pin: bool) -> None:
+        self.most, self.solved = most, False
+        objective, point = expansion.objective, expansion.point
+        self.columns, self.others, self.hessian, self.lazy = model.columns, model.others, model.hessian, lazy
+        self.point, self.sigma, self.fit_intercept = point, objective.noise.sigma, objective.fit_intercept
+        forces, d = _forces(expansion), objective.rows.n_columns
+        self.forces = np.concatenate([forces[model.columns], [float(forces[:d] @ model.others)], forces[-2:]])
+        self.w = point.coef[model.columns]
+        self.length = float(np.abs(point.coef).max())
+        # Columns that do not move at all keep t from falling below them.
+        still = np.ones(d, dtype=bool)
+        still[model.columns] = False
+        still &= model.others == 0
+        self.least = float(np.abs(point.coef[still]).max(initial=0.0))
+        # Where a program begins: here, and then where the one before it ended.
+        signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
+        self.last = np.where(signs != 0, signs * self.length, self.w), self.length, 0.0, signs
+        self.plane: Array | None = None
+        if pin:
+            pull = objective.pull
+            self.plane = np.concatenate([pull[model.columns], [float(pull @ model.others), 0.0, 0.0]])
+            bend = float(self.plane @ self.hessian @ self.plane) / float(self.plane @ self.plane) ** 2
+            self.hessian = self.hessian + np.outer(self.plane * bend, self.plane)
+
+    def full(self, delta: Array) -> Array:
+        """Return a step in ``(w, b)``."""
+        p: Array = self.others * delta[-3]
+        p[self.columns] += delta[:-3]
+        return np.append(p, delta[-1])
+
+    def decrement(self, delta: Array) -> float:
+        """Return how much Phi falls to first order."""
+        return -float(self.forces @ delta)
+
+    def minimise(self, part: float) -> Array:
+        """Return the step of the model's arguments to its minimum at ``part`` of the noise."""
+        sigma, d = self.sigma * part, len(self.w)
+        self.solved = False
+        here = np.concatenate([self.w, [self.length, self.point.scale, 0.0]])
+
+        def place(w: Array, t: float, shift: float) -> Array:
+            return np.asarray(np.concatenate([w, [t, sigma * t, shift]]) - here)
+
+        def value(delta: Array) -> float:
+            return float(delta @ self.forces + 0.5 * (delta @ (self.hessian @ delta)))
+
+        w, t, shift, signs = self.last
+        delta = place(w, t, shift)
+        best = value(delta)
+        for visit in range(self.most):
+            force = self.forces + self.hessian @ delta
+            free = np.flatnonzero(signs == 0)
+            dw, dt, ds = self._face(signs, free, sigma, force)
+            # As far as t stays positive, and above what does not move.
+            room = max(self.least, 0.1 * t)
+            reach = min(1.0, (t - room) / -dt) if dt < 0 else 1.0
+            over = np.abs(w + reach * dw) > (t + reach * dt) * (1 + 1e-15)
+            over &= signs == 0
+            if over.any():
+                moved, clipped = self._clipped(w, t, dw, dt, reach, signs)
+                trial = place(moved, t + reach * dt, shift + reach * ds)
+                if self.plane is not None or not value(trial) < best:
+                    # The longest step that keeps to the constraints.
+                    with np.errstate(divide="ignore", invalid="ignore"):
+                        gaps = np.where(dw > 0, (t - w) / (dw - dt), (t + w) / (-dw - dt))
+                    gaps = np.where(over, np.maximum(gaps, 0.0), np.inf)
+                    reach = min(reach, float(gaps.min()))
+                    clipped = signs.copy()
+                    hit = gaps <= reach
+                    clipped[hit] = np.sign(w + reach * dw)[hit]
+                    moved = np.where(clipped != 0, clipped * (t + reach * dt), w + reach * dw)
+                    trial = place(moved, t + reach * dt, shift + reach * ds)
+                w, t, shift, signs, delta = moved, t + reach * dt, shift + reach * ds, clipped, trial
+                best = value(delta)
+                continue
+            w, t, shift = w + reach * dw, t + reach * dt, shift + reach * ds
+            w = np.where(signs != 0, signs * t, w)
+            delta = place(w, t, shift)
+            best = value(delta)
+            force = self.forces + self.hessian @ delta
+            if self.plane is not None:
+                force = force - self.plane * self._tension(force, w, t, sigma)
+            inward = np.where(signs * force[:d] > ROUNDING * (np.abs(self.forces[:d]) + 1e-300), signs * force[:d], 0.0)
+            if not inward.any() or np.count_nonzero(signs) + bool(self.others.any()) + (self.least > 0) <= 1:
+                self.solved = True
+                break
+            signs = signs.copy()
+            released = inward > (0.0 if visit < CAREFUL else (1 - ROUNDING) * inward.max())
+            if not self.others.any() and self.least == 0 and np.all(released[signs != 0]):
+                released[int(np.argmin(np.where(signs != 0, inward, np.inf)))] = False  # one must hold t
+            signs[released] = 0.0
+        self.last = w, t, shift, signs
+        return delta
+
+    def _face(self, signs: Array, free: Index, sigma: float, force: Array) -> tuple[Array, float, float]:
+        """Return the step to the minimum of the model on a face: of w, of t and of the intercept."""
+        d = len(self.w)
+        along = np.concatenate([signs, [1.0, sigma, 0.0]])  # how the arguments move with t
+        bent = self.hessian @ along
+        index = np.append(free, d + 2)
+        n = len(index)
+        matrix = np.empty((n + 1, n + 1))
+        matrix[:n, :n] = self.hessian[np.ix_(index, index)]
+        matrix[n, :n] = bent[index]
+        matrix[n, n] = float(along @ bent)
+        factor = factorise(matrix)
+        step = -factor.solve(np.append(force[index], float(along @ force)))
+        if self.plane is not None:
+            normal = np.append(self.plane[index], float(along @ self.plane))
+            across = factor.solve(normal)
+            step -= across * (float(normal @ step) / float(normal @ across))
+        dw = signs * step[n]
+        dw[free] = step[: n - 1]
+        return dw, float(step[n]), float(step[n - 1]) if self.fit_intercept else 0.0
+
+    def _tension(self, force: Array, w: Array, t: float, sigma: float) -> float:
+        """Return the multiplier of the plane: the force along ``w`` itself must vanish."""
+        along = np.concatenate([w, [t, sigma * t, 0.0]])
+        return float(force @ along) / float(self.plane @ along) if self.plane is not None else 0.0
+
+    def _clipped(self, w: Array, t: float, dw: Array, dt: float, reach: float, signs: Array) -> tuple[Array, Array]:
+        """Return the end of a step with what went too far tied."""
+        end, largest = w + reach * dw, t + reach * dt
+        over = np.abs(end) >= largest
+        clipped = np.where(signs != 0, signs, np.where(over, np.sign(end), 0.0))
+        return np.where(clipped != 0, clipped * largest, end), clipped
