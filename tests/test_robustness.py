@@ -238,6 +238,15 @@ def test_constant_errors_add_to_sigma():
     np.testing.assert_allclose(expected_accuracy(clf, X, y), expected_accuracy(clf, X, y, np.full(len(X), 0.7)))
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_noise_of_the_model_as_error_bars(n_classes):
+    X, y, _ = problem(n_classes)
+    std = np.array([0.2, 1.0, 0.5, 0.7])
+    for noise, X_err in ((std, np.tile(0.7 * std, (len(X), 1))), ("isotropic", np.full(len(X), 0.7))):
+        clf = GuruClassifier(0.7, noise=noise).fit(X, y)
+        assert expected_accuracy(clf, X, y) == pytest.approx(expected_accuracy(clf, X, y, X_err), abs=1e-12)
+
+
 def test_weights_are_repetitions():
     X, y, clf = problem(3)
     X_err = error_bars(*X.shape)["diagonal"]

@@ -416,7 +416,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
         """Return the covariance of the scores under the noise of the model."""
         if len(self.coef_) == 1:
             return np.array([[self._scale() ** 2]])
-        noise: Quadratic | None = self._noise
+        noise: Quadratic | None = self._noise  # with more than two classes it is one
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 

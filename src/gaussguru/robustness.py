@@ -5,7 +5,7 @@ Any classifier with ``decision_function`` will do, if that is affine in X: those
 whole pipeline is given.
 
 What a classifier says of a prediction (:func:`class_probabilities`, :func:`flip_probability`) counts the noise that it
-was told to expect, isotropic of standard deviation ``sigma`` in every direction, plus the error bars.
+was told to expect (``sigma`` in every direction for noise="isotropic"), plus the error bars.
 What it is worth under a given noise (:func:`expected_accuracy`, :func:`robustness_curve`) counts that noise alone:
 models of different ``sigma`` must be compared under the same.
 """

@@ -91,7 +91,8 @@ class Newton(Settings):
         for factor in factors:
             run = _Run(self, objective.with_noise(factor), inverse)
             guess = run.guess(trail.towards(factor))
-            if guess is not None and some and objective.rows.n_columns <= MAX_COLUMNS:
+            few = objective.rows.n_columns <= MAX_COLUMNS
+            if guess is not None and some and few and isinstance(inverse, LazyInverse):
                 # The curvature of a part of many rows will do.
                 part = some[0].with_noise(factor)
                 inverse.renew(part.expand(part.point(guess.point.coef, guess.point.b)))
