@@ -187,3 +187,17 @@ def kernel_problem(name):
     for array in (X, y):
         array.flags.writeable = False
     return X, y, kernel
+
+
+# Real data with error bars: the file, and the label that is positive.
+_MEASURED = {"koi_err": "CONFIRMED", "fermi3fgl_err": "PSR", "snpcc_des_err": 1, "wdbc_mean_se": 1}
+MEASURED = [name for name in _MEASURED if (_DIRECTORY / f"{name}.npz").exists()]
+
+
+def measured(name, n_samples=400):
+    """Return some samples, scaled to unit variance, their errors, and labels 0 and 1."""
+    with np.load(_DIRECTORY / f"{name}.npz", allow_pickle=False) as file:
+        X, E, y = file["X"].astype(np.float64), file["X_err"].astype(np.float64), file["y"]
+    some = np.random.default_rng(0).permutation(np.flatnonzero(y.astype(str) != "CANDIDATE"))[:n_samples]
+    spread = X.std(axis=0)
+    return ((X - X.mean(axis=0)) / spread)[some], (E / spread)[some], (y[some] == _MEASURED[name]).astype(int)

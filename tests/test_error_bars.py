@@ -8,7 +8,7 @@ import oracles
 import pytest
 import scipy.sparse as sp
 from common import every_loss, with_and_without
-from data import clouds, groups
+from data import MEASURED, clouds, groups, measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -154,6 +154,20 @@ def test_optimum(form, fit_intercept, sigma, l2):
     assert minimum - SLACK * zero <= clf.objective_ <= minimum + clf.dual_gap_ + SLACK * zero
     W, b = np.vstack([-clf.coef_, clf.coef_]) / 2, np.append(-clf.intercept_, clf.intercept_) / 2
     np.testing.assert_allclose(clf.objective_, value(W, b, X, y, Sigma, weight, sigma, l2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize(("sigma", "l2"), [(0.05, 0.0), (0.0, 1.0)])
+def test_optimum_on_real_measurements(name, sigma, l2):
+    X, E, y = measured(name)
+    clf = GuruClassifier(sigma, l2=l2).fit(X, y, X_err=E)
+    zero, weight = len(y), np.ones(len(y))
+    assert clf.dual_gap_ <= 1e-6 * zero
+    start = np.append(clf.coef_[0], clf.intercept_)
+    starts = [start * np.random.default_rng(0).uniform(0.8, 1.2, len(start)), start * 0.5]
+    Sigma = matrices(E, *X.shape)
+    minimum = min(least(X, y, Sigma, weight, sigma, l2, True, start) for start in starts)
+    assert minimum - SLACK * zero <= clf.objective_ <= minimum + clf.dual_gap_ + SLACK * zero
 
 
 @with_and_without
