@@ -311,6 +311,19 @@ def test_warm_start_and_alpha():
     np.testing.assert_allclose(clf.dual_coef_, ndtr((1 - y * (X @ w + clf.intercept_)) / a), atol=1e-4)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_certificate_on_other_data(n_classes):
+    X, y = groups([40, 30, 35][:n_classes], 3)
+    E, half = bars(*X.shape), np.arange(len(y)) % 2 == 0
+    clf = GuruClassifier(0.2).fit(X, y, X_err=E)
+    own = clf.certificate(X, y, X_err=E)
+    np.testing.assert_allclose(own.primal, clf.objective_, rtol=1e-9)
+    assert own.gap <= 2e-6 * len(y) * (n_classes - 1)
+    other = clf.certificate(X[half], y[half], X_err=E[half])
+    best = GuruClassifier(0.2, tol=1e-9).fit(X[half], y[half], X_err=E[half]).objective_
+    assert other.dual <= best + 1e-7 <= other.primal + 2e-7
+
+
 def test_collapse():
     X, y = clouds(20, 80, 3, 0.5)
     with pytest.warns(CollapseWarning):

@@ -10,7 +10,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru.certificates import Certificate, certify_params, collapse_sigma
+from gaussguru.certificates import Certificate, certify_params, certify_uncertain, collapse_sigma
 from gaussguru.errors import Population, check_errors, has_unmeasured, split_errors
 from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
@@ -345,7 +345,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
             self.__dict__.pop(name, None)  # of a fit before: no longer true
         return self
 
-    def certificate(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
         """Return bounds on the least objective on any data, from the classifier as it is.
 
         Parameters
@@ -354,6 +354,8 @@ class GuruClassifier(LinearScores, GuruEstimator):
         y : array-like of shape (n_samples,)
             Labels; all classes of the estimator must occur.
         sample_weight : array-like of shape (n_samples,) or float, default=None
+        X_err : default=None
+            Error bars of these samples, as in :meth:`fit`.
 
         Returns
         -------
@@ -362,15 +364,22 @@ class GuruClassifier(LinearScores, GuruEstimator):
             and ``gap``, their difference.
         """
         check_is_fitted(self)
-        model, _, _ = self._checked()
+        model, _, settings = self._checked()
+        X, X_err = split_errors(X, X_err)
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(self._population, X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
         if not np.array_equal(samples.classes, self.classes_):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         binary = len(self.classes_) == 2
+        params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            objective = make_objective(samples, mapped, *self._with_noise(model, samples))
-            params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
-            return certify_params(objective, *params)[0]
+            whole = self._with_noise(model, samples)
+            if X_err is None and self.sigma > 0:
+                return certify_params(make_objective(samples, mapped, *whole), *params)[0]
+            problem = self._uncertain(samples, X_err, mapped, whole)
+            place = problem.expand(*symmetric_start(*params))
+            return certify_uncertain(place, settings["tol"] * problem.weight, thorough=True)
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
         if not self.warm_start or not hasattr(self, "coef_"):
