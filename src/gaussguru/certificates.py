@@ -250,7 +250,8 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float, *, thorough
     """
     primal, dual = expansion.value * (1 + 4 * EPS), 0.0
     if primal - float(expansion.mass.sum()) <= target or thorough:
-        for negligible in NEGLIGIBLE:
+        # Two classes always touch.
+        for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
             dual = max(dual, _room(expansion, negligible * target))
             if primal - dual <= target:
                 break

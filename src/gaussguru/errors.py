@@ -26,6 +26,8 @@ from gaussguru.noise import diagonal, norm
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
+# Samples that are looked at together.
+CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,14 @@ class Population:
     @classmethod
     def of(cls, X: Any, X_err: Any) -> "Population":
         """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
-        known = ~unmeasured(X_err if has_unmeasured(X_err) else np.zeros(X.shape[0]), X.shape)
+        if not has_unmeasured(X_err):
+            values = np.asarray(X, dtype=np.float64)
+            means, squares = values.mean(axis=0), np.zeros(X.shape[1])
+            for first in range(0, len(values), CHUNK):  # without another array as large as X
+                apart = values[first : first + CHUNK] - means
+                squares += np.einsum("ij,ij->j", apart, apart)
+            return cls(means, np.sqrt(squares / len(values)))
+        known = ~unmeasured(X_err, X.shape)
         count = known.sum(axis=0)
         if not count.all():
             j = int(np.argmin(count))

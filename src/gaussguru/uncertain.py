@@ -27,9 +27,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru.errors import Errors
+from gaussguru._kernels import _binding
+from gaussguru.errors import Diagonal, Errors
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
 from gaussguru.noise import Quadratic
@@ -100,6 +102,16 @@ class Uncertain:
     def own_times(self, U: Array) -> Array:
         """Return ``U N``."""
         return np.zeros_like(U) if self.noise is None else self.noise.metric(U)
+
+    @cached_property
+    def view(self) -> Any:
+        """X for compiled loops."""
+        return _binding.MatrixView(self.X)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a compiled loop for the loss and this form of error bars."""
+        return self.loss.code >= 0 and isinstance(self.errors, Diagonal) and not sp.issparse(self.errors.std)
 
     def with_blur(self, blur: float) -> "Uncertain":
         """Return the same problem with another blur."""
@@ -176,8 +188,23 @@ class Uncertain:
             noise = np.stack([errors.pull(tension[:, j], u) for j, u in enumerate(U)])
             return c, sums, np.asarray((X.T @ pulled).T), noise
 
+        def compiled(c: int, piece: slice, index: Index) -> tuple[int, Array, Array, Array]:
+            assert isinstance(self.errors, Diagonal)
+            sums, pull, noise = np.empty((4, C - 1)), np.empty((C - 1, d)), np.empty((C - 1, d))
+            for j, k in enumerate(self.others(c)):
+                u = W[c] - W[k]
+                own = float(u @ self.own_times(u[np.newaxis])[0]) + max(self.blur, TRACE) ** 2
+                pulls, out = _binding.measured(
+                    self.loss.code, self.view, index, self.errors.std, self.weights[piece], u, float(b[c] - b[k]), own
+                )
+                for whole, part in zip(rows, pulls, strict=True):
+                    whole[piece, j] = part
+                pull[j], noise[j], sums[:, j] = out[:d], out[d : 2 * d] * u, out[2 * d :]
+            return c, sums, pull, noise
+
+        task = compiled if self.is_compiled else look
         sums, pull, noise = np.zeros((4, C, C)), np.zeros((C, C, d)), np.zeros((C, C, d))
-        for c, part_sums, part_pull, part_noise in self.pieces(look):
+        for c, part_sums, part_pull, part_noise in self.pieces(task):
             others = self.others(c)
             sums[:, c, others] += part_sums
             pull[c, others] += part_pull

@@ -89,6 +89,16 @@ def sgd_pass(
     coef_total: Array | None = None,
     intercept_total: Array | None = None,
 ) -> float: ...
+def measured(
+    loss: int,
+    X: MatrixView,
+    index: NDArray[np.int64],
+    errors: Array,
+    weight: Array,
+    u: Array,
+    b: float,
+    own: float,
+) -> tuple[Array, Array]: ...
 def kernel_pass(
     values: Array,
     order: NDArray[np.int64],

@@ -75,6 +75,25 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         const int32_t* label
         const int32_t* moved
 
+    cdef struct MeasuredRows:
+        int64_t n
+        const int64_t* index
+        const double* errors
+        const double* weight
+
+    cdef struct MeasuredPlace:
+        const double* u
+        const double* squares
+        double b
+        double own
+
+    cdef struct MeasuredPulls:
+        double* scale
+        double* slack
+        double* slope
+        double* curve
+        double* tension
+
     cdef struct KernelRows:
         const double* values
         const int64_t* place
@@ -105,6 +124,8 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
+        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const MeasuredPulls&, double*,
+                         double*, double*) noexcept nogil
         void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
         void (*bend)(int64_t, int64_t, int64_t, const int32_t*, const double*, const double*, const double*,
@@ -380,6 +401,26 @@ def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_w
     with nogil:
         table.moments(X.matrix, begin, end, &signed_weight[0], &out[0], &out[2 * d])
     return result
+
+
+def measured(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
+             const double[::1] u, double b, double own):
+    """Rows with error bars: their pulls, of shape (5, n), and one array of pull, noise and four sums."""
+    cdef int64_t n = index.shape[0], d = X.matrix.n_columns
+    pulls_array, result = np.empty((5, n)), np.zeros(2 * d + 4)
+    cdef double[:, ::1] pulls = pulls_array
+    cdef double[::1] out = result
+    cdef double[::1] squares = np.square(u)
+    cdef MeasuredRows rows
+    cdef MeasuredPlace at
+    cdef MeasuredPulls to
+    rows.n, rows.index, rows.errors, rows.weight = n, &index[0], &errors[0, 0], &weight[0]
+    at.u, at.squares, at.b, at.own = &u[0], &squares[0], b, own
+    to.scale, to.slack, to.slope = &pulls[0, 0], &pulls[1, 0], &pulls[2, 0]
+    to.curve, to.tension = &pulls[3, 0], &pulls[4, 0]
+    with nogil:
+        table.measured(loss, X.matrix, rows, at, to, &out[0], &out[d], &out[2 * d])
+    return pulls_array, result
 
 
 cdef inline Joint _joint(const int32_t[::1] labels, const double[::1] weights, const double[:, ::1] scores,

@@ -96,6 +96,27 @@ struct Labels {
     const int32_t* moved;  // null: all classes move
 };
 
+// Some rows with errors of their own: standard deviations for every row and column of X, weights for these rows.
+struct MeasuredRows {
+    int64_t n;
+    const int64_t* index;
+    const double* errors;
+    const double* weight;
+};
+
+// The difference u of two classes, the squares of its entries, that of their intercepts, and the variance of the score
+// that all rows have in common.
+struct MeasuredPlace {
+    const double* u;
+    const double* squares;
+    double b, own;
+};
+
+// For every row: a, z, f', s f''/a and s (f - z f')/a.
+struct MeasuredPulls {
+    double *scale, *slack, *slope, *curve, *tension;
+};
+
 // Rows of a kernel matrix, one for each step, and the samples that they belong to.
 struct KernelRows {
     const double* values;
@@ -166,6 +187,10 @@ struct Kernels {
     // out as combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
                     double* squares);
+
+    // pull = sum s f' x, noise = sum s (f - z f')/a e^2 of every column, and the sums of s a f, s f', s (f - z f')/a, s f.
+    void (*measured)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const MeasuredPulls&,
+                     double* pull, double* noise, double* sums);
 
     // Sums over every cell of s f, s f', s (f - z f'), s f'', s f'' z and s f'' z^2, and the pulls of every row.
     void (*cells)(int loss, int64_t begin, int64_t end, const Joint&, const JointPulls&, double* sums);

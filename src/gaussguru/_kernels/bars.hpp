@@ -1,0 +1,46 @@
+// Rows with error bars of their own: one look at the values and errors of a row for everything that it adds to F.
+#pragma once
+#include "pointwise.hpp"
+#include "rows.hpp"
+
+namespace gaussguru {
+namespace {
+
+template <class Loss, class Rows>
+void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, const MeasuredPulls& to,
+                 double* pull, double* noise, double* sums) {
+    const int64_t d = x.n_columns;
+    for (int64_t k = 0; k < rows.n; ++k) {
+        const int64_t i = rows.index[k];
+        const double* const e = rows.errors + i * d;
+        double variance = at.own;
+#pragma omp simd reduction(+ : variance)
+        for (int64_t j = 0; j < d; ++j) variance += e[j] * e[j] * at.squares[j];
+        const double s = rows.weight[k], a = std::sqrt(variance);
+        const double z = (1.0 - dot(x, i, at.u) - at.b) / a;
+        const Terms terms = Loss::at(z);
+        const double conjugate = terms.conjugate > 0.0 ? terms.conjugate : 0.0, t = s * conjugate / a;
+        to.scale[k] = a;
+        to.slack[k] = z;
+        to.slope[k] = terms.slope;
+        to.curve[k] = s * terms.curvature / a;
+        to.tension[k] = t;
+        add(x, i, s * terms.slope, pull);
+#pragma omp simd
+        for (int64_t j = 0; j < d; ++j) noise[j] += t * e[j] * e[j];
+        sums[0] += s * a * terms.f;
+        sums[1] += s * terms.slope;
+        sums[2] += t;
+        sums[3] += s * terms.f;
+    }
+}
+
+void measured(int loss, const Matrix& m, const MeasuredRows& rows, const MeasuredPlace& at, const MeasuredPulls& to,
+              double* pull, double* noise, double* sums) {
+    with_loss(loss, [&](auto family) {
+        with_rows(m, [&](const auto& x) { measured_of<decltype(family)>(x, rows, at, to, pull, noise, sums); });
+    });
+}
+
+}  // namespace
+}  // namespace gaussguru
