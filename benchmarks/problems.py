@@ -107,6 +107,15 @@ EPOCHS = [
 BALLS = [Problem("hard ball, covtype, class 2 or not, 581,012 x 54", ("covtype.npz",), covtype, 1 / 3)]
 
 
+# Fits with an error bar for every value, which may take so many times those without.
+BARS = [
+    Problem("error bars, ionosphere, 351 x 34", ("ionosphere.npz",), ionosphere, 3.0),
+    Problem("error bars, gaussian, 200,000 x 100", (), lambda: gaussian(200_000, 100), 3.0),
+    Problem("error bars, gaussian, 1,000,000 x 10", (), lambda: gaussian(1_000_000, 10), 3.0),
+    Problem("error bars, covtype, 581,012 x 54", ("covtype.npz",), covtype, 3.0),
+]
+
+
 def feature_scale(X: Any) -> float:
     """Return the mean standard deviation of the columns."""
     if sp.issparse(X):

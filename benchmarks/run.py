@@ -23,7 +23,7 @@ import scipy.sparse as sp
 import sklearn
 from kernels import show_kernels
 from paths import show_paths
-from problems import BALLS, DATA, EPOCHS, PROBLEMS, Problem, feature_scale
+from problems import BALLS, BARS, DATA, EPOCHS, PROBLEMS, Problem, feature_scale
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import LinearSVC
@@ -206,6 +206,27 @@ def show_noises(problem: Problem) -> None:
             print(f"  {label:18s} {name:11s} {1e3 * took:10.1f} ms   {done}{verdict}", flush=True)
 
 
+def show_bars(problem: Problem) -> None:
+    X, y = problem.load()
+    sigma = 0.3 * feature_scale(X)
+    X_err = sigma * np.random.default_rng(0).uniform(0.2, 1.8, X.shape)
+    model, times = GuruClassifier(sigma), {"without": [], "with": []}
+    for _ in range(ROUNDS):
+        for name, errors in (("without", None), ("with", X_err)):
+            time.sleep(PAUSE)
+            began = time.perf_counter()
+            model.fit(X, y, X_err=errors)
+            times[name].append(time.perf_counter() - began)
+    without, took = (min(values) for values in times.values())
+    verdict = "ok" if took / without <= problem.goal else "ABOVE GOAL"
+    print(
+        f"\n{problem.name}\n  {'one sigma':22s} {1e3 * without:10.1f} ms\n  {'error bars':22s} {1e3 * took:10.1f} ms",
+        end="",
+    )
+    print(f"   {took / without:6.2f} times (goal {problem.goal:g}: {verdict})")
+    print(f"{'':26s}gap {model.dual_gap_ / len(y):.0e}, {model.n_iter_} iterations")
+
+
 def show_ball(problem: Problem) -> None:
     X, y = problem.load()
     models = {"LinearSVC": LinearSVC(), "AdversarialSVC(0.1)": AdversarialSVC(0.1)}
@@ -230,7 +251,14 @@ def main() -> None:
     words = sys.argv[1:]
     losses = [problem._replace(name=f"losses, {problem.name}") for problem in PROBLEMS]
     noises = [problem._replace(name=f"noises, {problem.name}") for problem in PROBLEMS]
-    kinds = [(show, PROBLEMS), (show_epoch, EPOCHS), (show_losses, losses), (show_noises, noises), (show_ball, BALLS)]
+    kinds = [
+        (show, PROBLEMS),
+        (show_epoch, EPOCHS),
+        (show_losses, losses),
+        (show_noises, noises),
+        (show_ball, BALLS),
+        (show_bars, BARS),
+    ]
     for run, problem in [(run, problem) for run, problems in kinds for problem in problems]:
         if all(word in problem.name for word in words):
             missing = [name for name in problem.files if not (DATA / name).exists()]

@@ -26,8 +26,8 @@ from gaussguru.noise import diagonal, norm
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
-# Samples that are looked at together.
-CHUNK = 4096
+# Values that are looked at together: they stay in cache.
+CHUNK = 32_768
 
 
 @dataclass(frozen=True)
@@ -363,12 +363,7 @@ class Population:
     def of(cls, X: Any, X_err: Any) -> "Population":
         """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
         if not has_unmeasured(X_err):
-            values = np.asarray(X, dtype=np.float64)
-            means, squares = values.mean(axis=0), np.zeros(X.shape[1])
-            for first in range(0, len(values), CHUNK):  # without another array as large as X
-                apart = values[first : first + CHUNK] - means
-                squares += np.einsum("ij,ij->j", apart, apart)
-            return cls(means, np.sqrt(squares / len(values)))
+            return cls._of_all(np.asarray(X, dtype=np.float64))
         known = ~unmeasured(X_err, X.shape)
         count = known.sum(axis=0)
         if not count.all():
@@ -377,6 +372,20 @@ class Population:
         values = np.where(known, np.asarray(X, dtype=np.float64), 0.0)
         means = values.sum(axis=0) / count
         return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
+
+    @classmethod
+    def _of_all(cls, X: Array) -> "Population":
+        """Return that of samples which were all measured, from one look at X (Chan, Golub & LeVeque 1979)."""
+        step, n, means, squares = max(1, CHUNK // max(1, X.shape[1])), 0, np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        for first in range(0, len(X), step):
+            chunk = X[first : first + step]
+            mean = chunk.mean(axis=0)
+            chunk = chunk - mean
+            share = len(chunk) / (n + len(chunk))
+            squares += np.einsum("ij,ij->j", chunk, chunk) + n * share * np.square(mean - means)
+            means += share * (mean - means)
+            n += len(chunk)
+        return cls(means, np.sqrt(squares / n))
 
     def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
@@ -405,7 +414,8 @@ def has_unmeasured(X_err: Any) -> bool:
     if X_err is None or isinstance(X_err, LowRank) or sp.issparse(X_err):
         return False
     try:
-        return bool(np.isinf(np.asarray(X_err, dtype=np.float64)).any())
+        errors = np.asarray(X_err, dtype=np.float64)
+        return not _all_finite(errors) and bool(np.isinf(errors).any())
     except (TypeError, ValueError):  # check_errors will say what is wrong with it
         return False
 
@@ -468,7 +478,15 @@ def _numbers(values: Any, name: str) -> Array:
     return np.asarray(array)
 
 
+def _all_finite(values: Array) -> bool:
+    """Return whether all values are finite, from a look that is cheap if they are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())
+
+
 def _check_finite(values: Array, name: str) -> None:
+    if _all_finite(values):
+        return
     if np.isnan(values).any():
         raise ValueError(
             f"{name} has NaN: an error bar must be a number; give infinity for what was not measured, 0 for what is "

@@ -291,8 +291,8 @@ class Gram:
 
     def product(self, coef: Array) -> Array:
         """Return ``K coef``, for a vector or the columns of a matrix."""
-        if coef.ndim == 2 and coef.shape[1] == 1:
-            return self.product(coef[:, 0])[:, np.newaxis]
+        if coef.ndim == 2 and coef.shape[1] <= 2:
+            return np.column_stack([self.product(column) for column in coef.T])
         if coef.ndim == 1 and self.n_kept == self.n_rows:
             product: Array = dsymv(1.0, self._kept.T, coef, lower=1)  # reads half of K
             return product

@@ -141,7 +141,8 @@ class Uncertain:
 
     def pieces(self, task: Callable[[int, slice, Index], Any]) -> list[Any]:
         """Return ``task(c, rows, samples)`` for pieces of the rows of every class."""
-        step = max(64, PIECE_BYTES // (8 * max(1, self.shape[1])))
+        # A compiled loop reads a row once, and makes no arrays that have to stay in cache.
+        step = max(64, (8 if self.is_compiled else 1) * PIECE_BYTES // (8 * max(1, self.shape[1])))
         classes, rows = [], []
         for c, (begin, end) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True)):
             for first in range(begin, end, step):

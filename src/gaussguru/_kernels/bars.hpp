@@ -1,10 +1,18 @@
 // Rows with error bars of their own: one look at the values and errors of a row for everything that it adds to F.
 #pragma once
-#include "pointwise.hpp"
-#include "rows.hpp"
+#include "sgd.hpp"
 
 namespace gaussguru {
 namespace {
+
+// Rows of one class lie apart: fetch the next while one is worked on.
+template <class T>
+inline void fetch_row(const Dense<T>& x, int64_t i) { fetch(x.row(i), x.row(i + 1)); }
+
+template <class T, class I>
+inline void fetch_row(const Csr<T, I>& x, int64_t i) {
+    fetch(x.values + x.indptr[i], x.values + x.indptr[i + 1]);
+}
 
 template <class Loss, class Rows>
 void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, const MeasuredPulls& to,
@@ -13,6 +21,11 @@ void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& a
     for (int64_t k = 0; k < rows.n; ++k) {
         const int64_t i = rows.index[k];
         const double* const e = rows.errors + i * d;
+        if (k + 2 < rows.n) {
+            const int64_t next = rows.index[k + 2];
+            fetch(rows.errors + next * d, rows.errors + (next + 1) * d);
+            fetch_row(x, next);
+        }
         double variance = at.own;
 #pragma omp simd reduction(+ : variance)
         for (int64_t j = 0; j < d; ++j) variance += e[j] * e[j] * at.squares[j];

@@ -21,7 +21,7 @@ from gaussguru.uncertain import Expansion, Uncertain
 # The last blur, relative to the tolerance; the factor by which it falls; what is nothing beside the noise of the rows.
 LAST_BLUR, SPEED, NOTHING = 0.1, 5.0, 0.1
 # Subsamples have at least so many rows, and rows per unknown; each is so much smaller than the next.
-MIN_ROWS, ROWS_PER_UNKNOWN, GROWTH = 2000, 8, 16
+MIN_ROWS, ROWS_PER_UNKNOWN, GROWTH = 2000, 8, 4
 
 
 def _factor_of(expansion: Expansion) -> Factor | None:
