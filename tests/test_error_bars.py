@@ -421,10 +421,54 @@ def test_bad_error_bars(X_err, message):
 
 def test_unsupported_pairs():
     X, y = clouds(20, 20, 2)
-    with pytest.raises(ValueError, match="solver='sgd' with X_err"):
-        GuruClassifier(solver="sgd").fit(X, y, X_err=np.ones(40))
+    with pytest.raises(ValueError, match="solver='dual' with X_err"):
+        GuruClassifier(solver="dual").fit(X, y, X_err=np.ones(40))
+    with pytest.raises(ValueError, match="noise='axis' with X_err"):
+        GuruClassifier(noise="axis").fit(X, y, X_err=np.ones(40))
     with pytest.raises(ValueError, match="sigma must be > 0 where there is neither X_err nor l2"):
         GuruClassifier(0.0).fit(X, y)
+    with pytest.raises(ValueError, match="solver='sgd' with X_err is for two classes; y has 3"):
+        GuruClassifier(solver="sgd").fit(X, np.arange(40) % 3, X_err=np.ones(40))
+    with pytest.raises(ValueError, match="dense standard deviations with solver='sgd'"):
+        GuruClassifier(solver="sgd").fit(X, y, X_err=covariances(40, 2))
+
+
+# --- stochastic descent -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sigma", "l2", "fit_intercept"), [(0.0, 0.0, True), (0.3, 0.5, True), (0.3, 0.0, False)])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_steps_are_those_of_the_formula(sigma, l2, fit_intercept, average, form):
+    X, y = clouds(30, 30, 3, 1.0)
+    E, rate = bars(*X.shape), 0.2
+    clf = GuruClassifier(sigma, l2=l2, fit_intercept=fit_intercept, solver="sgd", eta0=rate, average=average)
+    clf.partial_fit(form(X), y, classes=[-1, 1], X_err=E)
+    order = np.random.default_rng([0, 0]).permutation(len(y))
+    w, b, iterates = np.zeros(3), 0.0, []
+    for t, i in enumerate(order, 1):
+        eta, Sigma = rate / np.sqrt(t), sigma**2 + E[i] ** 2
+        a, slack = np.sqrt(Sigma @ w**2), 1 - y[i] * (X[i] @ w + b)
+        alpha, tension = (ndtr(slack / a), oracles.pdf(slack / a) / a) if a > 0 else (float(slack > 0), 0.0)
+        w = w * np.maximum(0.0, 1 - eta * (l2 / len(y) + tension * Sigma)) + eta * y[i] * alpha * X[i]
+        b += eta * y[i] * alpha * fit_intercept
+        iterates.append(np.append(w, b))
+    expected = np.mean(iterates, axis=0) if average else iterates[-1]
+    np.testing.assert_allclose(np.append(clf.coef_, clf.intercept_), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_descent_comes_close_to_the_optimum_and_may_be_continued():
+    X, y = clouds(300, 300, 3, 1.0)
+    E = bars(*X.shape) + 0.2
+    exact = GuruClassifier(0.2).fit(X, y, X_err=E)
+    clf = GuruClassifier(0.2, solver="sgd", average=True, tol=1e-5, max_iter=300, random_state=0).fit(X, y, X_err=E)
+    assert exact.objective_ - 1e-6 <= clf.objective_ <= 1.01 * exact.objective_
+    assert clf.dual_gap_ >= clf.objective_ - exact.objective_ - 1e-6
+    np.testing.assert_allclose(clf.loss_curve_[-1], clf.objective_, rtol=1e-12)
+    steps = clf.n_updates_
+    clf.partial_fit(X[:50], y[:50], X_err=E[:50]).partial_fit(X[50:90], y[50:90])  # with and without error bars
+    assert clf.n_updates_ == steps + 90
+    assert clf.certificate(X, y, X_err=E).primal <= 1.05 * exact.objective_
 
 
 # --- forms ------------------------------------------------------------------------------------------------

@@ -88,9 +88,12 @@ def rounded_up(objective: Objective, point: Point) -> float:
 
 
 def certify_params(
-    objective: Objective | multiclass.Multiclass, coef: Array, intercept: Any
+    objective: Objective | multiclass.Multiclass | uncertain.Uncertain, coef: Array, intercept: Any
 ) -> tuple[Certificate, Array]:
     """Return the certificate of any classifier, ``(w, b)`` or ``(W, b)``, and the slopes that it comes from."""
+    if isinstance(objective, uncertain.Uncertain):
+        place = objective.expand(*uncertain.symmetric(coef, intercept))
+        return certify_uncertain(place, 0.0, thorough=True), place.alpha
     if isinstance(objective, multiclass.Multiclass):
         joint = objective.visit(coef, intercept)
         return certify_joint(joint, 0.0, thorough=True), objective.slopes(joint.point)

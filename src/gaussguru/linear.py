@@ -19,10 +19,11 @@ from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS
-from gaussguru.solvers.bars import ErrorBars, symmetric_start
+from gaussguru.solvers.bars import ErrorBars
 from gaussguru.solvers.result import Result
+from gaussguru.solvers.sgd import SGD
 from gaussguru.threads import block_map
-from gaussguru.uncertain import Uncertain
+from gaussguru.uncertain import Uncertain, symmetric
 from gaussguru.validation import Samples, check_features, check_part, check_samples, explain_not_finite
 
 
@@ -203,7 +204,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, X_err: Any = None) -> Self:
         """Make one step of "sgd" or "sgd2" on each sample of a part of the data, in random order.
 
         The steps go on getting shorter from call to call. With ``eta0=None`` the first part decides on the rate, so
@@ -220,12 +221,14 @@ class GuruClassifier(LinearScores, GuruEstimator):
             All labels that will ever occur; needed in the first call.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples; within a call they count relative to their mean.
+        X_err : array-like of shape (n_samples,) or (n_samples, n_features), default=None
+            Error bars of these samples, finite standard deviations; two classes only.
 
         Returns
         -------
         self
         """
-        return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight)
+        return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         model, solvers, settings = self._checked()
@@ -246,20 +249,20 @@ class GuruClassifier(LinearScores, GuruEstimator):
 
     def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         """Fit to samples that have error bars of their own, or no noise at all."""
-        model, _, settings = self._checked()
-        if self.solver != "newton":
-            raise ValueError(f"solver={self.solver!r} with X_err or sigma=0 is not supported; use solver='newton'")
+        model, solvers, settings = self._checked()
+        if self.solver == "dual":
+            raise ValueError("solver='dual' with X_err or sigma=0 is not supported; use solver='newton'")
         if X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
         X, X_err, population = self._prepared(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
             problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples))
-            start = self._start(samples)
-            result = self._minimise(
-                problem, ErrorBars(**settings), samples.classes, start and symmetric_start(*start), exact=True
-            )
-        self._keep_measured(problem, result)
+            start, solver = self._start(samples), ErrorBars(**settings) if solvers.exact else SGD(**settings)
+            if solvers.exact and start is not None:
+                start = symmetric(*start)
+            result = self._minimise(problem, solver, samples.classes, start, exact=solvers.exact)
+        self._keep(result)
         self._population = population
         return self
 
@@ -273,17 +276,13 @@ class GuruClassifier(LinearScores, GuruEstimator):
             X, X_err = self._filled(population, X, X_err)
         return X, X_err, population
 
-    def _keep_measured(self, problem: Uncertain, result: Result) -> None:
-        """Keep what depends on the features; the problem has the samples in an order of its own."""
-        self._keep(result)
-        self.dual_coef_ = np.empty_like(result.alpha)
-        self.dual_coef_[problem.order] = result.alpha
-
     def _uncertain(self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any) -> Uncertain:
         """Return the problem with error bars, checked; None stands for exact samples."""
         assert_all_finite(samples.X, input_name="X")
         errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
         loss, noise, l2, fit_intercept = model
+        if self.solver in ("sgd", "sgd2") and len(samples.classes) > 2:
+            raise ValueError(f"solver={self.solver!r} with X_err is for two classes; y has {len(samples.classes)}")
         if noise is not None:
             if not isinstance(noise, Quadratic):
                 raise ValueError(f"noise={self.noise!r} with X_err is not supported; use 'isotropic' or known noise")
@@ -317,8 +316,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
     def _scale(self) -> float:
         return 0.0 if self._noise is None else self._noise.scale(self.coef_[0])
 
-    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Self:
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, X_err: Any) -> Self:
         model, solvers, settings = self._checked()
+        X, X_err = split_errors(X, X_err)
         if self.class_weight == "balanced":
             raise ValueError("class_weight='balanced' needs all labels at once; give partial_fit a dict of weights")
         state = copy.deepcopy(getattr(self, "_descent", None))
@@ -326,7 +326,11 @@ class GuruClassifier(LinearScores, GuruEstimator):
             X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
         )
         # The steps are sequential: starting threads for the little else costs more than it saves.
-        objective = make_objective(samples, map, *self._with_noise(model, samples))
+        whole = self._with_noise(model, samples)
+        measured = X_err is not None or whole[1] is None
+        objective: Any = (
+            self._uncertain(samples, X_err, map, whole) if measured else make_objective(samples, map, *whole)
+        )
         if not np.isfinite(objective.rows.squared_norms).all():
             raise explain_not_finite(samples.X)
         solver = solvers.make(len(samples.classes), settings)
@@ -378,7 +382,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
             if X_err is None and self.sigma > 0:
                 return certify_params(make_objective(samples, mapped, *whole), *params)[0]
             problem = self._uncertain(samples, X_err, mapped, whole)
-            place = problem.expand(*symmetric_start(*params))
+            place = problem.expand(*symmetric(*params))
             return certify_uncertain(place, settings["tol"] * problem.weight, thorough=True)
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:

@@ -25,9 +25,10 @@ from gaussguru.losses import Array, Loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Noise
 from gaussguru.objective import NotFiniteError, Objective
-from gaussguru.solvers.bars import ErrorBars, symmetric_start
+from gaussguru.solvers.bars import ErrorBars
 from gaussguru.solvers.result import Result
 from gaussguru.threads import SINGLE_BLAS, block_map, n_threads
+from gaussguru.uncertain import symmetric
 from gaussguru.validation import Samples, check_count, check_jobs, check_real, check_samples, explain_not_finite
 
 # The bottom of a grid of sigmas, relative to its top.
@@ -209,11 +210,11 @@ def _follow_errors(
         for sigma in levels.tolist():
             noisy = replace(problem, noise=noise.scaled(sigma))
             result = solver.solve(noisy, start)
-            start = symmetric_start(result.coef, result.intercept) if np.any(result.coef) else None
+            start = symmetric(result.coef, result.intercept) if np.any(result.coef) else None
             fitted = _at(model, sigma)
             fitted.n_features_in_ = samples.X.shape[1]
             fitted._adopt(noisy, samples.classes, result)
-            fitted._keep_measured(noisy, result)
+            fitted._keep(result)
             yield fitted, Proof(sigma, result.converged, result.gap / problem.weight)
 
 

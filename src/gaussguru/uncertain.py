@@ -31,12 +31,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._kernels import _binding
-from gaussguru.errors import Diagonal, Errors
+from gaussguru.errors import Diagonal, Errors, PerSample
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
 from gaussguru.noise import Quadratic
 from gaussguru.objective import RARE, draw
-from gaussguru.rows import BlockMap, Matrix
+from gaussguru.rows import BlockMap, Matrix, Rows
 
 # Rows that are worked on at a time: their values, errors and what is made of them stay in cache.
 PIECE_BYTES = 1 << 19
@@ -107,6 +107,28 @@ class Uncertain:
     def view(self) -> Any:
         """X for compiled loops."""
         return _binding.MatrixView(self.X)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """X, for what looks at it without errors."""
+        return Rows(self.X, self.map)
+
+    @cached_property
+    def signed_weight(self) -> Array:
+        """``s y`` of every sample of a two-class problem."""
+        signed = np.empty(len(self.weights))
+        signed[self.order] = self.weights
+        signed[self.order[: self.edges[1]]] *= -1.0
+        return signed
+
+    @cached_property
+    def deviations(self) -> Array:
+        """The standard deviation of every value, of errors that are independent."""
+        if isinstance(self.errors, Diagonal) and not sp.issparse(self.errors.std):
+            return np.asarray(self.errors.std)
+        if isinstance(self.errors, PerSample):
+            return np.repeat(self.errors.std[:, np.newaxis], self.shape[1], axis=1)
+        raise ValueError("X_err must be dense standard deviations with solver='sgd'; use solver='newton' for others")
 
     @property
     def is_compiled(self) -> bool:
@@ -385,6 +407,23 @@ class Expansion:
         return len(self.gradient) <= MAX_UNKNOWNS
 
     @property
+    def alpha(self) -> Array:
+        """``f'(z)`` of every sample, and with more than two classes of every class, in the order of the samples."""
+        objective = self.objective
+        alpha = np.zeros((len(objective.weights), objective.n_classes))
+        for c in range(objective.n_classes):
+            mine = slice(objective.edges[c], objective.edges[c + 1])
+            alpha[objective.order[mine, np.newaxis], objective.others(c)] = self.rows.slope[mine]
+        return alpha.sum(axis=1) if objective.n_classes == 2 else alpha
+
+    @property
     def noisy(self) -> float:
         """``sum a s f*``, the part of F that the noise makes."""
         return float(np.vdot(self.rows.tension, np.square(self.rows.scale)))
+
+
+def symmetric(coef: Array, intercept: Any) -> tuple[Array, Array]:
+    """Return a classifier with a row and an intercept for each class, also where there are two."""
+    if coef.ndim == 2:
+        return coef, intercept
+    return np.vstack([-coef, coef]) / 2, np.array([-intercept, intercept]) / 2

@@ -116,6 +116,22 @@ def kernel_pass(
     coef_total: Array | None = None,
     intercept_total: Array | None = None,
 ) -> float: ...
+def measured_pass(
+    X: MatrixView,
+    errors: Array,
+    order: NDArray[np.int64],
+    signed_weight: Array,
+    loss: int,
+    sigma: float,
+    l2: float,
+    eta0: float,
+    steps: int,
+    fit_intercept: bool,
+    coef: Array,
+    intercept: Array,
+    coef_total: Array | None = None,
+    intercept_total: Array | None = None,
+) -> None: ...
 def joint_width(n_classes: int) -> int: ...
 def sgd_joint_pass(
     X: MatrixView,

@@ -120,6 +120,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         double (*sgd_pass)(int, const Matrix&, const Draws&, const Descent&, const Iterate&) noexcept nogil
         double (*kernel_pass)(int, const KernelRows&, const Draws&, const Descent&, const Iterate&,
                               double) noexcept nogil
+        void (*measured_pass)(int, const Matrix&, const double*, const Draws&, const Descent&, const Iterate&) noexcept nogil
         void (*sgd_joint_pass)(int, const Matrix&, const Draws&, const Descent&, const Labels&,
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
@@ -363,6 +364,19 @@ def kernel_pass(const double[:, ::1] values, const int64_t[::1] order, const dou
     with nogil:
         square = table.kernel_pass(loss, rows, draws, by, at, square)
     return square
+
+
+def measured_pass(MatrixView X, const double[:, ::1] errors, const int64_t[::1] order, const double[::1] signed_weight,
+                  int loss, double sigma, double l2, double eta0, int64_t steps, bint fit_intercept, double[::1] coef,
+                  double[::1] intercept, double[::1] coef_total=None, double[::1] intercept_total=None):
+    """As ``sgd_pass``, for rows with standard deviations of their own."""
+    if order.shape[0] == 0 or X.matrix.n_columns == 0:
+        return
+    cdef Draws draws = _draws(order, signed_weight, signed_weight)
+    cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
+    cdef Iterate at = _iterate(coef, intercept, coef_total, intercept_total)
+    with nogil:
+        table.measured_pass(loss, X.matrix, &errors[0, 0], draws, by, at)
 
 
 def joint_width(int64_t n_classes):

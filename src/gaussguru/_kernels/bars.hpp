@@ -55,5 +55,49 @@ void measured(int loss, const Matrix& m, const MeasuredRows& rows, const Measure
     });
 }
 
+// Steps of GURU where every row has its own noise: it shrinks every coefficient by a part of its own.
+template <class Loss, class Rows>
+void measured_pass_of(const Rows& x, const double* errors, const Draws& draws, const Descent& by, const Iterate& at) {
+    const int64_t d = x.n_columns;
+    const double own = by.sigma * by.sigma;
+    double* const w = at.coef;
+    for (int64_t k = 0; k < draws.n; ++k) {
+        const int64_t i = draws.order[k];
+        const double* const e = errors + i * d;
+        const double eta = by.eta0 / std::sqrt(static_cast<double>(by.steps + k + 1));
+        const double signed_weight = draws.weight[i], y = std::copysign(1.0, signed_weight);
+        const double slack = 1.0 - y * (dot(x, i, w) + *at.intercept);
+        double variance = 0.0;
+#pragma omp simd reduction(+ : variance)
+        for (int64_t j = 0; j < d; ++j) variance += (own + e[j] * e[j]) * w[j] * w[j];
+        double alpha = slack > 0.0, tension = 0.0;  // the limits at w = 0
+        if (variance > 0.0) {
+            const double a = std::sqrt(variance);
+            const Terms terms = Loss::at(slack / a);
+            alpha = terms.slope;
+            tension = std::fabs(signed_weight) * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) / a;
+        }
+        for (int64_t j = 0; j < d; ++j) {
+            const double left = 1.0 - eta * (by.l2 + tension * (own + e[j] * e[j]));
+            w[j] *= left < 0.0 ? 0.0 : left;
+        }
+        const double mu = eta * signed_weight * alpha;
+        add(x, i, mu, w);
+        if (by.fit_intercept) *at.intercept += mu;
+        if (at.coef_total) {
+#pragma omp simd
+            for (int64_t j = 0; j < d; ++j) at.coef_total[j] += w[j];
+            *at.intercept_total += *at.intercept;
+        }
+    }
+}
+
+void measured_pass(int loss, const Matrix& m, const double* errors, const Draws& draws, const Descent& by,
+                   const Iterate& at) {
+    with_loss(loss, [&](auto family) {
+        with_rows(m, [&](const auto& x) { measured_pass_of<decltype(family)>(x, errors, draws, by, at); });
+    });
+}
+
 }  // namespace
 }  // namespace gaussguru

@@ -262,7 +262,7 @@ void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_w
 
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
-                               combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, sgd_joint_pass,
+                               combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
                                squared_norms, moments, measured, cells, shrunk_cells, bend, joint_scores, joint_combine};
     return table;
 }

@@ -177,6 +177,9 @@ struct Kernels {
     // One step of KEN-GURU for each row drawn: the coefficients are those of samples, and ||w||^2 is given.
     double (*kernel_pass)(int loss, const KernelRows&, const Draws&, const Descent&, const Iterate&, double square);
 
+    // One step of GURU for each row drawn, where rows have standard deviations of their own for every column.
+    void (*measured_pass)(int loss, const Matrix&, const double* errors, const Draws&, const Descent&, const Iterate&);
+
     // One step of M-GURU, or of M-GURU-S2, for each row drawn. Coefficients are features x padded(n_classes), with
     // zeros in the padding.
     void (*sgd_joint_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Labels&, const Iterate&);

@@ -7,7 +7,6 @@ need all of it. As everywhere, most of the way is made on few rows, and factors 
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -132,16 +131,12 @@ class _Run:
             W, b, value = np.zeros_like(W), intercepts, constant
         gap = max(0.0, value - self.dual)
         binary = objective.n_classes == 2
-        alpha = np.zeros((len(objective.weights), objective.n_classes))
-        for c in range(objective.n_classes):
-            rows = slice(objective.edges[c], objective.edges[c + 1])
-            alpha[rows, objective.others(c)] = best.rows.slope[rows]
         return Result(
             coef=W[1] - W[0] if binary else W,
             intercept=float(b[1] - b[0]) if binary else b,
             objective=value,
             gap=gap,
-            alpha=alpha.sum(axis=1) if binary else alpha,
+            alpha=best.alpha,
             n_iter=self.n_iter,
             converged=gap <= self.target,
             collapsed=collapsed and objective.fit_intercept,
@@ -155,10 +150,3 @@ def _advance(expansion: Expansion, p: Array, decrement: float) -> Expansion:
         return expansion.objective.expand(*expansion.stepped(t * p))
 
     return shortened(expansion, part(1.0), part, decrement)
-
-
-def symmetric_start(coef: Array, intercept: Any) -> tuple[Array, Array]:
-    """Return a start with a row and an intercept for each class, also where there are two."""
-    if coef.ndim == 2:
-        return coef, intercept
-    return np.vstack([-coef, coef]) / 2, np.array([-intercept, intercept]) / 2

@@ -25,6 +25,7 @@ from gaussguru.losses import Array, Index
 from gaussguru.noise import Isotropic
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.solvers.result import Result
+from gaussguru.uncertain import Uncertain, symmetric
 
 # Loss, sigma, l2, rate, steps made, whether there is an intercept.
 Settings = tuple[int, float, float, float, int, bool]
@@ -88,11 +89,13 @@ class Descent(ABC):
         loss, noise, n = objective.loss, objective.noise, objective.rows.n_rows
         if loss.code < 0:
             raise ValueError(f"solver 'sgd' needs a compiled loss; {loss!r} is written in NumPy only")
-        if not isinstance(noise, Isotropic):
+        if not isinstance(noise, Isotropic | None):
             raise ValueError(f"solver 'sgd' needs isotropic noise; got {noise!r}")
         # Weights of mean 1, and l2 divided by their sum: all in the rate, and no weight is copied.
         rate, l2 = eta0 * n / float(np.sum(objective.weights)), objective.l2 / n
-        self._pass(objective, order, (loss.code, noise.sigma, l2, rate, self.steps, objective.fit_intercept))
+        self._pass(
+            objective, order, (loss.code, noise.sigma if noise else 0.0, l2, rate, self.steps, objective.fit_intercept)
+        )
         self.steps += len(order)
         if self.since is not None:
             self.since.n += len(order)
@@ -134,8 +137,13 @@ class State(Descent):
         """The intercept."""
         return float(self.solution()[1][0])
 
-    def _pass(self, objective: Objective, order: Index, settings: Settings) -> None:
+    def _pass(self, objective: Objective | Uncertain, order: Index, settings: Settings) -> None:
         rows = objective.rows
+        if isinstance(objective, Uncertain):
+            _binding.measured_pass(
+                rows.view, objective.deviations, order, objective.signed_weight, *settings, self.w, self.b, *self.totals
+            )
+            return
         _binding.sgd_pass(
             rows.view, order, objective.signed_weight, rows.squared_norms, *settings, self.w, self.b, *self.totals
         )
@@ -259,7 +267,7 @@ class SGD:
 
     def begin(self, objective: Any, start: tuple[Array, Any] | None = None) -> Descent:
         """Return the state of a descent that has made no step."""
-        if isinstance(objective, Objective):
+        if isinstance(objective, Objective | Uncertain):
             return State(objective.rows.n_columns, start)
         n_columns, n_classes = objective.rows.n_columns, objective.n_classes
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
@@ -267,6 +275,8 @@ class SGD:
     def value(self, objective: Any, state: Descent) -> float:
         """Return F where a descent is."""
         coef, intercept = state.coef, state.intercept
+        if isinstance(objective, Uncertain):
+            return objective.expand(*symmetric(coef, intercept)).value
         if isinstance(objective, Objective) and not coef.any():
             return objective.constant_at(intercept)
         return float(objective.point(coef, intercept).value)
