@@ -39,6 +39,7 @@ from gaussguru.objective import Objective
 from gaussguru.rows import Rows
 from gaussguru.solvers.joint import JointNewton, settle
 from gaussguru.solvers.newton import Newton
+from gaussguru.solvers.subspace import Subspace
 from gaussguru.threads import THREAD_VALUES
 
 # What a generic optimiser can miss, relative to F(0).
@@ -1265,3 +1266,24 @@ def test_random_problems_are_certified(seed):
         sigma, l2 = 2.0 ** rng.uniform(-9, 9), float(rng.choice([0.0, 0.0, 0.1, 10.0]))
         clf, caught = solve(X, y, sigma, weight, l2=l2, fit_intercept=bool(rng.random() < 0.6))
         check_solved(clf, caught, X, y, weight=weight, l2=l2)
+
+
+# --- growing subspaces ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, np.float32], ids=["dense", "csr", "float32"])
+@pytest.mark.parametrize(("sigma", "l2"), [(1.0, 0.0), (4.0, 0.0), (1.0, 0.7)])
+@with_and_without
+def test_a_span_of_gradients_ends_at_the_same_optimum(form, sigma, l2, fit_intercept, monkeypatch):
+    X, y = groups([70, 50, 60, 40], 12)
+    options = {"l2": l2, "fit_intercept": fit_intercept}
+    expected = GuruClassifier(sigma, tol=1e-9, **options).fit(X, y)
+    monkeypatch.setattr("gaussguru.solvers.joint.LEAST_SPAN", 0)
+    spans, solve = [], Subspace.solve
+    monkeypatch.setattr(Subspace, "solve", lambda self, *args: spans.append(self) or solve(self, *args))
+    clf = GuruClassifier(sigma, **options).fit(form(X), y)
+    assert spans
+    zero = 3 * len(y)
+    assert clf.dual_gap_ <= 1e-6 * zero
+    assert expected.objective_ - 1e-6 * zero <= clf.objective_ <= expected.objective_ + clf.dual_gap_ + 1e-6 * zero
+    assert np.abs(clf.coef_.sum(axis=0)).max() <= 1e-9 * np.abs(clf.coef_).max()

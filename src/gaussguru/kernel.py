@@ -16,7 +16,7 @@ from gaussguru.objective import NotFiniteError
 from gaussguru.solvers import Solver
 from gaussguru.solvers.ken import KenGuru, KernelProblem
 from gaussguru.solvers.result import Result
-from gaussguru.solvers.subspace import Subspace
+from gaussguru.solvers.subspace import OfSamples, Subspace
 from gaussguru.threads import block_map
 from gaussguru.validation import (
     Samples,
@@ -255,7 +255,7 @@ class KernelGuruClassifier(GuruEstimator):
         solver = Subspace(**settings, inner=solvers.binary if n_classes == 2 else solvers.multiclass)
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
             result, objective = solver.solve(
-                gram,
+                OfSamples(gram.product),
                 lambda features: make_objective(samples._replace(X=features), mapped, *model),
                 means,
                 _flat(before),

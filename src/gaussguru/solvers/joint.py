@@ -9,13 +9,15 @@ F is a fraction of the tolerance; where the classes stay apart it shrinks at onc
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from gaussguru.certificates import certify_joint
 from gaussguru.losses import Array, Index
 from gaussguru.multiclass import MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian
-from gaussguru.noise import diagonal, norm
+from gaussguru.noise import Isotropic, diagonal, norm
+from gaussguru.rows import Rows
 from gaussguru.solvers.inverse import MAX_COLUMNS, Factor, LazyInverse, factorise
 from gaussguru.solvers.path import (
     BLUR,
@@ -36,6 +38,7 @@ from gaussguru.solvers.path import (
 )
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import ROWS_PER_COLUMN, SMOOTH, subsamples
+from gaussguru.solvers.subspace import OfColumns, Subspace
 
 # The blur to begin with, in units of the margin, and the last one, as a part of the tolerance.
 FIRST_BLUR, LAST_BLUR = 0.1, 0.25
@@ -52,10 +55,18 @@ CONTRACTION = 0.07
 # How exactly to settle, relative to the part of F that the noise makes.
 ROUGHLY = 0.03
 
+# From so many unknowns on the span of gradients is searched where F is smooth.
+LEAST_SPAN = 500
+
 
 @dataclass(frozen=True)
 class JointNewton(Settings):
-    """The solver of multiclass problems; see the module for the method."""
+    """The solver of multiclass problems; see the module for the method.
+
+    ``spans`` allows for growing subspaces (:mod:`gaussguru.solvers.subspace`) where they serve.
+    """
+
+    spans: bool = True
 
     def solve(self, objective: Multiclass, start: tuple[Array, Array] | None = None) -> Result:
         """Minimise ``objective``, from ``(W, b)`` if given.
@@ -90,6 +101,18 @@ class JointNewton(Settings):
                 trail.add(factor, run.best)
             yield _unordered(result, order)
 
+    def _span(self, objective: Multiclass) -> Result | None:
+        """Minimise over a growing span of gradients."""
+        one_hot = np.zeros((objective.rows.n_rows, objective.n_classes))
+        one_hot[np.arange(len(one_hot)), objective.labels] = objective.weights
+
+        def problem(features: Array) -> Multiclass:
+            return replace(objective, rows=Rows(features, objective.rows.map, objective.n_classes))
+
+        settings = {name: getattr(self, name) for name in ("tol", "max_iter", "verbose", "seed")}
+        subspace = Subspace(**settings, inner=partial(JointNewton, spans=False))
+        return subspace.solve(OfColumns(objective.rows.X), problem, one_hot)[0]
+
     def _ordered(self, objective: Multiclass) -> tuple[Multiclass, Index]:
         """Return the problem with the classes sorted by weight, and their order."""
         order = np.argsort(objective.class_weights, kind="stable")
@@ -98,6 +121,10 @@ class JointNewton(Settings):
 
     def _solve(self, run: "_Run") -> Result:
         objective = run.objective
+        if self.spans and _is_spanned(objective):
+            result = self._span(objective)
+            if result is not None and result.converged:
+                return result
         point, ratio, blur = None, 1.0, FIRST_BLUR
         for level in [*subsamples(objective, self.seed), objective]:
             if point is None:
@@ -245,6 +272,14 @@ class _Run:
         gap = max(0.0, value + (self.primal - self.best.value) - self.dual)
         alpha = objective.slopes(self.best)
         return Result(W, b, value, gap, alpha, self.n_iter, gap <= self.target, collapsed)
+
+
+def _is_spanned(objective: Multiclass) -> bool:
+    """Return whether there are many unknowns and F is smooth at its own noise: then few gradients span the solution."""
+    unknowns = (objective.n_classes - 1) * objective.rows.n_columns
+    if unknowns < LEAST_SPAN or not isinstance(objective.noise, Isotropic):
+        return False
+    return _from_means(objective, FIRST_BLUR)[1] == 1
 
 
 def _unordered(result: Result, order: Index) -> Result:

@@ -1,10 +1,14 @@
-"""Large spaces, a few dimensions at a time: for kernels, where w has as many coordinates as there are samples.
+"""Large spaces, a few dimensions at a time.
+
+For kernels, where w has as many coordinates as there are samples; and for many classes and features where the noise
+that is wanted makes F smooth.
 
 F depends on the samples only through their scores. So it is minimised over the span of some directions, as a linear
 problem with as few features; then the span grows by the gradient there, which is ``v = sum_i r_i phi(x_i)`` for the
 derivatives ``r`` of F by the scores, less what of it is in the span already. A step costs one product with the kernel
-matrix. The span contains all that conjugate gradients would see, but F is minimised over it exactly, at once at the
-level of noise that is wanted: tens of steps do where Newton's method with conjugate gradients takes hundreds.
+matrix, or with X and its transpose. The span contains all that conjugate gradients would see, but F is minimised over
+it exactly, at once at the level of noise that is wanted: tens of steps do where Newton's method with conjugate gradients
+takes hundreds.
 
 The proof is one for the whole space: a certificate looks at nothing but the scores, ``||w||`` and ``v``, so it may be
 computed in the span of the directions and ``v``, the one that comes next.
@@ -33,31 +37,90 @@ PATIENCE = 20
 
 
 class Space(Protocol):
-    """A space whose vectors are given by coefficients of the samples, of shape (n_samples, n_vectors)."""
+    """How vectors of a space are written."""
 
-    def product(self, coef: Array) -> Array:
+    def gradient(self, residual: Array) -> Array:
+        """Return ``sum_i r_i phi(x_i)`` for every column r, a column each."""
+
+    def scores(self, vectors: Array) -> Array:
         """Return the scores of all samples for every vector."""
+
+    def along(self, span: "Span", vectors: Array) -> Array:
+        """Return the inner products of the directions of a span with vectors."""
+
+    def products(self, vectors: Array, scores: Array) -> Array:
+        """Return the inner products of vectors with each other."""
+
+
+@dataclass(frozen=True)
+class OfSamples:
+    """Vectors as coefficients of the samples; ``product`` multiplies them by the kernel matrix."""
+
+    product: Callable[[Array], Array]
+
+    def gradient(self, residual: Array) -> Array:
+        """Return the residual itself."""
+        return residual
+
+    def scores(self, vectors: Array) -> Array:
+        """Return ``K V``."""
+        return self.product(vectors)
+
+    def along(self, span: "Span", vectors: Array) -> Array:
+        """Return ``(K B)' V``."""
+        return np.asarray(span.features.T @ vectors)
+
+    def products(self, vectors: Array, scores: Array) -> Array:
+        """Return ``V' K V``."""
+        return np.asarray(vectors.T @ scores)
+
+
+@dataclass(frozen=True)
+class OfColumns:
+    """Vectors as they are, an entry for each column of X."""
+
+    X: Any
+
+    def gradient(self, residual: Array) -> Array:
+        """Return ``X' R``."""
+        return np.asarray(self.X.T @ residual, dtype=np.float64)
+
+    def scores(self, vectors: Array) -> Array:
+        """Return ``X V``."""
+        return np.asarray(self.X @ vectors, dtype=np.float64)
+
+    def along(self, span: "Span", vectors: Array) -> Array:
+        """Return ``B' V``."""
+        return np.asarray(span.basis.T @ vectors)
+
+    def products(self, vectors: Array, scores: Array) -> Array:
+        """Return ``V' V``."""
+        return np.asarray(vectors.T @ vectors)
 
 
 class Span:
-    """Orthonormal directions: their coefficients, and the scores of the samples, which are features to a problem."""
+    """Orthonormal directions, and the scores of the samples for them, which are features to a problem."""
 
-    def __init__(self, space: Space, directions: Array) -> None:
+    def __init__(self, space: Space, residual: Array) -> None:
         self.space = space
-        self.basis = self.features = np.empty((len(directions), 0))
-        self.grow(directions)
+        vectors = space.gradient(residual)
+        self.basis, self.features = np.empty((len(vectors), 0)), np.empty((len(residual), 0))
+        self.add(vectors)
 
-    def grow(self, directions: Array) -> int:
-        """Add what vectors have outside the span; return the number of new directions."""
+    def grow(self, residual: Array) -> None:
+        """Add what gradients have outside the span."""
+        self.add(self.space.gradient(residual))
+
+    def add(self, vectors: Array) -> None:
+        """Add what vectors have outside the span."""
         for _ in range(2):  # once leaves as much of the span as rounding does of what was taken away
-            directions = directions - self.basis @ (self.features.T @ directions)
-        scores = self.space.product(directions)
-        squares, turn = np.linalg.eigh(directions.T @ scores)
+            vectors = vectors - self.basis @ self.space.along(self, vectors)
+        scores = self.space.scores(vectors)
+        squares, turn = np.linalg.eigh(self.space.products(vectors, scores))
         kept = squares > NOTHING * float(squares[-1])
         scale = turn[:, kept] / np.sqrt(squares[kept])
-        self.basis = np.hstack([self.basis, directions @ scale])
+        self.basis = np.hstack([self.basis, vectors @ scale])
         self.features = np.ascontiguousarray(np.hstack([self.features, scores @ scale]))
-        return int(np.count_nonzero(kept))
 
 
 @dataclass(frozen=True)
@@ -75,15 +138,16 @@ class Subspace(Settings):
     ) -> tuple[Result | None, Objective | Multiclass]:
         """Minimise ``problem(features)`` over the space, starting from the span of the class means and ``start``.
 
-        The coefficients of ``start`` and of the result are those of the samples. None stands for a constant classifier
+        The coefficients of ``start`` and of the result are vectors of the space. None stands for a constant classifier
         that may be optimal: there is no gradient to follow. Also returns the problem in the last span.
         """
         solver = self.inner(tol=CLOSER * self.tol, max_iter=self.max_iter, seed=self.seed)
         began, best, stalled = time.perf_counter(), None, 0
-        span = Span(space, means if start is None else np.column_stack([means, np.atleast_2d(start[0]).T]))
-        objective = problem(span.features)
+        span = Span(space, means)
         if start is not None:
-            start = start[0] @ span.features, start[1]
+            span.add(np.atleast_2d(start[0]).T)
+            start = space.along(span, start[0].T).T, start[1]
+        objective = problem(span.features)
         result: Result = solver.solve(objective, start)
         for n_iter in range(1, self.max_iter + 1):
             if not result.coef.any():
@@ -116,7 +180,7 @@ def _certified(
 ) -> tuple[Any, Result, int]:
     """Grow the span, and return the problem in it, the result with its certificate there, and how much it grew.
 
-    The coefficients of what is returned are those of the samples.
+    The coefficients of what is returned are vectors of the space.
     """
     known = span.features.shape[1]
     span.grow(directions)
