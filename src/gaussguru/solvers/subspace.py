@@ -7,8 +7,8 @@ F depends on the samples only through their scores. So it is minimised over the 
 problem with as few features; then the span grows by the gradient there, which is ``v = sum_i r_i phi(x_i)`` for the
 derivatives ``r`` of F by the scores, less what of it is in the span already. A step costs one product with the kernel
 matrix, or with X and its transpose. The span contains all that conjugate gradients would see, but F is minimised over
-it exactly, at once at the level of noise that is wanted: tens of steps do where Newton's method with conjugate gradients
-takes hundreds.
+it exactly, at once at the level of noise that is wanted: tens of steps do where Newton's method with conjugate
+gradients takes hundreds.
 
 The proof is one for the whole space: a certificate looks at nothing but the scores, ``||w||`` and ``v``, so it may be
 computed in the span of the directions and ``v``, the one that comes next.
