@@ -1,6 +1,7 @@
 """Kernel classifiers for noise in the space of the kernel."""
 
 import os
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -252,7 +253,9 @@ class KernelGuruClassifier(GuruEstimator):
         weights = np.ones(n) if samples.weights is None else samples.weights
         means = np.zeros((n, n_classes))
         means[np.arange(n), samples.labels.astype(np.intp)] = weights
-        solver = Subspace(**settings, inner=solvers.binary if n_classes == 2 else solvers.multiclass)
+        # One span is enough: the problem in it is solved as it is.
+        inner = solvers.binary if n_classes == 2 else partial(solvers.multiclass, spans=False)
+        solver = Subspace(**settings, inner=inner)
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
             result, objective = solver.solve(
                 OfSamples(gram.product),
