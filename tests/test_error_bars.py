@@ -12,7 +12,7 @@ from data import MEASURED, clouds, groups, measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.special import ndtr
+from scipy.special import erf, ndtr
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -205,8 +205,6 @@ def test_no_noise_at_all_is_the_support_vector_machine(l2, X_err):
 
 def test_published_objective_of_svm_gsu():
     """Mean expected hinge loss + lambda/2 ||w||^2 with diagonal covariances, through erf as its authors write it."""
-    from scipy.special import erf  # noqa: PLC0415
-
     X, y = clouds(80, 60, 5, 1.0)
     E, lam = bars(*X.shape, zeros=0.0) + 0.05, 0.02
     clf = GuruClassifier(0.0, l2=lam * len(y), tol=1e-10).fit(X, y, X_err=E)

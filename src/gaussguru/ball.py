@@ -9,9 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru.estimator import Classifier, CollapseWarning, LinearScores, seed_of
+from gaussguru.estimator import Classifier, CollapseWarning, LinearScores, outside, seed_of
 from gaussguru.losses import Array
 from gaussguru.objective import NotFiniteError
+from gaussguru.orthant import distance_to_boundary
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers.cone import Cone, ConeNewton
 from gaussguru.solvers.result import Result
@@ -117,17 +118,7 @@ class _BallClassifier(LinearScores, Classifier):
         ndarray of shape (n_samples,)
             Infinite where no displacement changes the class.
         """
-        scores = self.decision_function(X)
-        W = np.vstack([-0.5 * self.coef_, 0.5 * self.coef_]) if scores.ndim == 1 else self.coef_
-        if scores.ndim == 1:
-            scores = np.column_stack([-0.5 * scores, 0.5 * scores])
-        top = np.argmax(scores, axis=1)
-        lead = np.take_along_axis(scores, top[:, np.newaxis], axis=1) - scores
-        distance = np.sqrt(((W[:, np.newaxis] - W) ** 2).sum(axis=2))[top]
-        never = np.where(lead > 0, np.inf, 0.0)
-        radius = np.divide(lead, distance, out=never, where=distance > 0)
-        np.put_along_axis(radius, top[:, np.newaxis], np.inf, axis=1)
-        return np.asarray(radius.min(axis=1))
+        return distance_to_boundary(self.decision_function(X), self.coef_)
 
     def displacements(self, X: Any, y: Any, delta: Any = None) -> Array:
         """Return by how much the model moves each sample with a known label.
@@ -295,7 +286,7 @@ class AdversarialSVC(_BallClassifier):
                 f"delta={self.delta:g} is so large that the best classifier ignores the features; use a smaller delta"
                 f"{', class_weight=' + repr('balanced') if self.fit_intercept else ''}",
                 CollapseWarning,
-                stacklevel=5,
+                stacklevel=outside(),
             )
         elif not result.converged:
             reason = (
@@ -341,7 +332,7 @@ class AdversarialSVC(_BallClassifier):
             f"the solution is proven optimal only to {result.gap / problem.weight:.1e} of the objective at zero, "
             f"not to tol={self.tol:g}; {reason}",
             ConvergenceWarning,
-            stacklevel=6 if self.solver == "exact" else 7,
+            stacklevel=outside(),
         )
 
     def _keep(self, result: Result) -> None:
@@ -464,7 +455,7 @@ class TotalSVC(_BallClassifier):
                 f"the objective still falls by more than tol={self.tol:g} of its value at zero; "
                 f"max_iter={self.max_iter} was reached: increase it or tol",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=outside(),
             )
         return result
 

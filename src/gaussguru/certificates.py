@@ -25,6 +25,8 @@ from gaussguru.objective import Expansion, Objective, Point
 EPS = float(np.finfo(np.float64).eps)
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+# The gap that is usually wanted, relative to F(0): much less is negligible.
+USUAL = 1e-6
 # How far it is scaled down in search of room where every sample has its own noise.
 SHRUNK = 0.99
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
@@ -93,7 +95,7 @@ def certify_params(
     """Return the certificate of any classifier, ``(w, b)`` or ``(W, b)``, and the slopes that it comes from."""
     if isinstance(objective, uncertain.Uncertain):
         place = objective.expand(*uncertain.symmetric(coef, intercept))
-        return certify_uncertain(place, 0.0, thorough=True), place.alpha
+        return certify_uncertain(place, USUAL * objective.weight, thorough=True), place.alpha
     if isinstance(objective, multiclass.Multiclass):
         joint = objective.visit(coef, intercept)
         return certify_joint(joint, 0.0, thorough=True), objective.slopes(joint.point)

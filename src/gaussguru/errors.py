@@ -129,7 +129,10 @@ def take_rows(values: Any, index: Any) -> Any:
 class Errors(ABC):
     """The error bars of some samples, checked."""
 
-    n_samples: int
+    @property
+    @abstractmethod
+    def n_samples(self) -> int:
+        """The number of samples."""
 
     @abstractmethod
     def variances(self, U: Array) -> Array:
@@ -188,7 +191,7 @@ class PerSample(Errors):
     n_features: int
 
     @property
-    def n_samples(self) -> int:  # type: ignore[override]
+    def n_samples(self) -> int:
         """The number of samples."""
         return len(self.std)
 
@@ -236,7 +239,7 @@ class Diagonal(Errors):
     std: Any
 
     @property
-    def n_samples(self) -> int:  # type: ignore[override]
+    def n_samples(self) -> int:
         """The number of samples."""
         return int(self.std.shape[0])
 
@@ -293,7 +296,7 @@ class Factored(Errors):
     factors: Array
 
     @property
-    def n_samples(self) -> int:  # type: ignore[override]
+    def n_samples(self) -> int:
         """The number of samples."""
         return len(self.factors)
 

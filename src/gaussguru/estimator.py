@@ -8,11 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import collapse_sigma
@@ -20,7 +18,6 @@ from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Noise, Quadratic
 from gaussguru.objective import NotFiniteError, Objective
-from gaussguru.orthant import standardise
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
@@ -163,10 +160,6 @@ class GuruEstimator(Classifier):
         loss, l2, fit_intercept = model
         return loss, self._resolve_noise(samples), l2, fit_intercept
 
-    @abstractmethod
-    def _scale(self) -> float:
-        """Return the noise level of the scores of a fitted two-class model."""
-
     def _solve(
         self,
         samples: Samples,
@@ -233,24 +226,6 @@ class GuruEstimator(Classifier):
                 ConvergenceWarning,
                 stacklevel=outside(),
             )
-
-    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class when the features carry the noise of the model; two classes only.
-
-        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
-        class; no sampling is involved. A constant classifier is certain.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-        """
-        z = standardise(self.decision_function(X), self._scale())
-        return np.column_stack([ndtr(-z), ndtr(z)])
 
 
 def make_objective(

@@ -6,14 +6,18 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtr
 from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from gaussguru.estimator import GuruEstimator, make_objective
+from gaussguru.estimator import GuruEstimator, has_two_classes, make_objective
 from gaussguru.gram import NAMES, Features, Gram, Kernel, exact_features, kernel_scores, landmark_features
 from gaussguru.losses import Array, Index, Loss
+from gaussguru.multiclass import one_hot
 from gaussguru.noise import Isotropic
 from gaussguru.objective import NotFiniteError
+from gaussguru.orthant import standardise
 from gaussguru.solvers import Solver
 from gaussguru.solvers.ken import KenGuru, KernelProblem
 from gaussguru.solvers.result import Result
@@ -250,9 +254,7 @@ class KernelGuruClassifier(GuruEstimator):
         if n < LEAST_SPAN or not kernel.is_definite or self.solver != "newton":
             return False
         gram = Gram(kernel, samples.X, np.inf)
-        weights = np.ones(n) if samples.weights is None else samples.weights
-        means = np.zeros((n, n_classes))
-        means[np.arange(n), samples.labels.astype(np.intp)] = weights
+        means = one_hot(samples.labels.astype(np.intp), 1.0 if samples.weights is None else samples.weights, n_classes)
         # One span is enough: the problem in it is solved as it is.
         inner = solvers.binary if n_classes == 2 else partial(solvers.multiclass, spans=False)
         solver = Subspace(**settings, inner=inner)
@@ -324,9 +326,6 @@ class KernelGuruClassifier(GuruEstimator):
     def _resolve_noise(self, samples: Samples) -> Isotropic:
         return Isotropic(float(self.sigma))
 
-    def _scale(self) -> float:
-        return float(self._noise.scale(self.norm_))
-
     def _checked(self) -> Any:
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, NAMES)
@@ -383,6 +382,24 @@ class KernelGuruClassifier(GuruEstimator):
             scores = kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
         scores += self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class when the features carry the noise of the model; two classes only.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
+        class; no sampling is involved. A constant classifier is certain.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        z = standardise(self.decision_function(X), self._noise.scale(self.norm_))
+        return np.column_stack([ndtr(-z), ndtr(z)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

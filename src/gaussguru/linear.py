@@ -10,7 +10,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru.certificates import Certificate, certify_params, certify_uncertain, collapse_sigma
+from gaussguru.certificates import Certificate, certify_params, collapse_sigma
 from gaussguru.errors import Population, check_errors, has_unmeasured, split_errors
 from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
@@ -18,7 +18,7 @@ from gaussguru.noise import Noise, Quadratic, resolve_noise
 from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.orthant import expected_score, label_probabilities, score_covariance, standardise
 from gaussguru.rows import BlockMap, Rows
-from gaussguru.solvers import SOLVERS
+from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.bars import ErrorBars
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.sgd import SGD
@@ -234,7 +234,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
         model, solvers, settings = self._checked()
         X, X_err = split_errors(X, X_err)
         if X_err is not None or self.sigma == 0:
-            return self._fit_measured(X, y, sample_weight, X_err)
+            return self._fit_measured(X, y, sample_weight, X_err, model, solvers, settings)
         self._population: Population | None = None
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         result = self._solve(samples, self._with_noise(model, samples), solvers, settings, self._start(samples))
@@ -247,9 +247,10 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self.dual_coef_ = result.alpha
         self._descent = result.state
 
-    def _fit_measured(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit_measured(
+        self, X: Any, y: Any, sample_weight: Any, X_err: Any, model: Any, solvers: Solver, settings: dict[str, Any]
+    ) -> Self:
         """Fit to samples that have error bars of their own, or no noise at all."""
-        model, solvers, settings = self._checked()
         if self.solver == "dual":
             raise ValueError("solver='dual' with X_err or sigma=0 is not supported; use solver='newton'")
         if X_err is None and self.l2 == 0:
@@ -268,11 +269,11 @@ class GuruClassifier(LinearScores, GuruEstimator):
 
     def _prepared(self, X: Any, X_err: Any) -> tuple[Any, Any, Population | None]:
         """Return samples and error bars, what was not measured filled in, and what was known of it."""
-        population = None
+        population, missing = None, has_unmeasured(X_err)
         if X_err is not None and not sp.issparse(X):  # also for what will not be measured at prediction
             X = _table(X)
-            population = Population.of(X, X_err)
-        if has_unmeasured(X_err):
+            population = Population.of(X, X_err if missing else None)
+        if missing:
             X, X_err = self._filled(population, X, X_err)
         return X, X_err, population
 
@@ -326,11 +327,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
             X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
         )
         # The steps are sequential: starting threads for the little else costs more than it saves.
-        whole = self._with_noise(model, samples)
-        measured = X_err is not None or whole[1] is None
-        objective: Any = (
-            self._uncertain(samples, X_err, map, whole) if measured else make_objective(samples, map, *whole)
-        )
+        objective = self._problem(samples, X_err, map, model)
         if not np.isfinite(objective.rows.squared_norms).all():
             raise explain_not_finite(samples.X)
         solver = solvers.make(len(samples.classes), settings)
@@ -368,7 +365,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
             and ``gap``, their difference.
         """
         check_is_fitted(self)
-        model, _, settings = self._checked()
+        model, _, _ = self._checked()
         X, X_err = split_errors(X, X_err)
         if has_unmeasured(X_err):
             X, X_err = self._filled(self._population, X, X_err)
@@ -378,12 +375,14 @@ class GuruClassifier(LinearScores, GuruEstimator):
         binary = len(self.classes_) == 2
         params = (self.coef_[0], float(self.intercept_[0])) if binary else (self.coef_, self.intercept_)
         with block_map(samples.X, self.n_jobs, samples.width) as mapped:
-            whole = self._with_noise(model, samples)
-            if X_err is None and self.sigma > 0:
-                return certify_params(make_objective(samples, mapped, *whole), *params)[0]
-            problem = self._uncertain(samples, X_err, mapped, whole)
-            place = problem.expand(*symmetric(*params))
-            return certify_uncertain(place, settings["tol"] * problem.weight, thorough=True)
+            return certify_params(self._problem(samples, X_err, mapped, model), *params)[0]
+
+    def _problem(self, samples: Samples, X_err: Any, mapped: BlockMap, model: tuple[Loss, float, bool]) -> Any:
+        """Return the problem of samples with error bars, or without."""
+        whole = self._with_noise(model, samples)
+        if X_err is not None or whole[1] is None:
+            return self._uncertain(samples, X_err, mapped, whole)
+        return make_objective(samples, mapped, *whole)
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
         if not self.warm_start or not hasattr(self, "coef_"):

@@ -116,9 +116,8 @@ class Multiclass:
 
     @cached_property
     def _moments(self) -> tuple[Array, Array]:
-        one_hot = np.zeros((self.rows.n_rows, self.n_classes))
-        one_hot[np.arange(self.rows.n_rows), self.labels] = self.weights
-        (sums,) = self.rows.joint_total(lambda begin, end: (self.rows.joint_combine(begin, end, one_hot),))
+        members = one_hot(self.labels, self.weights, self.n_classes)
+        (sums,) = self.rows.joint_total(lambda begin, end: (self.rows.joint_combine(begin, end, members),))
         _, squares = self.rows.moments(self.weights)
         total_square(squares)
         return sums / self.class_weights[:, np.newaxis], squares
@@ -310,6 +309,13 @@ class Multiclass:
 
         sums, combined = self.rows.joint_total(look)
         return Expansion(self, self._point(W, b, scores, stretch, distances, scales, sums), pulls, combined)
+
+
+def one_hot(labels: NDArray[Any], weights: Array | float, n_classes: int) -> Array:
+    """Return the weight of every row in the column of its class, 0 in the others."""
+    members = np.zeros((len(labels), n_classes))
+    members[np.arange(len(labels)), labels] = weights
+    return members
 
 
 def laplacian(weights: Array) -> Array:

@@ -54,6 +54,28 @@ def standardise(scores: Array, spread: Any) -> Array:
         return np.asarray(np.divide(scores, spread, out=certain, where=spread > 0))
 
 
+def distance_to_boundary(scores: Array, coef: Array) -> Array:
+    """Return how far every sample is from the nearest place with another class on top, or infinity.
+
+    Scores of shape (n_samples,) with one row of coefficients are those of two classes.
+    """
+    if scores.ndim == 1:
+        scores, coef = np.column_stack([np.zeros(len(scores)), scores]), np.vstack([np.zeros_like(coef), coef])
+    labels = np.argmax(scores, axis=1)
+    product = coef @ coef.T
+    own = np.diag(product)
+    apart = np.sqrt(np.maximum(own[:, np.newaxis] + own - 2 * product, 0.0))
+    # Where that cancels, the difference itself.
+    near = apart < 1e-6 * np.sqrt(np.maximum(own[:, np.newaxis], own))
+    for c, k in zip(*np.nonzero(near), strict=True):
+        apart[c, k] = np.linalg.norm(coef[c] - coef[k])
+    lead = scores[np.arange(len(labels)), labels][:, np.newaxis] - scores
+    never = np.where(lead > 0, np.inf, 0.0)  # a tie that no displacement breaks is no certainty either
+    distance = np.divide(lead, apart[labels], out=never, where=apart[labels] > 0)
+    distance[np.arange(len(labels)), labels] = np.inf
+    return np.asarray(distance.min(axis=1))
+
+
 def label_probabilities(scores: Array, covariance: Array) -> tuple[Array, Array]:
     """Return the probability that noise leaves each class on top, and its error, from scores as classifiers have them.
 

@@ -274,10 +274,7 @@ class DisplacementDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw into ``ax``, or a new one; it is kept as ``ax_``, its figure as ``figure_``."""
-        import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional dependency)
-
-        if ax is None:
-            _, ax = plt.subplots()
+        ax = _axes(ax)
         classes = np.unique(self.labels)
         first, second, leads = self.grid
         levels, styles = ([-1, 0, 1], ["--", "-", "--"]) if len(leads) == 1 else ([0], ["-"])

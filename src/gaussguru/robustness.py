@@ -10,6 +10,7 @@ What it is worth under a given noise (:func:`expected_accuracy`, :func:`robustne
 models of different ``sigma`` must be compared under the same.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru.errors import check_errors, has_unmeasured, split_errors
 from gaussguru.losses import Array
 from gaussguru.orthant import (
+    distance_to_boundary,
     expected_score,
     label_probabilities,
     lower_bound,
@@ -119,20 +121,7 @@ def certified_radius(estimator: Any, X: Any) -> Array:
     """
     X, _ = split_errors(X)
     scores, coef = _linear(estimator, X)
-    if scores.ndim == 1:
-        scores, coef = np.column_stack([np.zeros(len(scores)), scores]), np.vstack([np.zeros_like(coef), coef])
-    labels = np.argmax(scores, axis=1)
-    product = coef @ coef.T
-    own = np.diag(product)
-    apart = np.sqrt(np.maximum(own[:, np.newaxis] + own - 2 * product, 0.0))
-    # Where that cancels, the difference itself.
-    near = apart < 1e-6 * np.sqrt(np.maximum(own[:, np.newaxis], own))
-    for c, k in zip(*np.nonzero(near), strict=True):
-        apart[c, k] = np.linalg.norm(coef[c] - coef[k])
-    lead = scores[np.arange(len(labels)), labels][:, np.newaxis] - scores
-    distance = np.divide(lead, apart[labels], out=np.full_like(lead, np.inf), where=apart[labels] > 0)
-    distance[np.arange(len(labels)), labels] = np.inf
-    return np.asarray(distance.min(axis=1))
+    return distance_to_boundary(scores, coef)
 
 
 def expected_accuracy(
@@ -251,7 +240,7 @@ def robustness_curve(
     return RobustnessCurve(levels, accuracy, error)
 
 
-class _Scorer(BaseEstimator):
+class _Scorer(BaseEstimator, ABC):
     """A scorer for searches and cross-validation that can be given error bars by metadata routing."""
 
     __metadata_request__score: ClassVar = {"estimator": UNUSED}
@@ -259,9 +248,9 @@ class _Scorer(BaseEstimator):
     def __call__(self, estimator: Any, X: Any, y_true: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         return self.score(estimator, X, y_true, X_err=X_err, sample_weight=sample_weight)
 
+    @abstractmethod
     def score(self, estimator: Any, X: Any, y: Any, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return the score of an estimator; larger is better."""
-        raise NotImplementedError
 
 
 class ExpectedAccuracyScorer(_Scorer):

@@ -24,7 +24,7 @@ unknowns : flat array of (C - 1, n_columns + 1), each class's (w, b) minus that 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -190,7 +190,7 @@ class Uncertain:
         """Return value and gradient of F at ``(W, b)``."""
         n, d = self.shape
         C = self.n_classes
-        rows = Pulls(*(np.empty((n, C - 1)) for _ in Pulls.__dataclass_fields__))
+        rows = Pulls(*(np.empty((n, C - 1)) for _ in Pulls._fields))
 
         def look(c: int, piece: slice, index: Index) -> tuple[int, Array, Array, Array]:
             X, errors, s = self.X[index], self.errors.take(index), self.weights[piece, np.newaxis]
@@ -254,8 +254,7 @@ class Uncertain:
         return float(self.class_weights @ hinge.sum(axis=1)), b * 2 - 1 if self.n_classes == 2 else b
 
 
-@dataclass(frozen=True)
-class Pulls:
+class Pulls(NamedTuple):
     """For every row and other class: ``a``, ``z``, ``f'``, ``s f''/a`` and ``s (f - z f')/a``."""
 
     scale: Array
@@ -263,9 +262,6 @@ class Pulls:
     slope: Array
     curve: Array
     tension: Array
-
-    def __iter__(self) -> Any:
-        return iter((self.scale, self.slack, self.slope, self.curve, self.tension))
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gaussguru.certificates import certify_joint
 from gaussguru.losses import Array, Index
-from gaussguru.multiclass import MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian
+from gaussguru.multiclass import MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian, one_hot
 from gaussguru.noise import Isotropic, diagonal, norm
 from gaussguru.rows import Rows
 from gaussguru.solvers.inverse import MAX_COLUMNS, Factor, LazyInverse, factorise
@@ -103,15 +103,14 @@ class JointNewton(Settings):
 
     def _span(self, objective: Multiclass) -> Result | None:
         """Minimise over a growing span of gradients."""
-        one_hot = np.zeros((objective.rows.n_rows, objective.n_classes))
-        one_hot[np.arange(len(one_hot)), objective.labels] = objective.weights
+        means = one_hot(objective.labels, objective.weights, objective.n_classes)
 
         def problem(features: Array) -> Multiclass:
             return replace(objective, rows=Rows(features, objective.rows.map, objective.n_classes))
 
         settings = {name: getattr(self, name) for name in ("tol", "max_iter", "verbose", "seed")}
         subspace = Subspace(**settings, inner=partial(JointNewton, spans=False))
-        return subspace.solve(OfColumns(objective.rows.X), problem, one_hot)[0]
+        return subspace.solve(OfColumns(objective.rows.X), problem, means)[0]
 
     def _ordered(self, objective: Multiclass) -> tuple[Multiclass, Index]:
         """Return the problem with the classes sorted by weight, and their order."""
