@@ -39,7 +39,7 @@ from gaussguru.objective import Objective
 from gaussguru.rows import Rows
 from gaussguru.solvers.joint import JointNewton, settle
 from gaussguru.solvers.newton import Newton
-from gaussguru.solvers.subspace import Subspace
+from gaussguru.solvers.subspace import OfColumns, OfSamples, Span, Subspace
 from gaussguru.threads import THREAD_VALUES
 
 # What a generic optimiser can miss, relative to F(0).
@@ -1287,3 +1287,31 @@ def test_a_span_of_gradients_ends_at_the_same_optimum(form, sigma, l2, fit_inter
     assert clf.dual_gap_ <= 1e-6 * zero
     assert expected.objective_ - 1e-6 * zero <= clf.objective_ <= expected.objective_ + clf.dual_gap_ + 1e-6 * zero
     assert np.abs(clf.coef_.sum(axis=0)).max() <= 1e-9 * np.abs(clf.coef_).max()
+
+
+@pytest.mark.parametrize("space", ["columns", "samples"])
+def test_a_span_stays_orthonormal_whatever_is_added(space):
+    """Dependent directions, directions that are in the span but for rounding, and more of them than there is room."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 12)) * 2.0 ** -np.arange(12)
+    space = OfColumns(X) if space == "columns" else OfSamples(lambda V: X @ (X.T @ V), np.sum(X**2))
+    residual = rng.standard_normal((40, 2))
+    span = Span(space, np.column_stack([residual, -residual.sum(axis=1)]))
+    for step in range(30):
+        fresh = rng.standard_normal((40, 2)) * 10.0 ** -(step % 9)
+        span.grow(np.column_stack([residual + fresh, -(residual + fresh).sum(axis=1), residual[:, 0], np.zeros(40)]))
+        inner = span.basis.T @ (span.basis if isinstance(space, OfColumns) else X @ (X.T @ span.basis))
+        np.testing.assert_allclose(inner, np.eye(span.features.shape[1]), atol=1e-9)
+        np.testing.assert_allclose(span.features, space.scores(span.basis), atol=1e-9)
+    assert span.features.shape[1] == 12
+
+
+def test_a_span_next_to_collapse_proves_what_newton_proves(monkeypatch):
+    X, y = groups([80, 80, 79], 300, distance=1.0, seed=3)
+    for sigma in (4.0, 8.0, 16.0):
+        monkeypatch.setattr("gaussguru.solvers.joint.LEAST_SPAN", 0)
+        spanned, _ = solve(X, y, sigma)
+        monkeypatch.setattr("gaussguru.solvers.joint.LEAST_SPAN", np.inf)
+        direct, _ = solve(X, y, sigma)
+        assert max(spanned.dual_gap_, direct.dual_gap_) <= 2e-6 * len(y)
+        assert abs(spanned.objective_ - direct.objective_) <= 2e-6 * len(y)

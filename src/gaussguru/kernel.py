@@ -260,7 +260,7 @@ class KernelGuruClassifier(GuruEstimator):
         solver = Subspace(**settings, inner=inner)
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
             result, objective = solver.solve(
-                OfSamples(gram.product),
+                OfSamples(gram.product, float(np.sum(gram.squared_norms))),
                 lambda features: make_objective(samples._replace(X=features), mapped, *model),
                 means,
                 _flat(before),

@@ -30,8 +30,8 @@ from gaussguru.solvers.result import Result
 
 # The gap of the problem in the span, relative to that which is wanted.
 CLOSER = 0.1
-# A direction whose square is at most this part of that of what it was made of is rounding.
-NOTHING = 1e-20
+# A direction whose square is at most this part of that of the longest beside it is rounding; below the next it may be.
+NOTHING, DOUBTFUL = 1e-14, 1e-6
 # Steps in which the gap may fail to reach a new low.
 PATIENCE = 20
 
@@ -51,12 +51,16 @@ class Space(Protocol):
     def products(self, vectors: Array, scores: Array) -> Array:
         """Return the inner products of vectors with each other."""
 
+    def rounding(self, vectors: Array) -> Array:
+        """Return how much of the square of each vector may be rounding, though nothing was taken away from it."""
+
 
 @dataclass(frozen=True)
 class OfSamples:
-    """Vectors as coefficients of the samples; ``product`` multiplies them by the kernel matrix."""
+    """Vectors as coefficients of the samples; ``product`` multiplies them by the kernel matrix, of that ``trace``."""
 
     product: Callable[[Array], Array]
+    trace: float
 
     def gradient(self, residual: Array) -> Array:
         """Return the residual itself."""
@@ -73,6 +77,10 @@ class OfSamples:
     def products(self, vectors: Array, scores: Array) -> Array:
         """Return ``V' K V``."""
         return np.asarray(vectors.T @ scores)
+
+    def rounding(self, vectors: Array) -> Array:
+        """Return what K may make of coefficients that it takes to zero."""
+        return np.asarray(NOTHING * self.trace * np.sum(vectors**2, axis=0))
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,10 @@ class OfColumns:
         """Return ``V' V``."""
         return np.asarray(vectors.T @ vectors)
 
+    def rounding(self, vectors: Array) -> Array:
+        """Return 0: sums of squares are exact to their last digits."""
+        return np.zeros(vectors.shape[1])
+
 
 class Span:
     """Orthonormal directions, and the scores of the samples for them, which are features to a problem."""
@@ -113,14 +125,30 @@ class Span:
 
     def add(self, vectors: Array) -> None:
         """Add what vectors have outside the span."""
+        vectors, scores, squares, taken = self._outside(vectors)
+        if len(squares) and (squares[-1] < DOUBTFUL * taken or squares[0] < DOUBTFUL * squares[-1]):
+            # Of directions so small much is rounding: what is left of them when they are as long as the others?
+            vectors, scores, squares, _ = self._outside(vectors / np.sqrt(squares))
+            new = squares > 0.5
+            vectors, scores, squares = vectors[:, new], scores[:, new], squares[new]
+        self.basis = np.hstack([self.basis, vectors / np.sqrt(squares)])
+        self.features = np.ascontiguousarray(np.hstack([self.features, scores / np.sqrt(squares)]))
+
+    def _outside(self, vectors: Array) -> tuple[Array, Array, Array, float]:
+        """Return what vectors have outside the span as orthogonal directions, with scores and squares, shortest first.
+
+        The last number is the largest square of what was inside.
+        """
+        taken = 0.0
         for _ in range(2):  # once leaves as much of the span as rounding does of what was taken away
-            vectors = vectors - self.basis @ self.space.along(self, vectors)
+            along = self.space.along(self, vectors)
+            taken = max(taken, float(np.max(np.sum(along**2, axis=0), initial=0.0)))
+            vectors = vectors - self.basis @ along
         scores = self.space.scores(vectors)
         squares, turn = np.linalg.eigh(self.space.products(vectors, scores))
-        kept = squares > NOTHING * float(squares[-1])
-        scale = turn[:, kept] / np.sqrt(squares[kept])
-        self.basis = np.hstack([self.basis, vectors @ scale])
-        self.features = np.ascontiguousarray(np.hstack([self.features, scores @ scale]))
+        vectors, scores = vectors @ turn, scores @ turn
+        kept = squares > np.maximum(NOTHING * squares[-1], self.space.rounding(vectors))
+        return vectors[:, kept], scores[:, kept], squares[kept], taken
 
 
 @dataclass(frozen=True)
