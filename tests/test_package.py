@@ -31,6 +31,7 @@ LAYERS = [
     ["gaussguru.plotting"],
     ["gaussguru.preprocessing"],
     ["gaussguru.robustness"],
+    ["gaussguru.experiments"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

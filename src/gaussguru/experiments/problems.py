@@ -1,0 +1,104 @@
+"""The classification problems of the thesis's tables, as data to split."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gaussguru import datasets
+from gaussguru.datasets import Split, thesis_split
+from gaussguru.losses import Array
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem of the thesis.
+
+    Parameters
+    ----------
+    title : what tables call it
+    load : returns X and y, given ``data_home``, or for toy problems X and y of a seed
+    split : the name of its split, see ``datasets.THESIS_SPLITS``
+    classes : the classes that take part; None: all
+    standardise : whether features are brought to mean 0 and variance 1 of the samples to learn from
+    noise_levels : half the widths of the uniform noise on validation and test samples, the first of them 0
+    toy : whether the data is made anew for every seed
+    """
+
+    title: str
+    load: Callable[..., Any]
+    split: str
+    classes: tuple[int, ...] | None = None
+    standardise: bool = False
+    noise_levels: tuple[float, ...] = (0.0,)
+    toy: bool = False
+
+    def parts(self, seed: int, data_home: Any = None) -> Split:
+        """Return the split of a seed."""
+        X, y = self.load(600, random_state=seed) if self.toy else _loaded(self.load, data_home)
+        if self.classes is not None:
+            X, y = X[np.isin(y, self.classes)], y[np.isin(y, self.classes)]
+        split = thesis_split(self.split, X, y, random_state=seed)
+        if not self.standardise:
+            return split
+        mean, spread = split.X_train.mean(axis=0), split.X_train.std(axis=0)
+        spread[spread == 0] = 1.0
+        scaled = {name: (getattr(split, name) - mean) / spread for name in ("X_train", "X_valid", "X_test")}
+        return split._replace(**scaled)
+
+
+@lru_cache
+def _loaded(load: Callable[..., Any], data_home: Any) -> tuple[Array, NDArray[np.int64]]:
+    X, y = load(data_home=data_home, return_X_y=True)
+    return X, y
+
+
+def _toy(make: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return lambda n_samples, random_state: make(n_samples, random_state=random_state, **options)
+
+
+_PLANE = tuple(np.linspace(0, 5, 11))
+_PIXELS = tuple(np.linspace(0, 2, 11))
+_IONOSPHERE = Problem("Ionosphere", datasets.load_ionosphere, "ionosphere")
+_PIMA = Problem("diabetes", datasets.load_pima, "pima")
+_PIMA_SCALED = Problem("diabetes, standardised", datasets.load_pima, "pima", standardise=True)
+_SPLICE_12 = Problem("splice 1 vs. 2", datasets.load_splice, "splice-1-2", classes=(0, 1))
+
+
+def _pair(one: int, other: int) -> Problem:
+    name = f"usps-{one}-{other}"
+    title = f"USPS {one} vs. {other}"
+    return Problem(title, datasets.load_usps, name, classes=(one, other), noise_levels=_PIXELS)
+
+
+BINARY = {
+    "toy-a": Problem("Toy (a)", datasets.make_gaussians, "toy-a", noise_levels=_PLANE, toy=True),
+    "toy-b": Problem("Toy (b)", datasets.make_narrow_gaussians, "toy-b", noise_levels=_PLANE, toy=True),
+    "ionosphere": _IONOSPHERE,
+    "pima": _PIMA,
+    "pima-standardised": _PIMA_SCALED,
+    "splice-1-2": _SPLICE_12,
+    "usps-3-5": _pair(3, 5),
+    "usps-5-8": _pair(5, 8),
+    "usps-7-9": _pair(7, 9),
+}
+MULTICLASS = {
+    "toy-3": Problem("Toy-3", _toy(datasets.make_gaussian_ring, n_classes=3), "toy-3", toy=True),
+    "toy-4": Problem("Toy-4", _toy(datasets.make_gaussian_ring, n_classes=4), "toy-4", toy=True),
+    "usps-3-5-8": Problem("USPS 3,5,8", datasets.load_usps, "usps-3-5-8", classes=(3, 5, 8)),
+    "usps-0-9": Problem("USPS 0-9", datasets.load_usps, "usps-0-9"),
+    "splice": Problem("splice", datasets.load_splice, "splice"),
+    "wine": Problem("wine", datasets.load_wine, "wine"),
+    "wine-standardised": Problem("wine, standardised", datasets.load_wine, "wine", standardise=True),
+}
+KERNEL = {
+    "ionosphere": _IONOSPHERE,
+    "pima-standardised": _PIMA_SCALED,
+    "splice-1-2": _SPLICE_12,
+    "usps-3-5": _pair(3, 5),
+    "usps-5-8": _pair(5, 8),
+    "usps-7-9": _pair(7, 9),
+}

@@ -1,0 +1,202 @@
+"""Parameters chosen on a validation set, as the thesis does: one classifier for each, the best of them is tested.
+
+A candidate is a classifier with the parameters that made it. Candidates come with the most robust first (large sigma,
+small C), and of equals the first is chosen.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, LinearSVC
+
+from gaussguru.datasets import Split
+from gaussguru.estimator import CollapseWarning
+from gaussguru.kernel import KernelGuruClassifier
+from gaussguru.linear import GuruClassifier
+from gaussguru.losses import Array
+from gaussguru.model_selection import sigma_path
+
+# Epochs of the stochastic algorithms, and a bound on the work of libsvm and liblinear where C is large: beyond it they
+# stop with what they have, which is counted.
+EPOCHS = 20
+LIBSVM_ITERATIONS = 200_000
+LIBLINEAR_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class Grids:
+    """The grids of the thesis, or of a quick run every few values of them.
+
+    Parameters
+    ----------
+    sigmas : 2^20 to 2^-20, for exact fits
+    coarse_sigmas : the same range, for the stochastic algorithms, each with every rate
+    rates : 4^-10 to 4^10
+    penalties : 4^-15 to 4^15: C, which the thesis calls lambda
+    """
+
+    sigmas: NDArray[Any]
+    coarse_sigmas: NDArray[Any]
+    rates: NDArray[Any]
+    penalties: NDArray[Any]
+
+    @classmethod
+    def of(cls, quick: bool) -> "Grids":
+        """Return the grids of a quick or a full run."""
+        return cls(
+            sigmas=2.0 ** np.arange(20, -21, -2 if quick else -1),
+            coarse_sigmas=2.0 ** np.arange(20, -21, -4 if quick else -2),
+            rates=4.0 ** np.arange(-10, 11, 2 if quick else 1),
+            penalties=4.0 ** np.arange(-15, 16, 3 if quick else 1),
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A classifier: its parameters, what it predicts, and whether its solver came to an end."""
+
+    parameters: dict[str, float]
+    predict: Callable[[Array], NDArray[Any]]
+    converged: bool = True
+
+
+def exact(split: Split, grids: Grids) -> Iterator[Candidate]:
+    """Yield the certified optima of GURU or M-GURU along a path of sigmas."""
+    classes = np.unique(split.y_train)
+    with _recorded() as unproven:
+        sigmas, coefs, intercepts, _ = sigma_path(split.X_train, split.y_train, sigmas=grids.sigmas)
+    for sigma, coef, intercept in zip(sigmas, coefs, intercepts, strict=True):
+        yield Candidate({"sigma": float(sigma)}, _linear(classes, coef, intercept), not unproven)
+
+
+def stochastic(solver: str, *, every: int = 1) -> Callable[[Split, Grids], Iterator[Candidate]]:
+    """Return what yields the thesis's algorithms at every sigma and (every second, ...) rate.
+
+    They are "sgd" (GURU, M-GURU) and "sgd2" (M-GURU-S2).
+    """
+
+    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+        for sigma, rate in itertools.product(grids.coarse_sigmas, grids.rates[::every]):
+            model = GuruClassifier(float(sigma), solver=solver, eta0=float(rate), max_iter=EPOCHS, random_state=0)
+            yield from _fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
+
+    return candidates
+
+
+def linear_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
+    """Yield support vector machines of two classes (libsvm: the intercept is free, as in SVM-light)."""
+    for C in grids.penalties:
+        model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
+        for candidate in _fitted(model, split, {"C": float(C)}):  # its own predict would go through the kernel
+            yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
+
+
+def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
+    """Yield Crammer and Singer's support vector machines of several classes."""
+    for C in grids.penalties:
+        model = LinearSVC(C=float(C), multi_class="crammer_singer", max_iter=LIBLINEAR_ITERATIONS, random_state=0)
+        yield from _fitted(model, split, {"C": float(C)})
+
+
+def kernel_exact(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
+    """Return what yields the certified optima with a kernel."""
+
+    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+        for sigma in grids.sigmas:
+            yield from _fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
+
+    return candidates
+
+
+def kernel_stochastic(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
+    """Return what yields KEN-GURU, which finds its rate by trials."""
+
+    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+        for sigma in grids.coarse_sigmas:
+            model = KernelGuruClassifier(float(sigma), **kernel, solver="sgd", max_iter=EPOCHS, random_state=0)
+            yield from _fitted(model, split, {"sigma": float(sigma)})
+
+    return candidates
+
+
+def kernel_svm(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
+    """Return what yields support vector machines with a kernel."""
+
+    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+        for C in grids.penalties:
+            yield from _fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
+
+    return candidates
+
+
+def choose(
+    candidates: Iterator[Candidate], split: Split, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
+) -> dict[str, Any]:
+    """Return the test accuracy of the candidate that validates best, at every noise level.
+
+    Uniform noise between minus and plus the level is added to all features of validation and test samples. It depends
+    on the seed and the level only: every method sees the same.
+
+    Parameters
+    ----------
+    candidates : iterator of Candidate
+    split : Split
+    seed : int
+    noise_levels : tuple of float, default=(0.0,)
+
+    Returns
+    -------
+    dict
+        ``valid`` and ``test``, accuracies by level, ``chosen``, parameters by level, ``unconverged``, how many of the
+        ``candidates`` did not come to an end.
+    """
+    noisy = [_noised(split, level, np.random.default_rng([seed, number])) for number, level in enumerate(noise_levels)]
+    valid, test = [-1.0] * len(noisy), [0.0] * len(noisy)
+    chosen: list[dict[str, float]] = [{}] * len(noisy)
+    count = unconverged = 0
+    for candidate in candidates:
+        count += 1
+        unconverged += not candidate.converged
+        for number, part in enumerate(noisy):
+            score = float(np.mean(candidate.predict(part.X_valid) == part.y_valid))
+            if score > valid[number]:
+                valid[number], chosen[number] = score, candidate.parameters
+                test[number] = float(np.mean(candidate.predict(part.X_test) == part.y_test))
+    return {"valid": valid, "test": test, "chosen": chosen, "candidates": count, "unconverged": unconverged}
+
+
+def _noised(split: Split, level: float, rng: np.random.Generator) -> Split:
+    valid, test = (X + rng.uniform(-level, level, X.shape) for X in (split.X_valid, split.X_test))
+    return split._replace(X_valid=valid, X_test=test)
+
+
+def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[Array], NDArray[Any]]:
+    def predict(X: Array) -> NDArray[Any]:
+        scores = X @ coef.T + intercept
+        best = scores[:, 0] > 0 if len(coef) == 1 else np.argmax(scores, axis=1)
+        return classes[best.astype(np.intp)]
+
+    return predict
+
+
+def _fitted(model: Any, split: Split, parameters: dict[str, float]) -> Iterator[Candidate]:
+    with _recorded() as unproven:
+        model.fit(split.X_train, split.y_train)
+    yield Candidate(parameters, model.predict, not unproven)
+
+
+@contextmanager
+def _recorded() -> Iterator[list[Any]]:
+    """Collect the warnings of solvers that did not come to an end; a grid has places where that is bound to happen."""
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("error")
+        warnings.simplefilter("always", ConvergenceWarning)
+        warnings.simplefilter("ignore", CollapseWarning)
+        yield log
