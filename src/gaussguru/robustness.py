@@ -178,12 +178,13 @@ def robustness_curve(
     y: Any,
     noise_levels: Any,
     *,
+    X_err: Any = None,
     method: str = "analytic",
     n_repeats: int = 20,
     sample_weight: Any = None,
     random_state: Any = None,
 ) -> RobustnessCurve:
-    """Return the accuracy under isotropic noise of each level.
+    """Return the accuracy under noise of each level.
 
     Parameters
     ----------
@@ -192,7 +193,10 @@ def robustness_curve(
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     noise_levels : array-like of shape (n_levels,)
-        Standard deviations of the noise of every feature, in the units of X.
+        Standard deviations of the noise of every feature, in the units of X; or multiples of the error bars.
+    X_err : error bars of X, default=None
+        The noise of level 1: standard deviations or covariances, which may differ from feature to feature and from
+        sample to sample. What was not measured is taken to be the mean of its feature, with the spread for an error.
     method : {"analytic", "sampling"}, default="analytic"
         Closed forms as in :func:`expected_accuracy`, or noise that is drawn and added to X, which is then dense.
     n_repeats : int, default=20
@@ -212,12 +216,16 @@ def robustness_curve(
         raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
     if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
         raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
-    X, _ = split_errors(X)
+    X, X_err = split_errors(X, X_err)
+    X = _as_table(X)
+    if has_unmeasured(X_err):
+        X, X_err = _fill(estimator, X, X_err)
+    errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     accuracy, error = np.zeros((2, len(levels)))
     if method == "analytic":
         scores, coef = _linear(estimator, X)
         labels, known = places(_final(estimator).classes_, y, len(scores))
-        product = coef @ coef.T
+        product = coef @ coef.T if X_err is None else score_covariance(coef, errors_at_one)
         for i, level in enumerate(levels):
             probabilities, errors = label_probabilities(scores, level**2 * product)
             hits, doubts = (
@@ -232,7 +240,7 @@ def robustness_curve(
     for i, level in enumerate(levels):
         runs = []
         for _ in range(n_repeats if level > 0 else 1):
-            noisy = values + level * rng.standard_normal(values.shape)
+            noisy = values + level * errors_at_one.sample(rng)
             noisy = type(X)(noisy, index=X.index, columns=X.columns) if hasattr(X, "iloc") else noisy
             runs.append(accuracy_score(y, estimator.predict(noisy), sample_weight=sample_weight))
         accuracy[i] = np.mean(runs)
