@@ -348,7 +348,7 @@ def test_toy_problems(make, right):
 
 
 def test_matplotlib_is_imported_when_something_is_drawn():
-    code = "import sys, gaussguru.plotting; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, gaussguru.plotting, gaussguru.report, gaussguru.demo; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -150,7 +150,7 @@ def expected_accuracy(
     """
     X, X_err = split_errors(X, X_err)
     scores, noise = _noisy_scores(estimator, X, X_err, own=X_err is None)
-    classes = _final(estimator).classes_
+    classes = final_estimator(estimator).classes_
     if bound and scores.ndim == 2:
         labels, _ = places(classes, y, len(scores))
         probabilities = np.zeros(scores.shape)
@@ -219,12 +219,12 @@ def robustness_curve(
     X, X_err = split_errors(X, X_err)
     X = _as_table(X)
     if has_unmeasured(X_err):
-        X, X_err = _fill(estimator, X, X_err)
+        X, X_err = fill_unmeasured(estimator, X, X_err)
     errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     accuracy, error = np.zeros((2, len(levels)))
     if method == "analytic":
         scores, coef = _linear(estimator, X)
-        labels, known = places(_final(estimator).classes_, y, len(scores))
+        labels, known = places(final_estimator(estimator).classes_, y, len(scores))
         product = coef @ coef.T if X_err is None else score_covariance(coef, errors_at_one)
         for i, level in enumerate(levels):
             probabilities, errors = label_probabilities(scores, level**2 * product)
@@ -284,7 +284,7 @@ class LogLossScorer(_Scorer):
         scores, noise = _noisy_scores(estimator, X, X_err, own=True)
         probabilities, _ = label_probabilities(scores, noise)
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))
-        classes = _final(estimator).classes_
+        classes = final_estimator(estimator).classes_
         labels, known = places(classes, y, len(scores))
         if not known.all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
@@ -299,13 +299,13 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
     """Return the scores of the samples and the covariances of their noise: that of the model, error bars, or both."""
     X, X_err = split_errors(X, X_err)
     X = _as_table(X)
-    final = _final(estimator)
+    final = final_estimator(estimator)
     if own and not hasattr(final, "_score_noise"):
         if X_err is None:
             raise ValueError(f"X_err must be given: {type(final).__name__} has no noise of its own")
         own = False
     if has_unmeasured(X_err):
-        X, X_err = _fill(estimator, X, X_err)
+        X, X_err = fill_unmeasured(estimator, X, X_err)
     scores, coef = _linear(estimator, X)
     noise = final._score_noise() if own else np.zeros((len(coef), len(coef)))
     if X_err is not None:
@@ -316,7 +316,7 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
 def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
     """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
     check_is_fitted(estimator)
-    final = _final(estimator)
+    final = final_estimator(estimator)
     if not hasattr(estimator, "decision_function"):
         raise TypeError(
             f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
@@ -340,7 +340,7 @@ def _as_table(X: Any) -> Any:
     return X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
 
 
-def _fill(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     """Return X and X_err with what the first step of the estimator knows of values that were not measured."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
@@ -354,9 +354,10 @@ def _fill(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     return filled
 
 
-def _final(estimator: Any) -> Any:
+def final_estimator(estimator: Any) -> Any:
+    """Return the last step of a pipeline, of what a search found, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
-    return _final(estimator[-1]) if isinstance(estimator, Pipeline) else estimator
+    return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator
 
 
 def _predicted(scores: Array) -> NDArray[np.intp]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from gaussguru.robustness import final_estimator
+
 # Okabe & Ito (2008), without yellow, which is lost on white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Of decision regions: the same hues, light, and apart in lightness too.
@@ -73,9 +75,7 @@ def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True, l
 
 def name_of(estimator: Any) -> str:
     """Return how a legend calls a model: its last step, and its noise level."""
-    final = estimator[-1] if hasattr(estimator, "steps") else getattr(estimator, "best_estimator_", estimator)
-    if final is not estimator and hasattr(final, "steps"):
-        return name_of(final)
+    final = final_estimator(estimator)
     sigma = getattr(final, "sigma", None)
     kind = type(final).__name__
     return rf"{kind}, $\sigma$ = {sigma:.3g}" if isinstance(sigma, int | float) else kind
