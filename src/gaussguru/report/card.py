@@ -100,7 +100,8 @@ def _hash_into(total: Any, part: Any) -> None:
         if part.std is not None:
             _hash_into(total, part.std)
         return
-    total.update(f"{tuple(part.shape) if hasattr(part, 'shape') else len(part)};".encode())
+    part = part if hasattr(part, "shape") else np.asarray(part)
+    total.update(f"{tuple(part.shape)};".encode())
     if sp.issparse(part):
         rows = sp.csr_array(part, copy=True)
         rows.sum_duplicates()
