@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import GridSearchCV
@@ -353,6 +354,24 @@ def test_large_curves_take_a_part_of_the_samples(monkeypatch):
     X, y = load_iris(return_X_y=True)
     report = evaluation_report(KernelGuruClassifier(0.3).fit(X, y), pd.DataFrame(X), y, noise_levels=[0.0])
     assert "for 50 of the 150 samples" in report.html()
+    monkeypatch.setattr("gaussguru.report.evaluation.CLOSED", 60)
+    report = evaluation_report(GuruClassifier(0.3).fit(X, y), X, y, np.full(len(X), 0.1), noise_levels=[0.0])
+    assert "for 60 of the 150 samples" in report.html()
+
+
+def test_wrong_data_raises():
+    X, y = load_iris(return_X_y=True)
+    model = GuruClassifier(0.3).fit(X, y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        evaluation_report(model, X, y[1:])
+    with pytest.raises(ValueError, match="X_err must hold"):
+        evaluation_report(model, X, y, np.ones(3))
+    with pytest.raises(ValueError, match="noise_levels"):
+        evaluation_report(model, X, y, noise_levels=[-1.0])
+    with pytest.raises(ValueError, match="Mix of label"):
+        evaluation_report(model, X, y.astype(str))
+    with pytest.raises(NotFittedError):
+        evaluation_report(GuruClassifier(), X, y)
 
 
 def test_no_path_of_this_machine_in_a_report(cancer):

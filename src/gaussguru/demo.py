@@ -27,6 +27,7 @@ from gaussguru.plotting import ConvergenceDisplay, RobustnessCurveDisplay, Sigma
 from gaussguru.preprocessing import WithErrors
 from gaussguru.report import Report, model_card, new_axes
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer, flip_probability, robustness_curve
+from gaussguru.validation import check_count
 
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # The noise that models are told of, in standard deviations of the features.
@@ -56,6 +57,7 @@ def run(
     Path
         Of the report.
     """
+    check_count("n_splits", n_splits, low=2)
     data = load_breast_cancer()
     X, y = data.data, data.target_names[data.target]
     page = _Account(Report("gaussguru: what it is worth to know the noise", date=date))

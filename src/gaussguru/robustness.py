@@ -210,12 +210,7 @@ def robustness_curve(
     RobustnessCurve
     """
     check_choice("method", method, ("analytic", "sampling"))
-    try:
-        levels = np.atleast_1d(np.asarray(noise_levels, dtype=np.float64))
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
-    if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
-        raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
+    levels = check_levels(noise_levels)
     X, X_err = split_errors(X, X_err)
     X = _as_table(X)
     if has_unmeasured(X_err):
@@ -246,6 +241,17 @@ def robustness_curve(
         accuracy[i] = np.mean(runs)
         error[i] = np.std(runs, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else 0.0
     return RobustnessCurve(levels, accuracy, error)
+
+
+def check_levels(noise_levels: Any) -> Array:
+    """Return noise levels, checked."""
+    try:
+        levels = np.atleast_1d(np.asarray(noise_levels, dtype=np.float64))
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
+    if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
+        raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
+    return levels
 
 
 class _Scorer(BaseEstimator, ABC):

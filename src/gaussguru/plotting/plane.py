@@ -17,6 +17,14 @@ from gaussguru.validation import check_real
 RESOLUTION = 301
 
 
+def _points(X: Any) -> Array:
+    """Return samples of two features as an array."""
+    points = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError(f"X must have two features to be drawn in the plane; got shape {points.shape}")
+    return points
+
+
 class _PlaneDisplay:
     """What pictures of the plane share: samples, their classes, and scores on a grid.
 
@@ -45,11 +53,7 @@ class _PlaneDisplay:
         """Return samples, labels, grid, names and title; the grid reaches as far as the samples and what is around."""
         check_is_fitted(estimator)
         names = [str(name) for name in getattr(X, "columns", ("feature 1", "feature 2"))]
-        table = X
-        samples = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-        if samples.ndim != 2 or samples.shape[1] != 2:
-            raise ValueError(f"X must have two features to be drawn in the plane; got shape {samples.shape}")
-        labels = column_or_1d(y)
+        samples, labels = _points(X), column_or_1d(y)
         if len(labels) != len(samples):
             raise ValueError(f"y must have a label for each of the {len(samples)} samples; got {len(labels)}")
         seen = samples if around is None else np.vstack([samples, around])
@@ -61,8 +65,8 @@ class _PlaneDisplay:
             )
         )
         points: Any = np.column_stack([first.ravel(), second.ravel()])
-        if hasattr(table, "iloc"):
-            points = type(table)(points, columns=table.columns)
+        if hasattr(X, "iloc"):
+            points = type(X)(points, columns=X.columns)
         scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
         scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)
         return samples, labels, (first, second, scores), names, style.name_of(estimator)
@@ -152,15 +156,15 @@ class CloudDisplay(_PlaneDisplay):
         """
         check_real("n_std", n_std)
         X, X_err = split_errors(X, X_err)
-        samples, labels, grid, names, title = cls._looked_at(estimator, X, y)
+        samples = _points(X)
         if X_err is None:
             covariances = worst_case_covariance(estimator, X)
         else:
             errors = check_errors(X_err, samples)
             covariances = np.array([errors.covariance(i) for i in range(len(samples))])
         reach = n_std * np.sqrt(np.einsum("ijj->ij", covariances))
-        _, _, grid, _, _ = cls._looked_at(estimator, X, y, np.vstack([samples - reach, samples + reach]))
-        return cls(samples, labels, grid, names, title, np.array(covariances), n_std).plot(ax)
+        looked_at = cls._looked_at(estimator, X, y, np.vstack([samples - reach, samples + reach]))
+        return cls(*looked_at, np.array(covariances), n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on new axes."""
@@ -305,10 +309,7 @@ class DisplacementDisplay(_PlaneDisplay):
         DisplacementDisplay
         """
         check_is_fitted(estimator)
-        change = estimator.displacements(X, y, delta)
-        moved = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64) + change
-        if moved.shape[1] != 2:
-            raise ValueError(f"X must have two features to be drawn in the plane; got shape {moved.shape}")
+        moved = _points(X) + estimator.displacements(X, y, delta)
         samples, labels, grid, names, title = cls._looked_at(estimator, X, y, moved)
         return cls(samples, labels, grid, names, f"{title}: where samples are moved", moved).plot(ax)
 

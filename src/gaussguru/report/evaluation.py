@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix
-from sklearn.utils import get_tags
+from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru.errors import has_unmeasured, split_errors, take_rows
+from gaussguru.errors import check_errors, has_unmeasured, split_errors, take_rows
 from gaussguru.kernel import KernelGuruClassifier
 from gaussguru.losses import Array
 from gaussguru.model_selection import GuruClassifierCV
@@ -21,6 +21,7 @@ from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
 from gaussguru.robustness import (
     certified_radius,
+    check_levels,
     expected_accuracy,
     fill_unmeasured,
     final_estimator,
@@ -28,9 +29,9 @@ from gaussguru.robustness import (
     robustness_curve,
 )
 
-# Where there is no closed form (models that are not linear, more than three classes) a curve takes this many samples at
-# most; noise that has to be drawn is drawn this often.
-SAMPLED, REPEATS = 1000, 10
+# A curve takes this many samples at most: with a closed form, and without (models that are not linear, more than three
+# classes). Noise that has to be drawn is drawn this often.
+CLOSED, SAMPLED, REPEATS = 100_000, 1000, 10
 # Limits of tables: classes in a confusion matrix, single predictions.
 CLASSES, DOUBTFUL = 15, 10
 
@@ -77,6 +78,11 @@ def evaluation_report(
     if has_unmeasured(X_err):
         X, X_err = fill_unmeasured(model, X, X_err)
     y = column_or_1d(y)
+    # What is wrong with the data is no peculiarity of the model, which a report could leave out.
+    check_consistent_length(X, y)
+    if X_err is not None:
+        check_errors(X_err, X)
+    noise_levels = None if noise_levels is None else check_levels(noise_levels)
     page = _Evaluation(Report(title, date=date), model, X, y, X_err)
     page.summary()
     page.confusion()
@@ -175,11 +181,12 @@ class _Evaluation:
         method, how = "analytic", "Computed without drawing noise"
         if not self.is_linear:
             method, how = "sampling", f"Mean over {REPEATS} draws of noise"
-        if len(y) > SAMPLED and not is_closed:
-            some = np.sort(np.random.default_rng(0).permutation(len(y))[:SAMPLED])
+        most = CLOSED if is_closed else SAMPLED
+        if len(y) > most:
+            some = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
             X, y = take_rows(X, some), y[some]
             X_err = None if X_err is None else take_rows(X_err, some)
-            how += f", for {SAMPLED} of the {len(self.y)} samples"
+            how += f", for {most} of the {len(self.y)} samples, drawn at random"
         options = {"X_err": X_err, "method": method, "n_repeats": REPEATS, "random_state": random_state}
         curve = self._try(what, lambda: robustness_curve(self.model, X, y, levels, **options))
         if curve is None:
