@@ -336,6 +336,39 @@ def test_robustness_curve_both_ways(n_classes):
     )
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("form", ["sample", "value", "covariance", "factors", "sparse"])
+def test_robustness_curve_in_multiples_of_error_bars(n_classes, form):
+    X, y, clf = problem(n_classes)
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(*X.shape, 2))
+    X_err, twice = {
+        "sample": (e := rng.random(len(X)), 2 * e),
+        "value": (e := rng.random(X.shape), 2 * e),
+        "covariance": (c := factors @ factors.swapaxes(1, 2), 4 * c),
+        "factors": (LowRank(factors), LowRank(2 * factors)),
+        "sparse": (s := sp.random_array(X.shape, density=0.5, rng=0, format="csr"), 2 * s),
+    }[form]
+    curve = robustness_curve(clf, X, y, [0.0, 1.0, 2.0], X_err=X_err)
+    expected = [clf.score(X, y), expected_accuracy(clf, X, y, X_err), expected_accuracy(clf, X, y, twice)]
+    np.testing.assert_allclose(curve.accuracy, expected, rtol=1e-12)
+    sampled = robustness_curve(clf, X, y, [2.0], X_err=X_err, method="sampling", n_repeats=200, random_state=0)
+    assert abs(sampled.accuracy[0] - curve.accuracy[2]) <= ERRORS * sampled.error[0]
+    with pytest.raises(ValueError, match="X_err"):
+        robustness_curve(clf, X, y, [1.0], X_err=rng.random(3))
+
+
+def test_robustness_curve_of_what_was_not_measured():
+    X, y, _ = problem(2)
+    X_err = np.full(X.shape, 0.3)
+    clf = GuruClassifier(0.5).fit(X, y, X_err=X_err)
+    gone, X_err[:5, 0] = X.copy(), np.inf
+    gone[:5, 0] = np.nan
+    curve = robustness_curve(clf, gone, y, [0.0, 1.0], X_err=X_err)
+    filled, errors = Population.of(X, None).fill(gone, X_err)
+    np.testing.assert_allclose(curve.accuracy, [clf.score(filled, y), expected_accuracy(clf, filled, y, errors)])
+
+
 def test_robustness_curve_of_any_classifier_by_sampling():
     X, y, _ = problem(3)
     for model in (RandomForestClassifier(20, random_state=0), KernelGuruClassifier(0.1)):

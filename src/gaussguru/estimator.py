@@ -197,6 +197,7 @@ class GuruEstimator(Classifier):
         self.objective_ = result.objective
         self.dual_gap_ = result.gap
         self.n_iter_ = result.n_iter
+        self.converged_ = result.converged
         for name in ("loss_curve_", "n_updates_", "eta0_"):
             self.__dict__.pop(name, None)
         if result.state is not None:

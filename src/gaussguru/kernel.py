@@ -129,6 +129,9 @@ class KernelGuruClassifier(GuruEstimator):
         restricted problem.
     n_iter_ : int
         Iterations of the solver, or epochs.
+    converged_ : bool
+        Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
+        to rest.
     loss_curve_ : list of float
         The objective after each epoch of "sgd" or "sgd2".
     n_updates_, eta0_ : int, float

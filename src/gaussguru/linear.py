@@ -121,6 +121,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
         The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
     n_iter_ : int
         Iterations of the solver, or epochs.
+    converged_ : bool
+        Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
+        to rest.
     loss_curve_ : list of float
         The objective after each epoch of "sgd" or "sgd2".
     n_updates_ : int
@@ -342,7 +345,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self.coef_ = np.atleast_2d(state.coef)
         self.intercept_ = np.atleast_1d(state.intercept)
         self.n_updates_, self._descent = state.steps, state
-        for name in ("objective_", "dual_gap_", "dual_coef_", "n_iter_", "loss_curve_"):
+        for name in ("objective_", "dual_gap_", "dual_coef_", "n_iter_", "converged_", "loss_curve_"):
             self.__dict__.pop(name, None)  # of a fit before: no longer true
         return self
 

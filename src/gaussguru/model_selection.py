@@ -271,7 +271,7 @@ class GuruClassifierCV(GuruClassifier):
         All of them, the largest first.
     scores_ : ndarray of shape (n_sigmas, n_folds)
         The score of every level on every fold.
-    coef_, intercept_, classes_, objective_, dual_gap_, dual_coef_, n_iter_, n_features_in_, feature_names_in_
+    coef_, intercept_, classes_, objective_, dual_gap_, n_iter_, converged_, n_features_in_, feature_names_in_, ...
         Of the fit to all samples, see :class:`GuruClassifier`.
 
     Examples

@@ -150,7 +150,7 @@ def expected_accuracy(
     """
     X, X_err = split_errors(X, X_err)
     scores, noise = _noisy_scores(estimator, X, X_err, own=X_err is None)
-    classes = _final(estimator).classes_
+    classes = final_estimator(estimator).classes_
     if bound and scores.ndim == 2:
         labels, _ = places(classes, y, len(scores))
         probabilities = np.zeros(scores.shape)
@@ -178,12 +178,13 @@ def robustness_curve(
     y: Any,
     noise_levels: Any,
     *,
+    X_err: Any = None,
     method: str = "analytic",
     n_repeats: int = 20,
     sample_weight: Any = None,
     random_state: Any = None,
 ) -> RobustnessCurve:
-    """Return the accuracy under isotropic noise of each level.
+    """Return the accuracy under noise of each level.
 
     Parameters
     ----------
@@ -192,7 +193,10 @@ def robustness_curve(
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     noise_levels : array-like of shape (n_levels,)
-        Standard deviations of the noise of every feature, in the units of X.
+        Standard deviations of the noise of every feature, in the units of X; or multiples of the error bars.
+    X_err : error bars of X, default=None
+        The noise of level 1: standard deviations or covariances, which may differ from feature to feature and from
+        sample to sample. What was not measured is taken to be the mean of its feature, with the spread for an error.
     method : {"analytic", "sampling"}, default="analytic"
         Closed forms as in :func:`expected_accuracy`, or noise that is drawn and added to X, which is then dense.
     n_repeats : int, default=20
@@ -206,18 +210,17 @@ def robustness_curve(
     RobustnessCurve
     """
     check_choice("method", method, ("analytic", "sampling"))
-    try:
-        levels = np.atleast_1d(np.asarray(noise_levels, dtype=np.float64))
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
-    if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
-        raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
-    X, _ = split_errors(X)
+    levels = check_levels(noise_levels)
+    X, X_err = split_errors(X, X_err)
+    X = _as_table(X)
+    if has_unmeasured(X_err):
+        X, X_err = fill_unmeasured(estimator, X, X_err)
+    errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     accuracy, error = np.zeros((2, len(levels)))
     if method == "analytic":
         scores, coef = _linear(estimator, X)
-        labels, known = places(_final(estimator).classes_, y, len(scores))
-        product = coef @ coef.T
+        labels, known = places(final_estimator(estimator).classes_, y, len(scores))
+        product = coef @ coef.T if X_err is None else score_covariance(coef, errors_at_one)
         for i, level in enumerate(levels):
             probabilities, errors = label_probabilities(scores, level**2 * product)
             hits, doubts = (
@@ -232,12 +235,23 @@ def robustness_curve(
     for i, level in enumerate(levels):
         runs = []
         for _ in range(n_repeats if level > 0 else 1):
-            noisy = values + level * rng.standard_normal(values.shape)
+            noisy = values + level * errors_at_one.sample(rng)
             noisy = type(X)(noisy, index=X.index, columns=X.columns) if hasattr(X, "iloc") else noisy
             runs.append(accuracy_score(y, estimator.predict(noisy), sample_weight=sample_weight))
         accuracy[i] = np.mean(runs)
         error[i] = np.std(runs, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else 0.0
     return RobustnessCurve(levels, accuracy, error)
+
+
+def check_levels(noise_levels: Any) -> Array:
+    """Return noise levels, checked."""
+    try:
+        levels = np.atleast_1d(np.asarray(noise_levels, dtype=np.float64))
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
+    if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
+        raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
+    return levels
 
 
 class _Scorer(BaseEstimator, ABC):
@@ -276,7 +290,7 @@ class LogLossScorer(_Scorer):
         scores, noise = _noisy_scores(estimator, X, X_err, own=True)
         probabilities, _ = label_probabilities(scores, noise)
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))
-        classes = _final(estimator).classes_
+        classes = final_estimator(estimator).classes_
         labels, known = places(classes, y, len(scores))
         if not known.all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
@@ -291,13 +305,13 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
     """Return the scores of the samples and the covariances of their noise: that of the model, error bars, or both."""
     X, X_err = split_errors(X, X_err)
     X = _as_table(X)
-    final = _final(estimator)
+    final = final_estimator(estimator)
     if own and not hasattr(final, "_score_noise"):
         if X_err is None:
             raise ValueError(f"X_err must be given: {type(final).__name__} has no noise of its own")
         own = False
     if has_unmeasured(X_err):
-        X, X_err = _fill(estimator, X, X_err)
+        X, X_err = fill_unmeasured(estimator, X, X_err)
     scores, coef = _linear(estimator, X)
     noise = final._score_noise() if own else np.zeros((len(coef), len(coef)))
     if X_err is not None:
@@ -308,7 +322,7 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
 def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
     """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
     check_is_fitted(estimator)
-    final = _final(estimator)
+    final = final_estimator(estimator)
     if not hasattr(estimator, "decision_function"):
         raise TypeError(
             f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
@@ -332,7 +346,7 @@ def _as_table(X: Any) -> Any:
     return X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
 
 
-def _fill(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     """Return X and X_err with what the first step of the estimator knows of values that were not measured."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
@@ -346,9 +360,10 @@ def _fill(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     return filled
 
 
-def _final(estimator: Any) -> Any:
+def final_estimator(estimator: Any) -> Any:
+    """Return the last step of a pipeline, of what a search found, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
-    return _final(estimator[-1]) if isinstance(estimator, Pipeline) else estimator
+    return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator
 
 
 def _predicted(scores: Array) -> NDArray[np.intp]:

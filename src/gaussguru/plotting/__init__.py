@@ -1,0 +1,26 @@
+"""Pictures, in scikit-learn's manner: a Display holds the numbers, ``plot`` draws them.
+
+``XDisplay.from_...`` computes and draws; ``plot(ax)`` draws again, on any axes. Drawn are ``ax_`` and ``figure_``, and
+what else a class names. Several displays share axes: each takes the next colour, marker and line style.
+
+    display = RobustnessCurveDisplay.from_estimator(first, X, y)
+    RobustnessCurveDisplay.from_estimator(second, X, y, ax=display.ax_)
+
+matplotlib is imported when something is drawn (``pip install 'gaussguru[plot]'``); its settings are left alone.
+"""
+
+from gaussguru.plotting.curves import ConvergenceDisplay, RobustnessCurveDisplay, SigmaPathDisplay
+from gaussguru.plotting.images import AdversarialSamplesDisplay
+from gaussguru.plotting.losses import LossDisplay
+from gaussguru.plotting.plane import CloudDisplay, DisplacementDisplay, RegionsDisplay
+
+__all__ = [
+    "AdversarialSamplesDisplay",
+    "CloudDisplay",
+    "ConvergenceDisplay",
+    "DisplacementDisplay",
+    "LossDisplay",
+    "RegionsDisplay",
+    "RobustnessCurveDisplay",
+    "SigmaPathDisplay",
+]

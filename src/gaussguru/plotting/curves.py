@@ -1,0 +1,366 @@
+"""What changes with the noise: norm, score and accuracy; and how a fit comes to its end."""
+
+import time
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from gaussguru.errors import Measured, split_errors
+from gaussguru.estimator import CollapseWarning
+from gaussguru.linear import GuruClassifier
+from gaussguru.losses import Array, Index
+from gaussguru.model_selection import GuruClassifierCV, sigma_path
+from gaussguru.plotting import style
+from gaussguru.robustness import robustness_curve
+from gaussguru.validation import check_choice, check_count
+
+SIGMA = r"noise level $\sigma$ (units of the features)"
+
+
+class SigmaPathDisplay:
+    """What changes along a path of noise levels.
+
+    Parameters
+    ----------
+    sigmas : ndarray of shape (n_sigmas,)
+    values : dict of str to ndarray of shape (n_sigmas,)
+        Of "norm", the length of ``w`` (the root of the sum of all squares with several classes); "gap", the duality
+        gap; "accuracy"; "score", the mean over folds: those that are known.
+    error : ndarray of shape (n_sigmas,), default=None
+        The standard error of "score".
+    chosen : float, default=None
+        The level that cross-validation chose.
+
+    Attributes
+    ----------
+    line_ : matplotlib Line2D
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(
+        self, sigmas: Array, values: dict[str, Array], *, error: Array | None = None, chosen: float | None = None
+    ) -> None:
+        self.sigmas = sigmas
+        self.values = values
+        self.error = error
+        self.chosen = chosen
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: GuruClassifier,
+        X: Any,
+        y: Any,
+        *,
+        X_err: Any = None,
+        test: tuple[Any, Any] | None = None,
+        sigmas: Any = None,
+        quantity: str = "norm",
+        name: str | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Follow the path of a classifier through noise levels (:func:`gaussguru.sigma_path`), and draw it.
+
+        Parameters
+        ----------
+        estimator : GuruClassifier
+            Everything but sigma; it need not be fitted, and is left as it is.
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        X_err : error bars of X, default=None
+        test : tuple of X and y, default=None
+            Other samples for "accuracy"; None takes those of the fit.
+        sigmas : array-like of shape (n_sigmas,), default=None
+            None is the grid of :func:`gaussguru.sigma_path`.
+        quantity : {"norm", "gap", "accuracy"}, default="norm"
+        name : str, default=None
+            For the legend.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        SigmaPathDisplay
+        """
+        check_choice("quantity", quantity, ("norm", "gap", "accuracy"))
+        options = {key: value for key, value in estimator.get_params().items() if key not in ("sigma", "warm_start")}
+        levels, coefs, intercepts, gaps = sigma_path(X, y, sigmas=sigmas, X_err=X_err, **options)
+        measured = X if X_err is None else Measured(X, X_err)
+        fitted, accuracy = clone(estimator).set_params(sigma=float(levels[0])), []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)
+            fitted.fit(measured, y)
+        seen, labels = (measured, y) if test is None else test
+        for coef, intercept in zip(coefs, intercepts, strict=True):
+            fitted.coef_, fitted.intercept_ = coef, intercept
+            accuracy.append(accuracy_score(labels, fitted.predict(seen)))
+        norms = np.sqrt(np.square(coefs).sum(axis=(1, 2)))
+        values = {"norm": norms, "gap": gaps, "accuracy": np.array(accuracy)}
+        return cls(levels, values).plot(ax, quantity=quantity, name=name)
+
+    @classmethod
+    def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, ax: Any = None) -> Self:
+        """Draw the scores among which cross-validation chose.
+
+        Parameters
+        ----------
+        estimator : fitted GuruClassifierCV
+        name : str, default=None
+            For the legend.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        SigmaPathDisplay
+        """
+        check_is_fitted(estimator)
+        scores = estimator.scores_
+        n_folds = scores.shape[1]
+        error = scores.std(axis=1, ddof=1) / np.sqrt(n_folds) if n_folds > 1 else None
+        display = cls(estimator.sigmas_, {"score": scores.mean(axis=1)}, error=error, chosen=estimator.sigma_)
+        return display.plot(ax, quantity="score", name=name)
+
+    def plot(self, ax: Any = None, *, quantity: str | None = None, name: str | None = None) -> Self:
+        """Draw one quantity on ``ax``, or on new axes; by default the first that is known."""
+        quantity = next(iter(self.values)) if quantity is None else check_choice("quantity", quantity, self.values)
+        ax, values = style.axes(ax), self.values[quantity]
+        labels = {
+            "norm": (r"norm $\Vert w\Vert$", "Norm of the optimal classifier"),
+            "gap": ("duality gap", "Proven distance from the optimum"),
+            "accuracy": ("accuracy (%)", "Accuracy along the path"),
+            "score": ("mean score of the folds", "Cross-validation"),
+        }
+        factor = 100.0 if quantity == "accuracy" else 1.0
+        look = style.line(ax, markers=True)
+        (self.line_,) = ax.plot(self.sigmas, factor * values, label=name or quantity, **look)
+        if quantity == "score" and self.error is not None:
+            ax.fill_between(
+                self.sigmas, values - self.error, values + self.error, color=look["color"], alpha=0.18, linewidth=0,
+                label="± standard error",
+            )  # fmt: skip
+        if self.chosen is not None:
+            ax.axvline(self.chosen, label=rf"chosen: $\sigma$ = {self.chosen:.3g}", **style.REFERENCE)
+        ax.set_xscale("log")
+        if quantity in ("norm", "gap") and np.all(values > 0):
+            ax.set_yscale("log")
+        elif quantity in ("norm", "gap"):  # a collapsed classifier has norm 0, and a gap may vanish
+            ax.set_yscale("symlog", linthresh=float(min(values[values > 0], default=1.0)))
+        text, title = labels[quantity]
+        style.finish(ax, SIGMA, text, title, legend=name is not None or quantity == "score")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class RobustnessCurveDisplay:
+    """Accuracy against the noise level, with its standard error where it was found by sampling.
+
+    Parameters
+    ----------
+    noise_levels, accuracy, error : ndarray of shape (n_levels,)
+        As in :class:`gaussguru.robustness.RobustnessCurve`.
+    name : str, default=None
+        For the legend.
+    unit : str, default="units of the features"
+        What the levels are measured in.
+
+    Attributes
+    ----------
+    line_ : matplotlib Line2D
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(
+        self,
+        noise_levels: Array,
+        accuracy: Array,
+        error: Array,
+        *,
+        name: str | None = None,
+        unit: str = "units of the features",
+    ) -> None:
+        self.noise_levels = noise_levels
+        self.accuracy = accuracy
+        self.error = error
+        self.name = name
+        self.unit = unit
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        noise_levels: Any = None,
+        X_err: Any = None,
+        method: str = "analytic",
+        n_repeats: int = 20,
+        random_state: Any = None,
+        name: str | None = None,
+        unit: str | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Compute the curve of a fitted classifier (:func:`gaussguru.robustness.robustness_curve`), and draw it.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Linear for "analytic".
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        noise_levels : array-like of shape (n_levels,), default=None
+            None is 21 of them: up to three times the error bars, or to the spread of the features.
+        X_err : error bars of X, default=None
+            The noise of level 1. None is noise of standard deviation 1 on every feature.
+        method : {"analytic", "sampling"}, default="analytic"
+        n_repeats : int, default=20
+        random_state : int, RandomState instance or None, default=None
+        name : str, default=None
+            For the legend; None is the class of the model and its sigma.
+        unit : str, default=None
+            What the levels are measured in; None says that of the features, or multiples of the error bars.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        RobustnessCurveDisplay
+        """
+        X, X_err = split_errors(X, X_err)
+        if noise_levels is None:
+            noise_levels = np.linspace(0, _spread(X) if X_err is None else 3.0, 21)
+        curve = robustness_curve(
+            estimator, X, y, noise_levels, X_err=X_err, method=method, n_repeats=n_repeats, random_state=random_state
+        )
+        unit = unit or ("units of the features" if X_err is None else "multiples of the error bars")
+        return cls(*curve, name=style.name_of(estimator) if name is None else name, unit=unit).plot(ax)
+
+    def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
+        """Draw on ``ax``, or on new axes."""
+        ax = style.axes(ax)
+        look = style.line(ax, markers=len(self.noise_levels) <= 40)
+        (self.line_,) = ax.plot(self.noise_levels, 100 * self.accuracy, label=name or self.name, **look)
+        if np.any(self.error > 0):
+            low, high = 100 * (self.accuracy - self.error), 100 * (self.accuracy + self.error)
+            ax.fill_between(self.noise_levels, low, high, color=look["color"], alpha=0.18, linewidth=0)
+        style.finish(ax, f"noise level ({self.unit})", "expected accuracy (%)", "Accuracy under noise")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class ConvergenceDisplay:
+    """How a fit proceeds: its objective and its proven gap if it were stopped after so many iterations.
+
+    Parameters
+    ----------
+    iterations : ndarray of shape (n_points,)
+    objective, gap, seconds : ndarray of shape (n_points,)
+        Of the fit that was stopped there; the gap is a bound on how far the objective is above the minimum.
+    name : str, default=None
+        For the legend.
+
+    Attributes
+    ----------
+    gap_line_, objective_line_ : matplotlib Line2D
+        The gap, and how far the objective is above the best proven lower bound.
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(
+        self, iterations: Index, objective: Array, gap: Array, seconds: Array, *, name: str | None = None
+    ) -> None:
+        self.iterations = iterations
+        self.objective = objective
+        self.gap = gap
+        self.seconds = seconds
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        X_err: Any = None,
+        sample_weight: Any = None,
+        n_points: int = 20,
+        against: str = "iteration",
+        name: str | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Fit copies of an estimator with more and more iterations, and draw what each of them proves.
+
+        This takes as many fits as there are points. It shows what ``max_iter`` would have returned, for every solver,
+        and costs the solvers nothing.
+
+        Parameters
+        ----------
+        estimator : GuruClassifier or KernelGuruClassifier
+            It need not be fitted, and is left as it is.
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        X_err : error bars of X, default=None
+        sample_weight : array-like of shape (n_samples,), default=None
+        n_points : int, default=20
+            How many fits to make at most; where there are more iterations, some are left out.
+        against : {"iteration", "time"}, default="iteration"
+        name : str, default=None
+            For the legend; None is the solver.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        ConvergenceDisplay
+        """
+        check_count("n_points", n_points, low=2)
+        check_choice("against", against, ("iteration", "time"))
+        given = {"sample_weight": sample_weight, "X_err": X_err}
+        given = {key: value for key, value in given.items() if value is not None}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", CollapseWarning)
+            last = clone(estimator).fit(X, y, **given).n_iter_
+            stops = np.unique(np.geomspace(1, max(last, 1), n_points).round().astype(int))
+            if last <= n_points:
+                stops = np.arange(1, last + 1)
+            rows = []
+            for stop in stops.tolist() or [1]:
+                began = time.perf_counter()
+                model = clone(estimator).set_params(max_iter=stop).fit(X, y, **given)
+                rows.append((stop, model.objective_, model.dual_gap_, time.perf_counter() - began))
+        iterations, objective, gap, seconds = (np.array(column) for column in zip(*rows, strict=True))
+        # What a fit takes that goes on for longer, a shorter one takes at most.
+        seconds = np.minimum.accumulate(seconds[::-1])[::-1]
+        name = f"solver={estimator.solver!r}" if name is None else name
+        return cls(iterations, objective, gap, seconds, name=name).plot(ax, against=against)
+
+    def plot(self, ax: Any = None, *, against: str = "iteration") -> Self:
+        """Draw on ``ax``, or on new axes, against the iteration or the time."""
+        check_choice("against", against, ("iteration", "time"))
+        ax = style.axes(ax)
+        x = self.iterations if against == "iteration" else 1e3 * self.seconds
+        best = float(np.max(self.objective - self.gap))
+        look = style.line(ax, markers=True)
+        (self.gap_line_,) = ax.plot(x, self.gap, label=f"{self.name}: proven gap", **look)
+        look = style.line(ax, markers=True)
+        above = self.objective - best
+        (self.objective_line_,) = ax.plot(
+            x, np.where(above > 0, above, np.nan), label=f"{self.name}: objective\nabove the best bound", **look
+        )
+        ax.set_yscale("log")
+        ax.xaxis.get_major_locator().set_params(nbins=6, integer=against == "iteration")
+        label = "iterations" if against == "iteration" else "time of the fit (ms)"
+        style.finish(ax, label, "distance (units of the objective)", "Convergence and its certificate")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _spread(X: Any) -> float:
+    """Return the root of the mean square of what is left of the features without their means."""
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    squares = X.multiply(X).mean() if hasattr(X, "multiply") else np.mean(np.square(np.asarray(X, dtype=np.float64)))
+    return float(np.sqrt(max(squares - np.mean(np.square(mean)), 0.0))) or 1.0

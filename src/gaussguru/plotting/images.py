@@ -1,0 +1,107 @@
+"""Samples that are images, and what noise makes of them."""
+
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gaussguru.adversary import sample_noise
+from gaussguru.losses import Array
+from gaussguru.plotting import style
+from gaussguru.validation import check_count
+
+
+class AdversarialSamplesDisplay:
+    """Images, and each again with draws of the worst noise that the model expects (thesis, chapter 5).
+
+    A row for each image: the original, then the draws. Under each stands the class that the model predicts, in another
+    colour and in bold where noise has changed it.
+
+    Parameters
+    ----------
+    images : ndarray of shape (n_samples, 1 + n_draws, height, width)
+    predictions : ndarray of shape (n_samples, 1 + n_draws)
+    title : str
+
+    Attributes
+    ----------
+    images_, texts_ : list of matplotlib AxesImage, Text
+        The images and their predictions, row by row.
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(self, images: Array, predictions: NDArray[Any], title: str) -> None:
+        self.images = images
+        self.predictions = predictions
+        self.title = title
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        image_shape: tuple[int, int],
+        n_draws: int = 5,
+        random_state: Any = None,
+        ax: Any = None,
+    ) -> Self:
+        """Draw noise for some images with :func:`gaussguru.sample_noise`, and show it.
+
+        Parameters
+        ----------
+        estimator : fitted GuruClassifier
+        X : array-like or sparse matrix of shape (n_samples, height * width)
+        image_shape : tuple of int
+            Height and width.
+        n_draws : int, default=5
+        random_state : int, numpy.random.Generator or None, default=None
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        AdversarialSamplesDisplay
+        """
+        height, width = (check_count("image_shape", size) for size in image_shape)
+        noise = sample_noise(estimator, X, n_draws, random_state=random_state)
+        values = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if values.shape[1] != height * width:
+            raise ValueError(f"image_shape={tuple(image_shape)} does not fit X with {values.shape[1]} features")
+        shown = np.concatenate([values[np.newaxis], values + noise])
+        predictions = np.stack([estimator.predict(each) for each in shown], axis=1)
+        images = shown.swapaxes(0, 1).reshape(len(values), 1 + n_draws, height, width)
+        return cls(images, predictions, f"{style.name_of(estimator)}: original and noisy").plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw on ``ax``, or on new axes."""
+        n_rows, n_columns, height, width = self.images.shape
+        # Room between the images, and for a line of text under each.
+        across, down = width * 1.12, height * 1.35
+        ax = style.axes(ax, (0.9 * n_columns + 0.2, 0.9 * n_rows * down / across + 0.5))
+        self.images_, self.texts_ = [], []
+        for row, column in np.ndindex(n_rows, n_columns):
+            x, y = column * across, row * down
+            # One scale of grey for all, or noise beyond the range of the originals would not be seen.
+            image = ax.imshow(
+                self.images[row, column], cmap="gray_r", vmin=self.images.min(), vmax=self.images.max(),
+                extent=(x, x + width, y + height, y), interpolation="nearest",
+            )  # fmt: skip
+            self.images_.append(image)
+            ax.plot(
+                x + width * np.array([0, 1, 1, 0, 0]), y + height * np.array([0, 0, 1, 1, 0]), "0.75", linewidth=0.6
+            )
+            label, original = self.predictions[row, column], self.predictions[row, 0]
+            look = {"color": style.ALARM, "weight": "bold"} if label != original else {"color": "0.25"}
+            self.texts_.append(
+                ax.text(
+                    x + width / 2, y + 1.02 * height, f"{label}", ha="center", va="top", fontsize=style.SMALL, **look
+                )
+            )
+        if n_columns > 1:  # between what was measured and what noise makes of it
+            ax.plot([0.5 * (width + across)] * 2, [0, n_rows * down], **style.REFERENCE)
+        ax.set(xlim=(-0.02 * across, n_columns * across), ylim=(n_rows * down, -0.02 * down), aspect="equal")
+        ax.set_axis_off()
+        ax.set_title(self.title, fontsize=style.TITLE)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

@@ -1,0 +1,131 @@
+"""The losses, what noise makes of them, and their duals."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from gaussguru.losses import LOSSES, ROOT, Array, Loss, resolve_loss
+from gaussguru.plotting import style
+from gaussguru.validation import check_real
+
+
+class LossDisplay:
+    """Losses as curves.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_points,)
+    curves : dict of str to ndarray of shape (n_points,)
+        What to draw, by name. "hinge" is drawn as what the others are compared with.
+    labels : tuple of str
+        The names of both axes.
+    title : str
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        One for each curve.
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(self, x: Array, curves: dict[str, Array], *, labels: tuple[str, str], title: str) -> None:
+        self.x = x
+        self.curves = curves
+        self.labels = labels
+        self.title = title
+
+    @classmethod
+    def from_losses(cls, losses: Any = None, *, ax: Any = None) -> Self:
+        """Draw ``f(z)`` against the hinge (thesis, chapters 2 and 3: smooth upper approximations).
+
+        Parameters
+        ----------
+        losses : str, Loss or sequence of them, default=None
+            None is every loss with a name.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        LossDisplay
+        """
+        z = np.linspace(-3, 3, 301)
+        curves = {_name(loss): resolve_loss(loss).value(z) for loss in _several(losses)}
+        curves["hinge"] = np.maximum(z, 0.0)
+        title = "A smooth approximation of the hinge" if len(curves) == 2 else "The family of losses"
+        return cls(z, curves, labels=("standardised slack $z$", "$f(z)$"), title=title).plot(ax)
+
+    @classmethod
+    def from_sigmas(
+        cls, sigmas: Any = (0.1, 0.5, 1.0, 2.0), *, loss: str | Loss = "gaussian", norm: float = 1.0, ax: Any = None
+    ) -> Self:
+        """Draw the loss of a sample, ``a f((1 - margin)/a)`` with ``a = sigma ||w||``, for several noise levels.
+
+        Parameters
+        ----------
+        sigmas : sequence of float
+        loss : str or Loss, default="gaussian"
+        norm : float, default=1.0
+            ``||w||``, which matters only in the product with sigma.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        LossDisplay
+        """
+        margin, f = np.linspace(-3, 5, 401), resolve_loss(loss).value
+        scales = {rf"$\sigma$ = {s:g}": check_real("sigmas", s) * check_real("norm", norm) for s in sigmas}
+        curves = {name: scale * f((1 - margin) / scale) for name, scale in scales.items()}
+        curves["hinge"] = np.maximum(1 - margin, 0.0)
+        title = rf"The robust loss ({_name(loss)}), $\Vert w\Vert$ = {norm:g}"
+        return cls(margin, curves, labels=(r"margin $y\,(w \cdot x + b)$", "loss"), title=title).plot(ax)
+
+    @classmethod
+    def from_conjugates(cls, losses: Any = None, *, ax: Any = None) -> Self:
+        """Draw ``sqrt(2 pi) f*(alpha)``: the dual constraint and its approximations (thesis, chapter 3).
+
+        They are ``s(alpha) = exp(-Phi^-1(alpha)^2/2)``, the binary entropy and ``4 alpha (1 - alpha)``.
+
+        Parameters
+        ----------
+        losses : str, Loss or sequence of them, default=None
+            None is every loss with a name.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        LossDisplay
+        """
+        formulas = {
+            "gaussian": r"$\exp(-\Phi^{-1}(\alpha)^2/2)$",
+            "logistic": r"$H_2(\alpha)$",
+            "quadratic": r"$4\,\alpha\,(1-\alpha)$",
+        }
+        alpha = np.linspace(0, 1, 401)
+        named = {_name(loss): resolve_loss(loss) for loss in _several(losses)}
+        curves = {
+            f"{name}: {formulas[name]}" if name in formulas else name: ROOT * loss.conjugate(alpha)
+            for name, loss in named.items()
+        }
+        labels = (r"dual variable $\alpha$", r"$\sqrt{2\pi}\; f^*(\alpha)$")
+        return cls(alpha, curves, labels=labels, title="The dual constraint and its approximations").plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the curves on ``ax``, or on new axes."""
+        ax = style.axes(ax)
+        self.lines_ = []
+        for name, values in self.curves.items():
+            look = style.REFERENCE if name == "hinge" else style.line(ax)
+            self.lines_ += ax.plot(self.x, values, label=name, **look)
+        style.finish(ax, *self.labels, self.title)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _several(losses: Any) -> Any:
+    if losses is None:
+        return LOSSES
+    return [losses] if isinstance(losses, str | Loss) else losses
+
+
+def _name(loss: str | Loss) -> str:
+    return loss if isinstance(loss, str) else repr(loss)

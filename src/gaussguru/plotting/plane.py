@@ -1,0 +1,332 @@
+"""Samples of two features, and what a classifier makes of the plane they lie in."""
+
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from gaussguru.adversary import worst_case_covariance
+from gaussguru.ball import AdversarialSVC, TotalSVC
+from gaussguru.errors import check_errors, split_errors
+from gaussguru.losses import Array
+from gaussguru.plotting import style
+from gaussguru.validation import check_real
+
+RESOLUTION = 301
+
+
+def _points(X: Any) -> Array:
+    """Return samples of two features as an array."""
+    points = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError(f"X must have two features to be drawn in the plane; got shape {points.shape}")
+    return points
+
+
+class _PlaneDisplay:
+    """What pictures of the plane share: samples, their classes, and scores on a grid.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, 2)
+    labels : ndarray of shape (n_samples,)
+    grid : tuple of ndarray
+        The coordinates of a grid and the scores there, of shape (n_classes, ...), or (1, ...) for two classes.
+    names : list of str
+        The names of the features.
+    title : str
+    """
+
+    def __init__(
+        self, samples: Array, labels: Any, grid: tuple[Array, Array, Array], names: list[str], title: str
+    ) -> None:
+        self.samples = samples
+        self.labels = labels
+        self.grid = grid
+        self.names = names
+        self.title = title
+
+    @staticmethod
+    def _looked_at(estimator: Any, X: Any, y: Any, around: Any = None) -> tuple[Array, Any, Any, list[str], str]:
+        """Return samples, labels, grid, names and title; the grid reaches as far as the samples and what is around."""
+        check_is_fitted(estimator)
+        names = [str(name) for name in getattr(X, "columns", ("feature 1", "feature 2"))]
+        samples, labels = _points(X), column_or_1d(y)
+        if len(labels) != len(samples):
+            raise ValueError(f"y must have a label for each of the {len(samples)} samples; got {len(labels)}")
+        seen = samples if around is None else np.vstack([samples, around])
+        room = 0.06 * float(np.ptp(seen, axis=0).max()) or 1.0
+        first, second = np.meshgrid(
+            *(
+                np.linspace(low, high, RESOLUTION)
+                for low, high in zip(seen.min(0) - room, seen.max(0) + room, strict=True)
+            )
+        )
+        points: Any = np.column_stack([first.ravel(), second.ravel()])
+        if hasattr(X, "iloc"):
+            points = type(X)(points, columns=X.columns)
+        scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
+        scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)
+        return samples, labels, (first, second, scores), names, style.name_of(estimator)
+
+    def _draw_boundary(self, ax: Any, *, margins: bool) -> Any:
+        """Draw where two classes have the same score, and for two classes where the score is 1 and -1."""
+        first, second, scores = self.grid
+        if len(scores) == 1:
+            levels, styles = ([-1, 0, 1], ["--", "-", "--"]) if margins else ([0], ["-"])
+        else:
+            best = np.sort(scores, axis=0)
+            scores = scores - np.where(scores == best[-1], best[-2], best[-1])
+            levels, styles = [0], ["-"]
+        look = {"levels": levels, "linestyles": styles, "colors": "0.25", "linewidths": 1.0}
+        return [
+            ax.contour(first, second, score, **look)
+            for score in scores
+            if any(score.min() < level < score.max() for level in levels)
+        ]
+
+    def _finish(self, ax: Any) -> None:
+        ax.set_aspect("equal")  # or normals would not look like normals
+        style.finish(ax, self.names[0], self.names[1], self.title, legend_title="class")
+        self.ax_, self.figure_ = ax, ax.figure
+
+    def _classes(self) -> Any:
+        """Return number, label and samples of each class."""
+        return [(number, label, self.labels == label) for number, label in enumerate(np.unique(self.labels))]
+
+
+class CloudDisplay(_PlaneDisplay):
+    """Samples as Gaussian clouds, with the boundary of a classifier (thesis, chapter 2).
+
+    Every sample is drawn with an ellipse ``(x - x_i)' Sigma_i^-1 (x - x_i) = n_std^2`` around it. Noise that acts in
+    one direction only, as the worst of noise="isotropic" does, is a segment. The line is where two classes have the
+    same score; for two classes the dashed lines are the margins.
+
+    Parameters
+    ----------
+    samples, labels, grid, names, title
+        As in the other pictures of the plane.
+    covariances : ndarray of shape (n_samples, 2, 2)
+    n_std : float
+
+    Attributes
+    ----------
+    ellipses_ : list of matplotlib EllipseCollection
+        One for each class.
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(
+        self,
+        samples: Array,
+        labels: Any,
+        grid: tuple[Array, Array, Array],
+        names: list[str],
+        title: str,
+        covariances: Array,
+        n_std: float = 1.0,
+    ) -> None:
+        super().__init__(samples, labels, grid, names, title)
+        self.covariances = covariances
+        self.n_std = n_std
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, *, X_err: Any = None, n_std: float = 1.0, ax: Any = None
+    ) -> Self:
+        """Draw the clouds that a fitted classifier of two features sees.
+
+        Parameters
+        ----------
+        estimator : fitted GuruClassifier, or with ``X_err`` any classifier with ``decision_function``
+        X : array-like, sparse matrix or Measured of shape (n_samples, 2)
+        y : array-like of shape (n_samples,)
+        X_err : error bars of X, default=None
+            Draw these, finite, instead of the worst that the noise of the model can do
+            (:func:`gaussguru.worst_case_covariance`).
+        n_std : float, default=1.0
+            How many standard deviations the ellipses are away.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        CloudDisplay
+        """
+        check_real("n_std", n_std)
+        X, X_err = split_errors(X, X_err)
+        samples = _points(X)
+        if X_err is None:
+            covariances = worst_case_covariance(estimator, X)
+        else:
+            errors = check_errors(X_err, samples)
+            covariances = np.array([errors.covariance(i) for i in range(len(samples))])
+        reach = n_std * np.sqrt(np.einsum("ijj->ij", covariances))
+        looked_at = cls._looked_at(estimator, X, y, np.vstack([samples - reach, samples + reach]))
+        return cls(*looked_at, np.array(covariances), n_std).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw on ``ax``, or on new axes."""
+        ax = style.axes(ax)
+        from matplotlib.collections import EllipseCollection  # noqa: PLC0415 - optional
+
+        self._draw_boundary(ax, margins=True)
+        sizes, turns = np.linalg.eigh(self.covariances)
+        width, height = 2 * self.n_std * np.sqrt(np.maximum(sizes[:, ::-1], 0.0)).T
+        angle = np.degrees(np.arctan2(turns[:, 1, 1], turns[:, 0, 1]))
+        self.ellipses_ = []
+        for number, label, mine in self._classes():
+            look = style.points_of(number, len(self.samples))
+            clouds = EllipseCollection(
+                width[mine], height[mine], angle[mine], units="xy", offsets=self.samples[mine],
+                offset_transform=ax.transData, facecolors=(look["color"], 0.10), edgecolors=(look["color"], 0.45),
+                linewidths=0.8,
+            )  # fmt: skip
+            self.ellipses_.append(ax.add_collection(clouds))
+            ax.scatter(*self.samples[mine].T, label=str(label), **look)
+        ax.set(xlim=self.grid[0][0, [0, -1]], ylim=self.grid[1][[0, -1], 0])
+        self._finish(ax)
+        return self
+
+
+class RegionsDisplay(_PlaneDisplay):
+    """Which class a classifier decides for where, and which samples it gets wrong.
+
+    (Thesis, chapter 4: with a kernel, small sigma decides locally, large sigma globally.)
+
+    Parameters
+    ----------
+    samples, labels, grid, names, title
+        As in the other pictures of the plane.
+    classes : ndarray of shape (n_classes,)
+    wrong : ndarray of bool of shape (n_samples,)
+
+    Attributes
+    ----------
+    surface_ : matplotlib QuadContourSet
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(
+        self,
+        samples: Array,
+        labels: Any,
+        grid: tuple[Array, Array, Array],
+        names: list[str],
+        title: str,
+        classes: NDArray[Any],
+        wrong: NDArray[np.bool_],
+    ) -> None:
+        super().__init__(samples, labels, grid, names, title)
+        self.classes = classes
+        self.wrong = wrong
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, ax: Any = None) -> Self:
+        """Draw the regions of a fitted classifier of two features.
+
+        Parameters
+        ----------
+        estimator : fitted classifier with ``decision_function``
+        X : array-like or sparse matrix of shape (n_samples, 2)
+        y : array-like of shape (n_samples,)
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        RegionsDisplay
+        """
+        looked_at = cls._looked_at(estimator, X, y)
+        return cls(*looked_at, estimator.classes_, np.asarray(estimator.predict(X) != looked_at[1])).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw on ``ax``, or on new axes."""
+        ax = style.axes(ax)
+        first, second, scores = self.grid
+        best = (scores[0] > 0).astype(int) if len(scores) == 1 else np.argmax(scores, axis=0)
+        levels = np.arange(len(self.classes) + 1) - 0.5
+        colours = [style.LIGHT[number % 7] for number in range(len(self.classes))]
+        self.surface_ = ax.contourf(first, second, best, levels=levels, colors=colours)
+        self._draw_boundary(ax, margins=False)
+        for number, label in enumerate(self.classes):
+            mine = (self.labels == label) & ~self.wrong
+            ax.scatter(*self.samples[mine].T, label=str(label), **style.points_of(number, len(self.samples)))
+        ax.scatter(*self.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4)
+        self._finish(ax)
+        return self
+
+
+class DisplacementDisplay(_PlaneDisplay):
+    """Where the adversary of ASVC, or the benefit of the doubt of TSVC, moves samples of two features (appendix A).
+
+    Every sample is joined by an arrow to where it is moved; the line is where two classes have the same score, and
+    the dashed lines are the margins, for two classes.
+
+    Parameters
+    ----------
+    samples, labels, grid, names, title
+        As in the other pictures of the plane.
+    moved : ndarray of shape (n_samples, 2)
+        The samples afterwards.
+
+    Attributes
+    ----------
+    arrows_ : list of matplotlib Quiver
+        One for each class.
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(
+        self,
+        samples: Array,
+        labels: Any,
+        grid: tuple[Array, Array, Array],
+        names: list[str],
+        title: str,
+        moved: Array,
+    ) -> None:
+        super().__init__(samples, labels, grid, names, title)
+        self.moved = moved
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: AdversarialSVC | TotalSVC, X: Any, y: Any, *, delta: Any = None, ax: Any = None
+    ) -> Self:
+        """Draw the displacements that a fitted estimator makes of samples with two features.
+
+        Parameters
+        ----------
+        estimator : AdversarialSVC or TotalSVC
+        X : array-like or sparse matrix of shape (n_samples, 2)
+        y : array-like of shape (n_samples,)
+        delta : array-like of shape (n_samples,), default=None
+            The radii of the samples, where ``fit`` was given some.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        DisplacementDisplay
+        """
+        check_is_fitted(estimator)
+        moved = _points(X) + estimator.displacements(X, y, delta)
+        samples, labels, grid, names, title = cls._looked_at(estimator, X, y, moved)
+        return cls(samples, labels, grid, names, f"{title}: where samples are moved", moved).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw on ``ax``, or on new axes."""
+        ax = style.axes(ax)
+        self._draw_boundary(ax, margins=True)
+        self.arrows_ = []
+        for number, label, mine in self._classes():
+            before, after = self.samples[mine], self.moved[mine]
+            look = style.points_of(number, len(self.samples))
+            ax.scatter(*before.T, label=str(label), **look)
+            ax.scatter(*after.T, facecolors="none", edgecolors=look.pop("color"), **look)
+            arrows = ax.quiver(
+                *before.T, *(after - before).T, angles="xy", scale_units="xy", scale=1, width=0.003, alpha=0.6,
+                color=style.PALETTE[number % 7],
+            )  # fmt: skip
+            self.arrows_.append(arrows)
+        self._finish(ax)
+        return self

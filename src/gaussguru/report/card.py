@@ -1,0 +1,128 @@
+"""What identifies a model and the data that it is judged by."""
+
+import hashlib
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from gaussguru.errors import LowRank, split_errors
+from gaussguru.robustness import final_estimator
+
+# Rows hashed at a time.
+CHUNK = 1 << 16
+
+
+def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[str, Any]]:
+    """Return what identifies a fitted model, what is proven of it, and the data that it is judged by.
+
+    Parameters
+    ----------
+    model : fitted classifier, pipeline or search
+    X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        The data of the report, not necessarily those of the fit.
+    y : array-like of shape (n_samples,)
+    X_err : error bars of X, default=None
+
+    Returns
+    -------
+    dict of dict
+        Groups "model", "certificate" (if the model has one), "data" and "software", of plain values: text, numbers,
+        None, and lists and dicts of them.
+    """
+    check_is_fitted(model)
+    X, X_err = split_errors(X, X_err)
+    final = final_estimator(model)
+    found = getattr(model, "best_estimator_", model)
+    steps = [type(step).__name__ for _, step in found.steps] if hasattr(found, "steps") else [type(final).__name__]
+    names = getattr(X, "columns", None)
+    labels, counts = np.unique(column_or_1d(y), return_counts=True)
+    sigma = getattr(final, "sigma", None)
+    card = {
+        "model": {
+            "steps": " → ".join(steps),
+            **({} if sigma is None else {"sigma": float(sigma)}),
+            "parameters": {name: _plain(value) for name, value in sorted(final.get_params(deep=False).items())},
+            "classes": [_plain(label) for label in final.classes_],
+            "features": int(getattr(model, "n_features_in_", X.shape[1])),
+        }
+    }
+    if hasattr(final, "dual_gap_"):
+        card["certificate"] = {
+            "objective": float(final.objective_),
+            "duality gap": float(final.dual_gap_),
+            **({"converged": bool(final.converged_)} if hasattr(final, "converged_") else {}),
+            "iterations": int(final.n_iter_),
+        }
+    card["data"] = {
+        "samples": int(X.shape[0]),
+        "samples by class": {str(label): int(count) for label, count in zip(labels, counts, strict=True)},
+        **({} if names is None else {"feature names": [str(name) for name in names]}),
+        "error bars": X_err is not None,
+        "sha256": data_hash(X, y, X_err),
+    }
+    packages = ("gaussguru", "numpy", "scipy", "scikit-learn")
+    card["software"] = {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    return card
+
+
+def data_hash(X: Any, y: Any, X_err: Any = None) -> str:
+    """Return the SHA-256 of values, labels, names and error bars, the same on any machine.
+
+    Numbers count as 64-bit floats, so that float32 and float64 of the same values agree; a sparse matrix and a dense
+    one do not.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+    X_err : error bars of X, default=None
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    total = hashlib.sha256()
+    for name, part in (("X", X), ("names", getattr(X, "columns", None)), ("y", y), ("X_err", X_err)):
+        total.update(f"{name}:".encode())
+        if part is not None:
+            _hash_into(total, part)
+    return total.hexdigest()
+
+
+def _hash_into(total: Any, part: Any) -> None:
+    if isinstance(part, LowRank):
+        _hash_into(total, part.factors)
+        if part.std is not None:
+            _hash_into(total, part.std)
+        return
+    part = part if hasattr(part, "shape") else np.asarray(part)
+    total.update(f"{tuple(part.shape)};".encode())
+    if sp.issparse(part):
+        rows = sp.csr_array(part, copy=True)
+        rows.sum_duplicates()
+        for values in (rows.data, rows.indices.astype(np.float64), rows.indptr.astype(np.float64)):
+            _hash_into(total, values)
+        return
+    for first in range(0, len(part), CHUNK):
+        chunk = part.iloc[first : first + CHUNK] if hasattr(part, "iloc") else part[first : first + CHUNK]
+        values = np.asarray(chunk)
+        if values.dtype.kind in "biuf":
+            total.update(np.ascontiguousarray(values, dtype="<f8").tobytes())
+        else:
+            total.update("\0".join(f"{len(text)}:{text}" for text in map(str, values.ravel())).encode())
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; what it does not have, as text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    return str(value)

@@ -1,0 +1,380 @@
+"""Reports are whole pages, stand alone, and say what the library computes."""
+
+import base64
+import hashlib
+import json
+import re
+import warnings
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+
+from gaussguru import GuruClassifier, GuruClassifierCV, KernelGuruClassifier
+from gaussguru.errors import LowRank, Measured
+from gaussguru.preprocessing import WithErrors
+from gaussguru.report import Report, data_hash, evaluation_report, model_card, new_axes
+from gaussguru.robustness import certified_radius, expected_accuracy, flip_probability
+
+mpl.use("Agg")
+HOSTILE = """<script>alert("x")</script>&'"><img src=x onerror=alert(1)>"""
+VOID = {"meta", "img", "br"}
+
+
+class Page(HTMLParser):
+    """What a page consists of; raises where tags do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.tables, self.headings = [], [], [], [], []
+        self.texts, self.paragraphs = [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append("")
+        if tag == "h2":
+            self.headings.append("")
+        if tag == "p":
+            self.texts.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag == "p" and self.headings:
+            self.paragraphs.append((self.headings[-1], self.texts[-1]))
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("th", "td"):
+            self.tables[-1][-1][-1] += data
+        if self.open and self.open[-1] == "h2":
+            self.headings[-1] += data
+        if self.open and self.open[-1] == "p":
+            self.texts[-1] += data
+
+    def table(self, *names):
+        """Return the rows of the table whose header begins with these names."""
+        (found,) = (table for table in self.tables if table[0][: len(names)] == list(names))
+        return found[1:]
+
+
+def drawings(text):
+    return [base64.b64decode(code).decode() for code in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)]
+
+
+def check_alone(text):
+    """Check that a page asks for nothing else and runs nothing."""
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "base", "a"} & set(page.tags)
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        assert name != "href"
+        assert name != "src" or value.startswith("data:image/svg+xml;base64,")
+    assert "http" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+    for drawing in drawings(text):
+        assert "<svg" in drawing
+        assert "<script" not in drawing
+        # A drawing refers to its own parts, and names its languages.
+        assert all(link.startswith("#") for link in re.findall(r'xlink:href="([^"]*)"', drawing))
+    return page
+
+
+def figure():
+    ax = new_axes()
+    ax.plot([0, 1], [1, 0])
+    return ax
+
+
+def test_page_is_whole_and_deterministic():
+    def made():
+        report = Report("Title", date="2026-01-02")
+        report.heading("First").text("Some text.").table(["a", "b"], [["x", 1.23456], ["y", None]], caption="Numbers")
+        return report.figure(figure(), caption="A line").card({"group": {"name": True, "list": [1, 2]}}).html()
+
+    page = check_alone(made())
+    assert made() == made()
+    assert page.tags.count("html") == page.tags.count("h1") == 1
+    assert page.tables[0] == [["a", "b"], ["x", "1.235"], ["y", "n/a"]]
+    assert page.tables[1] == [["group"], ["name", "yes"], ["list", "1, 2"]]
+    assert ("alt", "A line") in page.attributes
+    assert "2026-01-02" in made()
+
+
+def test_everything_is_escaped():
+    report = Report(HOSTILE, date=HOSTILE).heading(HOSTILE).text(HOSTILE)
+    report.table([HOSTILE, "b"], [[HOSTILE, 1]], caption=HOSTILE).figure(figure(), caption=HOSTILE, alt=HOSTILE)
+    report.card({HOSTILE: {HOSTILE: HOSTILE, "map": {HOSTILE: HOSTILE}, "list": [HOSTILE]}})
+    page = check_alone(report.html())
+    assert page.tags.count("img") == 1
+    assert page.headings == [HOSTILE]
+    assert page.tables[0] == [[HOSTILE, "b"], [HOSTILE, "1"]]
+    assert ("alt", HOSTILE) in page.attributes
+
+
+def test_numbers_are_aligned_column_by_column():
+    text = (
+        Report("")
+        .table(["name", "number", "share", "text"], [["a", 1, "50.00 %", "5 %"], ["b", 2.5, None, "c"]])
+        .html()
+    )
+    assert '<th scope="col" class="number">number</th><th scope="col" class="number">share</th>' in text
+    assert '<th scope="col">name</th>' in text
+    assert '<th scope="col">text</th>' in text
+    assert Page(Report("").table(["a", "b"], []).html()).tables == [[["a", "b"]]]
+    with pytest.raises(ValueError, match="zip"):
+        Report("").table(["a"], [["b", "c"]])
+
+
+def test_saving_is_all_or_nothing(tmp_path):
+    path = tmp_path / "report.html"
+    assert Report("one", date="now").save(path) == path
+    before = path.read_text()
+    broken = Report("two")
+    broken._parts.append(None)
+    with pytest.raises(TypeError):
+        broken.save(str(path))
+    assert path.read_text() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError):
+        Report("three").save(tmp_path / "none" / "report.html")
+
+
+def test_figures_may_be_displays_axes_or_figures():
+    ax = figure()
+    texts = [Report("", date="").figure(each).html() for each in (ax, ax.figure)]
+    assert texts[0] == texts[1]
+
+
+def test_hash_is_that_of_the_values():
+    X, y = np.arange(6.0).reshape(3, 2), np.array(["a", "b", "a"])
+    code = data_hash(X, y)
+    assert code == data_hash(X.astype(np.float32), y.tolist())
+    assert code == data_hash(np.asfortranarray(X), y)
+    assert code == data_hash(X.tolist(), y)
+    text = b"X:(3, 2);" + X.astype("<f8").tobytes() + b"names:y:(3,);1:a\x001:b\x001:aX_err:"
+    assert code == hashlib.sha256(text).hexdigest()
+    frame = pd.DataFrame(X, columns=["p", "q"])
+    different = [
+        data_hash(X + 1e-12, y),
+        data_hash(X, y[::-1][[0, 2, 1]]),
+        data_hash(X.reshape(2, 3), y),
+        data_hash(frame, y),
+        data_hash(frame.rename(columns={"p": "r"}), y),
+        data_hash(sp.csr_array(X), y),
+        data_hash(X, y, np.ones(3)),
+        data_hash(X, y, np.ones((3, 2))),
+        data_hash(X, y, LowRank(np.ones((3, 2, 1)))),
+        data_hash(X, y, LowRank(np.ones((3, 2, 1)), np.ones(3))),
+        data_hash(np.array([["u", "v"]] * 3), y),
+        code,
+    ]
+    assert len(set(different)) == len(different)
+    shuffled = sp.csr_array((np.array([1.0, 2.0]), np.array([1, 0]), np.array([0, 2])), shape=(1, 2))
+    assert data_hash(shuffled, [1]) == data_hash(sp.csr_array(np.array([[2.0, 1.0]])), [1])
+    assert not shuffled.has_sorted_indices  # left as it was
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    return X.iloc[:, :10], np.array(["malignant", "benign"])[y]
+
+
+def test_card_of_a_pipeline(cancer):
+    X, y = cancer
+    model = make_pipeline(StandardScaler(), GuruClassifierCV([0.1, 1.0], cv=3)).fit(X, y)
+    card = model_card(model, X, y)
+    assert json.loads(json.dumps(card)) == card
+    final = model[-1]
+    assert card["model"]["steps"] == "StandardScaler → GuruClassifierCV"
+    assert card["model"]["sigma"] == final.sigma_
+    assert card["model"]["classes"] == ["benign", "malignant"]
+    assert card["certificate"] == {
+        "objective": final.objective_, "duality gap": final.dual_gap_, "converged": True, "iterations": final.n_iter_,
+    }  # fmt: skip
+    assert card["data"]["samples"] == len(y)
+    assert card["data"]["samples by class"] == {
+        "benign": int(np.sum(y == "benign")),
+        "malignant": int(np.sum(y != "benign")),
+    }
+    assert card["data"]["feature names"] == list(X.columns)
+    assert card["data"]["sha256"] == data_hash(X, y)
+    assert card["software"]["numpy"] == np.__version__
+    search = GridSearchCV(model, {"guruclassifiercv__l2": [0.0]}).fit(X, y)
+    assert model_card(search, X, y)["certificate"].keys() == card["certificate"].keys()
+    assert "certificate" not in model_card(LogisticRegression(max_iter=5000).fit(X, y), X, y)
+
+
+def test_card_says_when_a_fit_did_not_converge(cancer):
+    X, y = cancer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = make_pipeline(StandardScaler(), GuruClassifier(0.1, max_iter=1)).fit(X, y)
+    assert model_card(model, X, y)["certificate"]["converged"] is False
+    page = check_alone(evaluation_report(model, X, y).html())
+    assert any("did not reach the tolerance" in text for text in page.texts)
+
+
+def test_evaluation_says_what_the_library_computes(cancer, tmp_path):
+    X, y = cancer
+    model = make_pipeline(StandardScaler(), GuruClassifierCV([0.1, 0.5, 2.0], cv=3)).fit(X[::2], y[::2])
+    X, y = X[1::2], y[1::2]
+    report = evaluation_report(model, X, y, title=HOSTILE, date="2026-01-01")
+    page = check_alone(report.save(tmp_path / "a.html").read_text())
+    assert report.html() == evaluation_report(model, X, y, title=HOSTILE, date="2026-01-01").html()
+    assert page.headings == [
+        "Accuracy", "Confusion matrix", "Accuracy under noise", "Doubtful predictions", "Choice of the noise level",
+        "Certificate", "Model card",
+    ]  # fmt: skip
+    shares = {row[0]: row[1] for row in page.table("", "share")}
+    assert shares["accuracy"] == f"{100 * model.score(X, y):.2f} %"
+    assert shares["most frequent class"] == f"{100 * max(np.mean(y == 'benign'), np.mean(y != 'benign')):.2f} %"
+    assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y):.2f} %"
+    counts = [[int(cell) for cell in row[1:3]] for row in page.table("true class")]
+    np.testing.assert_array_equal(counts, confusion_matrix(y, model.predict(X)))
+    curve = {float(row[0]): row[1] for row in page.table("noise level")}
+    spread = np.broadcast_to(X.std(ddof=0).to_numpy(), X.shape)
+    assert curve[0.0] == shares["accuracy"]
+    assert curve[1.0] == f"{100 * expected_accuracy(model, X, y, spread):.2f} %"
+    flips, radius = flip_probability(model, X), certified_radius(model, X)
+    groups = page.table("probability of a change")
+    assert [int(row[1]) for row in groups] == np.histogram(flips, [0, 0.001, 0.01, 0.1, 0.25, 1.0])[0].tolist()
+    for row in page.table("row"):
+        i = int(row[0])
+        assert row[3] == f"{100 * flips[i]:.2f} %"
+        assert row[4] == f"{radius[i]:.4g}"
+        assert row[1:3] == [model.predict(X)[i], y[i]]
+    assert len(drawings(report.html())) == 2
+
+
+def test_evaluation_with_error_bars_and_what_was_not_measured(cancer):
+    X, y = cancer
+    X = X.to_numpy().copy()
+    X_err = 0.3 * X.std(axis=0) * np.ones_like(X)
+    X_err[3, 1], X[3, 1] = np.inf, np.nan
+    model = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.1)).fit(Measured(X, X_err), y)
+    report = evaluation_report(model, X, y, X_err)
+    page = check_alone(report.html())
+    assert report._parts == evaluation_report(model, Measured(X, X_err), y)._parts
+    shares = {row[0]: row[1] for row in page.table("", "share")}
+    assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y, X_err):.2f} %"
+    curve = {float(row[0]): row[1] for row in page.table("noise level")}
+    assert curve[1.0] == shares["expected accuracy"]
+    assert "Left out" not in page.headings
+
+
+def left_out(page):
+    return dict(text.rstrip(".").split(": ", 1) for heading, text in page.paragraphs if heading == "Left out")
+
+
+def test_evaluation_of_a_kernel():
+    X, y = load_iris(return_X_y=True)
+    two = y > 0
+    model = make_pipeline(StandardScaler(), KernelGuruClassifier(0.3)).fit(X, two)
+    page = check_alone(evaluation_report(model, X, two, noise_levels=[0.0, 0.5]).html())
+    assert {"Accuracy under noise", "Doubtful predictions", "Certificate", "Left out"} <= set(page.headings)
+    groups = page.table("probability of a change")
+    least = model.predict_proba(X).min(axis=1)
+    assert [int(row[1]) for row in groups] == np.histogram(least, [0, 0.001, 0.01, 0.1, 0.25, 1.0])[0].tolist()
+    assert "not" in left_out(page)["Distance to the boundary"]
+    curve = page.table("noise level")
+    assert [row[0] for row in curve] == ["0", "0.5"]
+    assert curve[0][1:] == [f"{100 * model.score(X, two):.2f} %", "exact"]
+    three = KernelGuruClassifier(0.3).fit(X, y)
+    assert "Doubtful predictions" in left_out(check_alone(evaluation_report(three, X, y, noise_levels=[0.0]).html()))
+
+
+def test_evaluation_of_a_kernel_matrix():
+    X, y = load_iris(return_X_y=True)
+    K = X @ X.T
+    page = check_alone(evaluation_report(KernelGuruClassifier(1.0, kernel="precomputed").fit(K, y), K, y).html())
+    assert "kernel matrix" in left_out(page)["Accuracy under noise"]
+
+
+def test_evaluation_of_many_classes(monkeypatch):
+    monkeypatch.setattr("gaussguru.report.evaluation.CLASSES", 2)
+    X, y = load_iris(return_X_y=True)
+    model = GuruClassifier(1.0).fit(X, y)
+    page = check_alone(evaluation_report(model, X, y).html())
+    matrix = confusion_matrix(y, model.predict(X))
+    np.fill_diagonal(matrix, 0)
+    rows = page.table("true class", "predicted")
+    assert [int(row[2]) for row in rows] == sorted(matrix[matrix > 0], reverse=True)[:2]
+    for true, wrong, count in rows:
+        assert int(count) == matrix[int(true), int(wrong)]
+    assert left_out(page) == {"Confusion matrix": "it would have 3 rows"}
+
+
+def test_evaluation_of_what_scikit_learn_has():
+    X, y = load_iris(return_X_y=True)
+    page = check_alone(evaluation_report(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y), X, y).html())
+    assert set(left_out(page)) == {"Doubtful predictions", "Certificate"}
+    page = check_alone(evaluation_report(SVC().fit(X, y), X, y, noise_levels=[0.0, 1.0]).html())
+    assert set(left_out(page)) == {"Distance to the boundary", "Doubtful predictions", "Certificate"}
+    assert len(page.table("noise level")) == 2
+    words = pd.DataFrame({"colour": ["red", "green", "blue", "red"] * 5})
+    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(words, [0, 1, 1, 0] * 5)
+    page = check_alone(evaluation_report(model, words, [0, 1, 1, 0] * 5).html())
+    assert "Accuracy under noise" in left_out(page)
+
+
+def test_evaluation_of_sparse_data_and_labels_never_seen():
+    X, y = load_iris(return_X_y=True)
+    model = GuruClassifier(0.3).fit(sp.csr_array(X[:100]), y[:100])
+    page = check_alone(evaluation_report(model, sp.csr_array(X), y).html())
+    assert [row[-1] for row in page.table("true class")][2] == "0.00 %"
+    assert {row[0]: row[1] for row in page.table("", "share")}["accuracy"] == f"{100 * model.score(X, y):.2f} %"
+
+
+def test_large_curves_take_a_part_of_the_samples(monkeypatch):
+    monkeypatch.setattr("gaussguru.report.evaluation.SAMPLED", 50)
+    X, y = load_iris(return_X_y=True)
+    report = evaluation_report(KernelGuruClassifier(0.3).fit(X, y), pd.DataFrame(X), y, noise_levels=[0.0])
+    assert "for 50 of the 150 samples" in report.html()
+    monkeypatch.setattr("gaussguru.report.evaluation.CLOSED", 60)
+    report = evaluation_report(GuruClassifier(0.3).fit(X, y), X, y, np.full(len(X), 0.1), noise_levels=[0.0])
+    assert "for 60 of the 150 samples" in report.html()
+
+
+def test_wrong_data_raises():
+    X, y = load_iris(return_X_y=True)
+    model = GuruClassifier(0.3).fit(X, y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        evaluation_report(model, X, y[1:])
+    with pytest.raises(ValueError, match="X_err must hold"):
+        evaluation_report(model, X, y, np.ones(3))
+    with pytest.raises(ValueError, match="noise_levels"):
+        evaluation_report(model, X, y, noise_levels=[-1.0])
+    with pytest.raises(ValueError, match="Mix of label"):
+        evaluation_report(model, X, y.astype(str))
+    with pytest.raises(NotFittedError):
+        evaluation_report(GuruClassifier(), X, y)
+
+
+def test_no_path_of_this_machine_in_a_report(cancer):
+    X, y = cancer
+    model = make_pipeline(StandardScaler(), GuruClassifier(0.5)).fit(X, y)
+    assert str(Path.home()) not in evaluation_report(model, X, y).html()
