@@ -416,3 +416,11 @@ def test_little_time_is_said(model):
         clf = GuruClassifier(0.01, noise=MODELS[model](4), max_iter=1).fit(X, y)
     tight = GuruClassifier(0.01, noise=MODELS[model](4)).fit(X, y)
     assert clf.objective_ - clf.dual_gap_ <= tight.objective_
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_without_noise_there_is_no_worst_case(n_classes):
+    X, y = groups([20] * n_classes, 3)
+    model = GuruClassifier(0.0, l2=0.1).fit(X, y)
+    assert not worst_case_covariance(model, X).any()
+    assert not sample_noise(model, X, 2).any()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.losses import Array
+from gaussguru.noise import Isotropic, Noise
 from gaussguru.validation import check_count
 
 
@@ -30,7 +31,7 @@ def worst_case_covariance(estimator: Any, X: Any) -> Array:
         Read-only: samples with the same covariance share it where all do.
     """
     directions, which = _directions(estimator, X)
-    covariances = np.array([estimator._noise.worst_covariance(w) for w in directions])
+    covariances = np.array([_noise_of(estimator).worst_covariance(w) for w in directions])
     if len(directions) == 1:
         return np.broadcast_to(covariances[0], (len(which), *covariances[0].shape))
     chosen: Array = covariances[which]
@@ -59,8 +60,12 @@ def sample_noise(estimator: Any, X: Any, n: int = 1, *, random_state: Any = None
     draws = np.empty((n, len(which), directions.shape[1]))
     for place, w in enumerate(directions):
         mine = np.flatnonzero(which == place)
-        draws[:, mine] = estimator._noise.sample(w, (n, len(mine)), rng)
+        draws[:, mine] = _noise_of(estimator).sample(w, (n, len(mine)), rng)
     return draws
+
+
+def _noise_of(estimator: Any) -> Noise:
+    return Isotropic(0.0) if estimator._noise is None else estimator._noise  # sigma=0: there is none
 
 
 def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
@@ -72,7 +77,7 @@ def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
         return coef, np.zeros(len(scores), dtype=np.intp)
     n_classes = len(coef)
     apart = coef[:, np.newaxis] - coef
-    scales = np.array([[estimator._noise.scale(w) for w in row] for row in apart])
+    scales = np.array([[_noise_of(estimator).scale(w) for w in row] for row in apart])
     best = np.argmax(scores, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         margins = (np.take_along_axis(scores, best[:, np.newaxis], 1) - scores) / scales[best]

@@ -11,6 +11,8 @@ from gaussguru.experiments.search import Candidate, Grids, choose
 from gaussguru.experiments.store import Key, Store
 
 QUICK_REPEATS = 2
+# Raised when what is computed changes, so that older results in a file are not taken for new ones.
+PROTOCOL = 1
 Search = Callable[[Any, Grids], Iterator[Candidate]]
 
 
@@ -69,7 +71,14 @@ class ResultsTable:
             for seed in range(QUICK_REPEATS if quick else self.repeats[problem])
         ]
         return [
-            {"experiment": self.name, "problem": problem, "method": method, "seed": seed, "quick": quick}
+            {
+                "experiment": self.name,
+                "problem": problem,
+                "method": method,
+                "seed": seed,
+                "quick": quick,
+                "protocol": PROTOCOL,
+            }
             for seed, problem, method in sorted(chosen, key=lambda piece: piece[0])
         ]
 

@@ -37,16 +37,21 @@ class Store:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b")
+        self._results: dict[str, Any] = {}
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
         if fcntl is not None:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                self._file.close()
-                raise StoreError(
-                    f"another process is writing to {path}; wait for it, or give another directory"
-                ) from error
-        self._results: dict[str, Any] = {}
-        self._read()
+                message = f"another process is writing to {self.path}; wait for it, or give another directory"
+                raise StoreError(message) from error
 
     def _read(self) -> None:
         self._file.seek(0)

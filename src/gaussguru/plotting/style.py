@@ -30,6 +30,17 @@ def axes(ax: Any, size: tuple[float, float] = SIZE) -> Any:
     return pyplot.subplots(figsize=size, layout="constrained")[1]
 
 
+def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6, 3.0)) -> Any:
+    """Return a figure with ``axes`` side by side, each of that size, which no window shows."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise missing() from error
+    new = Figure(figsize=(size[0] * n_columns, size[1] * n_rows), layout="constrained")
+    new.subplots(n_rows, n_columns)
+    return new
+
+
 def missing() -> ImportError:
     """Return what to say where there is no matplotlib."""
     return ImportError("plots need matplotlib: pip install 'gaussguru[plot]'")
