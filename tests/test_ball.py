@@ -395,8 +395,9 @@ def test_picture(estimator, sizes):
     scores = boundary @ estimator.coef_.T + estimator.intercept_
     top = np.sort(scores, axis=1)[:, -2:] if len(sizes) > 2 else scores
     assert np.abs(top[:, 0] - (top[:, 1] if len(sizes) > 2 else 0)).max() < 0.05
-    with pytest.raises(ValueError, match="a picture needs 2 features; the estimator was fitted to 3"):
-        DisplacementDisplay.from_estimator(clone(estimator).fit(np.column_stack([X, X[:, 0]]), y), X, y)
+    wide = np.column_stack([X, X[:, 0]])
+    with pytest.raises(ValueError, match="X must have two features to be drawn in the plane"):
+        DisplacementDisplay.from_estimator(clone(estimator).fit(wide, y), wide, y)
 
 
 @pytest.mark.parametrize(
