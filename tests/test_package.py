@@ -31,6 +31,11 @@ LAYERS = [
     ["gaussguru.plotting"],
     ["gaussguru.preprocessing"],
     ["gaussguru.robustness"],
+    ["gaussguru.tables"],
+    ["gaussguru.layouts"],
+    ["gaussguru.models"],
+    ["gaussguru.cli"],
+    ["gaussguru.__main__"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))
