@@ -26,7 +26,7 @@ from gaussguru.layouts import MISSING, Data, Layout, Part, read_all, read_parts
 from gaussguru.losses import LOSSES
 from gaussguru.models import Model, evaluate_model, fit_model, load_model, path_table, save_model
 from gaussguru.noise import NOISES
-from gaussguru.tables import FORMATS, TableError, check_writable, format_of, open_table, write_tables, writing
+from gaussguru.tables import FORMATS, Table, TableError, check_writable, format_of, open_table, write_tables, writing
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 
@@ -36,7 +36,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal "
     "(its model is written), 130 interrupted.",
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -84,8 +83,8 @@ MissingRule = Annotated[
     one_of(
         MISSING,
         "Where a feature has no value: refuse the file, leave out the row (its prediction is empty), put the mean of "
-        "the column, or take it for not measured: the mean with the spread of the column for its error. Predictions do the "
-        "same. Default: unmeasured with columns of errors, else error.",
+        "the column, or take it for not measured: the mean with the spread of the column for its error. Predictions do "
+        "the same. Default: unmeasured with columns of errors, else error.",
     ),
 ]
 Scale = Annotated[
@@ -131,7 +130,7 @@ def main(arguments: list[str]) -> int:
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False
     try:
-        with command.make_context("gaussguru", arguments) as context:
+        with command.make_context("gaussguru", arguments or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
         return 0
@@ -146,7 +145,7 @@ def main(arguments: list[str]) -> int:
     except usage_error as error:
         return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
     except (ValueError, OSError, MemoryError) as error:
-        return _fail(str(error) or type(error).__name__, MENDABLE)
+        return _fail(_in_options(str(error)) or type(error).__name__, MENDABLE)
 
 
 def _fail(message: str, code: int) -> int:
@@ -158,6 +157,29 @@ def _fail(message: str, code: int) -> int:
 def say(message: str) -> None:
     """Tell the user something, on standard error."""
     talk.print(message)
+
+
+def warn(messages: Iterable[str]) -> None:
+    """Pass on what the library warns of."""
+    for message in messages:
+        say(f"warning: {_in_options(message)}")
+
+
+def _in_options(message: str) -> str:
+    """Return what the library says to programmers in the words of the command."""
+    for word, option in _WORDS.items():
+        message = message.replace(word, option)
+    return message
+
+
+_WORDS = {
+    "class_weight='balanced'": "--balanced",
+    ", or fit_intercept=False": "",
+    "X_err": "columns of errors",
+    "max_iter or tol": "--tol",
+    "noise_levels": "--noise-levels",
+    "n_components": "--components",
+}
 
 
 def busy(what: str) -> AbstractContextManager[Any]:
@@ -299,16 +321,15 @@ def fit(
             what = f"{layout.errors[0] + layout.err_suffix!r}, ..." if layout.errors else "--missing unmeasured"
             raise TableError(f"{file}: --kernel {kernel} takes no errors ({what}); --no-errors leaves them out")
         with busy("reading"):
-            data = read_all(table, layout)
+            data, summary = _read(table, layout)
             digest = table.sha256()
-    say(_summary(data))
-    with busy("fitting"):
+    with busy(f"fitting {summary}"):
         model = fit_model(data, sigma=level, kernel=kernel, scale=scale, folds=folds, **options)
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
-    for warning in found["warnings"]:
-        say(f"warning: {warning}")
+    say(f"read {summary}")
+    warn(found["warnings"])
     chosen = "" if found["cv_accuracy"] is None else f" (cross-validated accuracy {found['cv_accuracy']:.4f})"
     say(f"sigma {found['sigma']:.4g}{chosen}, training accuracy {found['training_accuracy']:.4f}")
     proof = "proven optimal" if found["certified"] else "NOT proven optimal"
@@ -325,13 +346,19 @@ def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missi
     return {**given, "errors": errors, "missing": missing}
 
 
-def _summary(data: Data) -> str:
-    """Return what was read."""
-    n_features, n_errors, used = len(data.layout.features), len(data.layout.errors), len(data.y)
-    bars = f", {n_errors} of them with errors" if n_errors else ""
-    left = "" if used == data.n_rows else f", {data.n_rows - used} of them left out"
-    labels = f"labels in {data.layout.target!r}" if data.layout.target else "labels"
-    return f"{data.name}: {data.n_rows} rows{left}, {n_features} features{bars}, {labels}"
+def _read(table: Table, layout: Layout) -> tuple[Data, str]:
+    """Return a whole table, and in words what was read."""
+    data = read_all(table, layout)
+    parts = [f"{data.name}: {data.n_rows} row" + "s" * (data.n_rows != 1)]
+    if len(data.y) < data.n_rows:
+        parts.append(f"{data.n_rows - len(data.y)} of them left out")
+    parts.append(f"{len(data.layout.features)} feature" + "s" * (len(data.layout.features) != 1))
+    if layout.errors:
+        parts.append(f"{len(layout.errors)} of them with errors")
+    if unnamed := table.columns.count(""):
+        parts.append(f"{unnamed} column{'s' * (unnamed != 1)} without a name not used")
+    parts.append(f"labels in {layout.target!r}" if layout.target else "labels")
+    return data, ", ".join(parts)
 
 
 def _check_output(output: str, force: bool, as_json: bool) -> None:
@@ -422,8 +449,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="LEVELS",
-            help="Standard deviations of noise on every feature, as 0,0.1,1, in the units of sigma (standard deviations of "
-            "the features, where they were scaled). Default: 0 to 1 times the spread of the features.",
+            help="Standard deviations of noise on every feature, as 0,0.1,1, in the units of sigma (those of scaled "
+            "features, where they were scaled). Default: 0 to 1 times the spread of the features.",
         ),
     ] = None,
     format: InputFormat = None,
@@ -446,7 +473,8 @@ def evaluate(
     loaded = load_model(model)
     with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("evaluating"):
         parts = read_parts(table, loaded.layout, labels=True)
-        result = evaluate_model(loaded, ((part.X, part.X_err, part.y) for part in parts if part.y is not None), levels)
+        samples = ((part.X, part.X_err, loaded.labels(part.y, table.name)) for part in parts)
+        result = evaluate_model(loaded, samples, levels)
     if json:
         tell({"model": model, "file": file, **result})
         return
@@ -504,15 +532,14 @@ def path(
     wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
     roles = _roles(features, drop, err_suffix, errors, missing)
     with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("reading"):
-        data = read_all(table, Layout.of(table, target, **roles))
-    say(_summary(data))
+        data, summary = _read(table, Layout.of(table, target, **roles))
     options = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
-    with busy("fitting"):
+    with busy(f"fitting {summary}"):
         columns, notes = path_table(
             data, wanted, scale=scale, folds=folds, class_weight="balanced" if balanced else None, **options
         )
-    for note in notes:
-        say(f"warning: {note}")
+    say(f"read {summary}")
+    warn(notes)
     if output is not None:
         with writing(output, force=force) as out:
             write_tables(out, [columns], "csv" if output == "-" else format_of(output))

@@ -173,7 +173,7 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
                 f"{table.name} has no column {name!r}{rest}, which the model needs"
                 + (f"; did you mean {near[0]!r}?" if near else "")
             )
-        for name, role in [*([(target, "--target")] if target else []), *((name, "--keep") for name in keep)]:
+        for name, role in [*([(target, "the labels")] if target else []), *((name, "--keep") for name in keep)]:
             table.require(name, role)
     empty, unlabelled, first = np.zeros(len(layout.features), dtype=np.intp), [], 0
     others = [*([target] if target else []), *(name for name in keep if name != target)]

@@ -169,11 +169,11 @@ class Model:
             probabilities = self.classifier.predict_proba(samples)
             columns += [probabilities[rows, own], probabilities[rows, 1 - own]]
         names = self.column_names(each=each)
-        columns += probabilities.T if len(names) > len(columns) else []
+        columns += list(probabilities.T) if len(names) > len(columns) else []
         return dict(zip(names, columns, strict=True))
 
-    def labels(self, texts: NDArray[Any]) -> NDArray[Any]:
-        """Return labels as the classifier has them, from their texts in a table."""
+    def labels(self, texts: Any, table: str) -> NDArray[Any]:
+        """Return labels as the classifier has them, from their texts in a table of this name."""
         known = {value: value for value in self.classifier.classes_.tolist()}
         values = {}
         for text in pd.unique(pd.Series(texts, dtype=object)):
@@ -181,7 +181,7 @@ class Model:
                 values[text] = known[label_value(text, self.card["labels"])]
             except (ValueError, KeyError):
                 names = ", ".join(map(str, list(known)[:8])) + (", ..." if len(known) > 8 else "")
-                raise TableError(f"the label {text!r} is none of the model's: {names}") from None
+                raise TableError(f"{table}: the label {text!r} is none of the model's, {names}") from None
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
 
@@ -408,7 +408,6 @@ def evaluate_model(
     ----------
     model : Model
     parts : iterable of (X, X_err, y)
-        With labels as texts.
     noise_levels : iterable of float, default=None
         Standard deviations of noise that is added to every feature as the classifier sees it, so in the units of
         sigma; None is 0, 0.05, 0.1, 0.2, 0.5 and 1 times the spread of the features.
@@ -431,10 +430,10 @@ def evaluate_model(
         np.zeros((2, len(levels))),
         "analytic" if model.is_linear else "sampling",
     )
-    for X, X_err, texts in parts:
-        if not len(texts):
+    for X, X_err, y in parts:
+        if not len(y):
             continue
-        y, samples, n = model.labels(texts), model.seen(X, X_err), len(texts)
+        samples, n = model.seen(X, X_err), len(y)
         sums += n * np.array(_scores(model, samples, y))
         part = robustness_curve(model.classifier, samples, y, levels, method=method, random_state=n_rows % 2**31)
         curve += n * np.array([part.accuracy, part.error])

@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -122,7 +123,8 @@ class Table(ABC):
         """Raise unless there is such a column."""
         if name in self.columns:
             return
-        near = difflib.get_close_matches(name, self.columns, n=1, cutoff=0.5)
+        lower = {column.lower(): column for column in reversed(self.columns)}
+        near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)]
         there = ", ".join(self.columns[:8]) + (", ..." if len(self.columns) > 8 else "")
         meant = f"did you mean {near[0]!r}?" if near else f"there are {there or 'none'}"
         raise TableError(f"{self.name} has no column {name!r} for {role}; {meant}")
@@ -131,13 +133,17 @@ class Table(ABC):
 class _Csv(Table):
     def __init__(self, name: str, stream: _Stream, sep: str | None, decimal: str) -> None:
         super().__init__(name, stream)
+        sep = "\t" if sep in ("\\t", "tab") else sep
+        for option, text in (("--sep", sep), ("--decimal", decimal)):
+            if text is not None and not (len(text) == 1 and text.isascii() and text not in '"\r\n'):
+                raise TableError(f"{option} must be one character, or tab; got {text!r}")
         head = stream.look(lambda head: b"\n" in head or len(head) > LONGEST_HEADER)
         try:
             text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
         except UnicodeDecodeError as error:
             raise TableError(
-                f"{name} is not a text in UTF-8 (byte {head[error.start]:#04x} at {error.start}); expected is CSV, "
-                "Parquet or libsvm"
+                f"{name} is not a text in UTF-8 (byte {head[error.start]:#04x} at {error.start}); expected is CSV "
+                "in UTF-8, or Parquet"
             ) from None
         if not text.strip():
             raise TableError(f"{name} is empty; a header with the names of the columns is expected")
@@ -146,8 +152,13 @@ class _Csv(Table):
         self.sep = sep or max(SEPARATORS, key=bare.count)
         self._decimal = decimal
         rows = (row for row in csv.reader(io.StringIO(text, newline=None), delimiter=self.sep) if row)
-        self.columns = [cell.strip() for cell in next(rows)]
-        self._sample = list(islice(rows, 20))
+        try:
+            self.columns = [cell.strip() for cell in next(rows)]
+            self._sample = list(islice(rows, 20))
+        except csv.Error as error:
+            raise TableError(f"{name} cannot be read as CSV: {error}") from None
+        if self.sep == decimal:
+            raise TableError(f"{name}: the fields cannot be separated by the decimal point {decimal!r}; give --sep")
         self._block = max(BLOCK, 64 * len(line))
         _check_names(self)
 
@@ -197,20 +208,23 @@ class _Csv(Table):
 
 
 class _Parquet(Table):
-    def __init__(self, name: str, stream: _Stream, file: Any) -> None:
+    def __init__(self, name: str, stream: _Stream, path: str | None) -> None:
         super().__init__(name, stream)
-        self._file = file
+        self._file: Any = path
         try:
-            self._parquet = pyarrow.parquet.ParquetFile(file)
+            if path is None:  # it is read from its end, and what comes through a pipe has none
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the table
+                shutil.copyfileobj(stream, self._file)
+            self._parquet = pyarrow.parquet.ParquetFile(self._file)
         except (pa.ArrowInvalid, OSError) as error:
             raise TableError(f"{name} cannot be read as Parquet: {error}") from None
         self._schema = self._parquet.schema_arrow
         self.columns = list(self._schema.names)
         _check_names(self)
 
-    def sha256(self) -> str:
-        self._file.seek(0)
-        return hashlib.file_digest(self._file, "sha256").hexdigest()
+    def close(self) -> None:
+        self._parquet.close(force=True)
+        super().close()
 
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         for name in numbers:
@@ -280,14 +294,6 @@ def _short(value: Any, length: int = 40) -> str:
     return repr(text if len(text) <= length else text[: length - 3] + "...")
 
 
-def _spooled(stream: _Stream) -> Any:
-    """Return what is not a file on disk as one: Parquet is read from its end."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this function
-    shutil.copyfileobj(stream, file)
-    file.seek(0)
-    return file
-
-
 def format_of(path: str) -> str:
     """Return the format that the name of a file stands for."""
     stem = path.lower().removesuffix(".gz")
@@ -315,17 +321,23 @@ def open_table(path: str, *, format: str | None = None, sep: str | None = None, 
     name = "standard input" if path == "-" else path
     try:
         raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  closed by the table
-        stream = _Stream(raw)
-        head = stream.look(lambda head: len(head) >= 4)
-        if head[:2] == b"\x1f\x8b":
-            stream = _Stream(gzip.GzipFile(fileobj=stream, mode="rb"))
-            head = stream.look(lambda head: len(head) >= 4)
     except OSError as error:
         raise TableError(f"{name} cannot be read: {error.strerror or error}") from None
-    format = format or ("parquet" if head[:4] == b"PAR1" else format_of(path))
-    if format == "parquet":
-        return _Parquet(name, stream, _spooled(stream) if path == "-" else raw)
-    return Libsvm(name, stream) if format == "libsvm" else _Csv(name, stream, sep, decimal)
+    stream = _Stream(raw)
+    try:
+        head = stream.look(lambda head: len(head) >= 4)
+        if head[:2] == b"\x1f\x8b":
+            stream = _Stream(gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"))
+            head = stream.look(lambda head: len(head) >= 4)
+        format = format or ("parquet" if head[:4] == b"PAR1" else format_of(path))
+        if format == "parquet":
+            return _Parquet(name, stream, None if path == "-" or raw is not stream._raw else path)
+        return Libsvm(name, stream) if format == "libsvm" else _Csv(name, stream, sep, decimal)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TableError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except BaseException:
+        stream.close()
+        raise
 
 
 def check_writable(path: str, *, force: bool) -> bool:
