@@ -207,10 +207,12 @@ def show_table(columns: dict[str, list[Any]]) -> None:
         column.justify = "right"
         column.no_wrap = True
     for row in zip(*columns.values(), strict=True):
-        table.add_row(
-            *("" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row)
-        )
+        table.add_row(*map(_cell, row))
     rich.console.Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _version(wanted: bool) -> None:
@@ -334,7 +336,8 @@ def fit(
     say(f"sigma {found['sigma']:.4g}{chosen}, training accuracy {found['training_accuracy']:.4f}")
     proof = "proven optimal" if found["certified"] else "NOT proven optimal"
     say(f"{proof}: objective {found['objective']:.6g}, gap {found['gap']:.2g}, {found['relative_gap']:.1e} relative")
-    say(f"wrote {output}")
+    if output != "-":
+        say(f"wrote {output}")
     if json:
         tell(model.card)
     if not found["certified"]:
@@ -481,7 +484,7 @@ def evaluate(
     curve = result.pop("robustness")
     method = curve.pop("method")
     for name, value in result.items():
-        print(f"{name.replace('_', ' '):18}{'none' if value is None else f'{value:.6g}'}")
+        print(f"{name.replace('_', ' '):18}{_cell(value) or 'none'}")
     print()
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}

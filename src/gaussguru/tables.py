@@ -59,14 +59,20 @@ class TableError(ValueError):
 class _Stream(io.RawIOBase):
     """Bytes that can be looked at before they are read, and that are hashed on the way."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, name: str, raw: Any, below: "_Stream | None" = None) -> None:
         super().__init__()
-        self._raw, self._head, self.digest = raw, b"", hashlib.sha256()
+        self._name, self._raw, self._below, self._head, self.digest = name, raw, below, b"", hashlib.sha256()
+
+    def _more(self, size: int) -> bytes:
+        try:
+            return bytes(self._raw.read1(size))
+        except (OSError, EOFError, zlib.error) as error:
+            raise TableError(f"{self._name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
     def look(self, enough: Callable[[bytes], bool]) -> bytes:
         """Return what comes first, as much as is enough; all there is if nothing is."""
         while not enough(self._head):
-            more = self._raw.read1(1 << 16)
+            more = self._more(1 << 16)
             if not more:
                 break
             self._head += more
@@ -76,7 +82,7 @@ class _Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        part = self._head[: len(buffer)] or self._raw.read1(len(buffer))
+        part = self._head[: len(buffer)] or self._more(len(buffer))
         self._head = self._head[len(buffer) :]
         self.digest.update(part)
         buffer[: len(part)] = part
@@ -90,6 +96,8 @@ class _Stream(io.RawIOBase):
     def close(self) -> None:
         if self._raw is not sys.stdin.buffer:
             self._raw.close()
+        if self._below is not None:
+            self._below.close()
         super().close()
 
 
@@ -147,11 +155,12 @@ class _Csv(Table):
             ) from None
         if not text.strip():
             raise TableError(f"{name} is empty; a header with the names of the columns is expected")
-        line = next(line for line in text.splitlines() if line.strip())
+        lines = text.splitlines()
+        self._skip, line = next((place + 1, line) for place, line in enumerate(lines) if line.strip())
         bare = re.sub(r'"[^"]*"', "", line)
         self.sep = sep or max(SEPARATORS, key=bare.count)
         self._decimal = decimal
-        rows = (row for row in csv.reader(io.StringIO(text, newline=None), delimiter=self.sep) if row)
+        rows = (row for row in csv.reader(io.StringIO(text, newline=None), delimiter=self.sep) if any(row))
         try:
             self.columns = [cell.strip() for cell in next(rows)]
             self._sample = list(islice(rows, 20))
@@ -173,7 +182,7 @@ class _Csv(Table):
                 self._buffered,
                 # One thread: only then errors say in which row they are.
                 read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, skip_rows_after_names=1, use_threads=False, block_size=self._block
+                    column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=self._block
                 ),
                 parse_options=pyarrow.csv.ParseOptions(delimiter=self.sep, newlines_in_values=True),
                 convert_options=pyarrow.csv.ConvertOptions(
@@ -193,17 +202,17 @@ class _Csv(Table):
         return next((cell for cell in cells if cell), "") in ("true", "false")
 
     def _explain(self, message: str) -> str:
-        """Return what Arrow says in the terms of the file; it counts the header as a row."""
+        """Return what Arrow says in the terms of the file; it counts rows from the first line on."""
         if found := re.search(r"column #(\d+): Row #(\d+): .* invalid value '(.*)'", message, re.DOTALL):
-            column, row, value = self.columns[int(found[1])], int(found[2]) - 1, found[3]
+            column, row, value = self.columns[int(found[1])], int(found[2]) - self._skip, found[3]
             advice = f"leave the column out with --drop {column!r}, or mend it"
             if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) and self._decimal == ".":
                 advice = "is it a decimal comma? Then give --decimal ,"
             return f"{self.place(column)} has {_short(value)} in row {row}, where a number is expected; {advice}"
         if found := re.search(r"column #(\d+): Row #(\d+): .*UTF8", message):
-            return f"{self.place(self.columns[int(found[1])])} is not text in UTF-8 in row {int(found[2]) - 1}"
+            return f"{self.place(self.columns[int(found[1])])} is not text in UTF-8 in row {int(found[2]) - self._skip}"
         if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
-            return f"{self.name}: row {int(found[1]) - 1} has {found[3]} fields, the header {found[2]}"
+            return f"{self.name}: row {int(found[1]) - self._skip} has {found[3]} fields, the header {found[2]}"
         return f"{self.name} cannot be read as CSV: {message}"
 
 
@@ -323,18 +332,16 @@ def open_table(path: str, *, format: str | None = None, sep: str | None = None, 
         raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  closed by the table
     except OSError as error:
         raise TableError(f"{name} cannot be read: {error.strerror or error}") from None
-    stream = _Stream(raw)
+    stream = _Stream(name, raw)
     try:
         head = stream.look(lambda head: len(head) >= 4)
         if head[:2] == b"\x1f\x8b":
-            stream = _Stream(gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"))
+            stream = _Stream(name, gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"), stream)
             head = stream.look(lambda head: len(head) >= 4)
         format = format or ("parquet" if head[:4] == b"PAR1" else format_of(path))
         if format == "parquet":
             return _Parquet(name, stream, None if path == "-" or raw is not stream._raw else path)
         return Libsvm(name, stream) if format == "libsvm" else _Csv(name, stream, sep, decimal)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TableError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except BaseException:
         stream.close()
         raise
