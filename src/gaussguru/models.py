@@ -79,6 +79,7 @@ TRUSTED = [
     "gaussguru.preprocessing.WithErrors",
     "gaussguru.solvers.sgd.State",
     "numpy.dtype",
+    *(f"{kind.__module__}.{kind.__name__}" for kind in (sp.csr_array, sp.csr_matrix)),
 ]
 # Levels to choose from where samples have length 1 in the space of the kernel.
 KERNEL_SIGMAS = tuple(np.geomspace(0.3, 0.001, 8).tolist())
