@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import zipfile
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -57,9 +58,14 @@ CASES = {
 }
 
 
-def fitted(name):
+@cache
+def fit(name):
     what, how = CASES[name]
-    return fit_model(table(**what), **how), table(**what)
+    return fit_model(table(**what), **how)
+
+
+def fitted(name):
+    return fit(name), table(**CASES[name][0])
 
 
 @pytest.mark.parametrize("name", CASES)
