@@ -293,6 +293,8 @@ def test_columns_are_found_by_name(run, fails):
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
     toy()[["c", "b", "a"]].assign(more="é, \n").to_csv("u.csv", index=False, sep=";")
     assert succeeds(run("predict", "m", "u.csv")) == succeeds(run("predict", "m", "t.csv"))
+    found = predictions(succeeds(run("predict", "m", "t.csv", "--keep", "y", "--keep", "b")))
+    assert (found["y"].tolist(), found["b"].tolist()) == (toy()["y"].tolist(), toy()["b"].tolist())
     toy()[["b"]].assign(A=1).to_csv("v.csv", index=False)
     fails("predict", "m", "v.csv", words=["v.csv", "'a'", "'c'"])
     fails("evaluate", "m", "u.csv", words=["u.csv", "'y'", "labels"])

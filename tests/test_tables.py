@@ -177,6 +177,8 @@ def test_libsvm(tmp_path, start):
     refuses(put(tmp_path / "v.svm", "1 1:2\nx y\n"), "v.svm", "libsvm", target=None)
     refuses(put(tmp_path / "w.svm", "1 1:2\n-1 1:inf\n"), "w.svm", "inf", "row 2", target=None)
     refuses(put(tmp_path / "x.svm", ""), "x.svm", "empty", target=None)
+    refuses(str(tmp_path / "t.svm"), "t.svm", "--missing drop", target=None, missing="drop")
+    refuses(str(tmp_path / "t.svm"), "t.svm", "--target")
 
 
 WITH_ERRORS = "a,a_err,b,y\n1,0.5,2,0\n3,{},5,1\n{},0.1,7,1\n"
@@ -197,8 +199,9 @@ BAD = {
     "utf16": (CSV.encode("utf16"), ["UTF-8"], {}),
     "no-parquet": (b"PAR1 and no more", ["Parquet"], {}),
     "broken-gzip": (gzip.compress(CSV.encode() * 9999)[:60], ["cannot be read"], {}),
-    "missing": (CSV.replace("0.25", "").replace("4", "NA"), ["3 rows", "1 of 'a', 1 of 'b'", "--missing"], {}),
+    "missing": (CSV.replace("0.25", "").replace("4", "NA"), ["3 rows", "1 in 'a', 1 in 'b'", "--missing"], {}),
     "never-a-value": ("a,b,y\n,1,0\n,2,1\n", ["'a'", "no value in any row"], {"missing": "mean"}),
+    "never-measured": ("a,a_err,y\n1,inf,0\n,2,1\n", ["'a'", "no value in any row"], {}),
     "nothing-left": ("a,b,y\n,1,0\n,2,1\n", ["none of 2 rows"], {"missing": "drop"}),
     "no-label": (CSV.replace("no", ""), ["no label in 1 of 3 rows", "row 2", "'y'"], {}),
     "near": (CSV, ["'Y'", "did you mean 'y'"], {"target": "Y"}),
@@ -213,7 +216,7 @@ BAD = {
     "negative-error": (WITH_ERRORS.format("-0.1", 1), ["'a_err'", "-0.1", "row 2"], {}),
     "no-error": (WITH_ERRORS.format("", 1), ["'a_err'", "row 2", "inf"], {}),
     "mean-with-errors": (WITH_ERRORS.format(1, 1), ["unmeasured"], {"missing": "mean"}),
-    "refused-with-errors": (WITH_ERRORS.format(1, ""), ["1 of 'a'"], {"missing": "error"}),
+    "refused-with-errors": (WITH_ERRORS.format(1, ""), ["1 in 'a'"], {"missing": "error"}),
     "no-such-suffix": (CSV, ["'_sd'"], {"err_suffix": "_sd"}),
     "no-suffix": (CSV, ["--err-suffix"], {"err_suffix": ""}),
 }  # fmt: skip
@@ -232,8 +235,8 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_parquet_of_other_types(tmp_path):
     path = str(tmp_path / "t.parquet")
-    frame = pd.DataFrame({"a": [1, 2, 3], "b": [True, False, True], "c": ["x", "y", "z"], "y": [1, 0, 1]})
-    frame.astype({"a": "int8", "y": "int64"}).to_parquet(path, index=False)
+    frame = pd.DataFrame({"a.1": [1, 2, 3], "b": [True, False, True], "c": ["x", "y", "z"], "y": [1, 0, 1]})
+    frame.astype({"a.1": "int8", "y": "int64"}).to_parquet(path, index=False)
     data = read(path, drop=["c"])
     np.testing.assert_array_equal(data.X, [[1, 1], [2, 0], [3, 1]])
     assert data.y.tolist() == ["1", "0", "1"]

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Annotated, Any
@@ -130,7 +131,8 @@ def main(arguments: list[str]) -> int:
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False
     try:
-        with command.make_context("gaussguru", arguments or ["--help"]) as context:
+        with warnings.catch_warnings(), command.make_context("gaussguru", arguments or ["--help"]) as context:
+            warnings.showwarning = lambda message, *_, **__: warn([str(message)])
             command.invoke(context)
         sys.stdout.flush()
         return 0
@@ -162,7 +164,7 @@ def say(message: str) -> None:
 def warn(messages: Iterable[str]) -> None:
     """Pass on what the library warns of."""
     for message in messages:
-        say(f"warning: {_in_options(message)}")
+        say(f"warning: {' '.join(_in_options(message).split())}")
 
 
 def _in_options(message: str) -> str:

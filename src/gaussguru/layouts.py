@@ -93,7 +93,9 @@ class Layout:
                 raise TableError(
                     f"{table.name}: libsvm has no names of columns, so no --target, --features, --drop or --err-suffix"
                 )
-            return cls([], [], suffix, None, missing or "error")
+            if missing not in (None, "error"):
+                raise TableError(f"{table.name}: --missing {missing} is not for libsvm, where what is not there is 0")
+            return cls([], [], suffix, None, "error")
         if target is None:
             raise TableError(
                 f"{table.name}: --target must say which column has the labels; there are "
@@ -165,7 +167,8 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
     if sparse and not all(name.isdecimal() for name in layout.features):
         raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {layout.features[0]!r}, ...")
     if not sparse:
-        absent = [name for name in [*layout.features, *bars] if name not in set(table.columns)]
+        there = set(table.columns)
+        absent = [name for name in [*layout.features, *bars] if name not in there]
         for name in absent[:1]:
             rest = f", nor {', '.join(map(repr, absent[1:6]))}" if len(absent) > 1 else ""
             near = [near for near in difflib.get_close_matches(name, table.columns, n=1) if near not in layout.features]
@@ -208,11 +211,11 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
             f"{unlabelled[0]} (column {target!r}); --missing drop leaves such rows out"
         )
     if empty.any():
-        counts = [f"{count} of {name!r}" for name, count in zip(layout.features, empty, strict=True) if count]
-        more = f" and {len(counts) - 6} more columns" if len(counts) > 6 else ""
+        counts = [f"{count} in {name!r}" for name, count in zip(layout.features, empty, strict=True) if count]
+        more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
         raise TableError(
-            f"{table.name} has {first} rows and no value in {', '.join(counts[:6])}{more}; a fit with "
-            "--missing unmeasured, mean or drop allows for that"
+            f"{table.name} lacks values: {', '.join(counts[:6])}{more}, of {first} rows; a fit with --missing "
+            "unmeasured, mean or drop allows for that"
         )
 
 
@@ -358,15 +361,16 @@ def read_all(table: Table, layout: Layout) -> Data:
     del parts
     X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
     X_err = None if errors[0] is None else _stack(errors)
-    unknown = [name for name in layout.features if np.isnan(X[name].to_numpy()).all()]
-    if unknown:
-        raise TableError(f"{table.place(unknown[0])} has no value in any row; leave it out with --drop {unknown[0]!r}")
+    for j, name in enumerate(layout.features):
+        unknown = np.isnan(X[name].to_numpy()) | (False if X_err is None else np.isinf(X_err[:, j]))
+        if unknown.all():
+            raise TableError(f"{table.place(name)} has no value in any row; leave it out with --drop {name!r}")
     return Data(table.name, X, X_err, y, layout, n_rows)
 
 
 def _stack(parts: list[Any]) -> Array:
     """Return parts one below the other, giving each back as soon as it is copied: they are never all there twice."""
-    stacked, last = np.empty((sum(map(len, parts)), parts[0].shape[1])), 0
+    stacked = np.empty((sum(map(len, parts)), parts[0].shape[1]))
     last = len(stacked)
     while parts:
         part = parts.pop()

@@ -516,7 +516,7 @@ def load_model(path: str) -> Model:
         with zipfile.ZipFile(archive) as file:
             card = json.loads(file.read(CARD))
         newer, layout = _newer(card), Layout(**card["layout"])
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, AttributeError):
+    except Exception:  # whatever is in a file of another kind, or damaged
         raise ModelError(f"{path} is no model of gaussguru; expected is a file that `gaussguru fit` wrote") from None
     if newer:
         raise ModelError(f"{path} was written by {newer}; install that version or newer, or fit again")
@@ -531,7 +531,7 @@ def load_model(path: str) -> Model:
         fits = known and estimator.n_features_in_ == len(layout.features)
     except ModelError:
         raise
-    except Exception as error:  # whatever a damaged or forged file leads to
+    except Exception as error:  # or forged
         raise ModelError(f"{path} is damaged: {type(error).__name__}, {error}") from None
     if not fits:
         raise ModelError(

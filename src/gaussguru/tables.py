@@ -104,11 +104,11 @@ class _Stream(io.RawIOBase):
 class Table(ABC):
     """A table that can be read once, from the first row to the last."""
 
+    columns: list[str]
+
     def __init__(self, name: str, stream: _Stream) -> None:
         self.name, self._stream = name, stream
         self._buffered = io.BufferedReader(stream, 1 << 16)  # it would close the stream when it is forgotten
-
-    columns: list[str]
 
     @abstractmethod
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -174,8 +174,9 @@ class _Csv(Table):
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         # Columns without a name are not asked for, but need one each.
         names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
-        types = {name: pa.bool_() if self._is_bool(name) else pa.float64() for name in numbers}
-        types |= dict.fromkeys(others, pa.string())
+        places = {name: place for place, name in enumerate(self.columns)}
+        types = dict.fromkeys(others, pa.string())
+        types |= {name: pa.bool_() if self._is_bool(places[name]) else pa.float64() for name in numbers}
         reader = None
         try:
             reader = pyarrow.csv.open_csv(
@@ -196,8 +197,7 @@ class _Csv(Table):
                 return
             raise TableError(self._explain(str(error))) from None
 
-    def _is_bool(self, name: str) -> bool:
-        place = self.columns.index(name)
+    def _is_bool(self, place: int) -> bool:
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
         return next((cell for cell in cells if cell), "") in ("true", "false")
 
