@@ -226,7 +226,7 @@ def test_a_damaged_file_is_refused_or_the_same(tmp_path, place):
 
 def test_tables_that_cannot_be_learnt():
     for changes, words in (
-        ({"labels": "one"}, "one class, 'one', in 90 rows"),
+        ({"labels": "one"}, "one class, 'one', in all rows"),
         ({"labels": "0.5{}"}, "not whole"),
         ({"n": 60, "n_classes": 50}, "50 classes in 60 rows"),
         ({"n": 4, "n_classes": 3}, "class 'c1' has one row"),

@@ -189,6 +189,11 @@ def busy(what: str) -> AbstractContextManager[Any]:
     return talk.status(what) if talk.is_terminal and not talk.quiet else nullcontext()
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number of things in words."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def tell(result: dict[str, Any]) -> None:
     """Print a result as JSON; what is not finite is null."""
     print(json.dumps(_plain(result), indent=1, allow_nan=False))
@@ -354,14 +359,14 @@ def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missi
 def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     """Return a whole table, and in words what was read."""
     data = read_all(table, layout)
-    parts = [f"{data.name}: {data.n_rows} row" + "s" * (data.n_rows != 1)]
+    parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
     if len(data.y) < data.n_rows:
         parts.append(f"{data.n_rows - len(data.y)} of them left out")
-    parts.append(f"{len(data.layout.features)} feature" + "s" * (len(data.layout.features) != 1))
+    parts.append(count(len(data.layout.features), "feature"))
     if layout.errors:
         parts.append(f"{len(layout.errors)} of them with errors")
     if unnamed := table.columns.count(""):
-        parts.append(f"{unnamed} column{'s' * (unnamed != 1)} without a name not used")
+        parts.append(f"{count(unnamed, 'column')} without a name not used")
     parts.append(f"labels in {layout.target!r}" if layout.target else "labels")
     return data, ", ".join(parts)
 
@@ -424,7 +429,7 @@ def predict(
 
         with writing(output, force=force) as out:
             n_rows = write_tables(out, tables(), kind)
-    say(f"{table.name}: {n_rows} rows predicted" + ("" if output == "-" else f", wrote {output}"))
+    say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
     if json:
         tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
 

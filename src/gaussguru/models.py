@@ -340,7 +340,7 @@ def encode_labels(data: Data) -> tuple[str, NDArray[Any]]:
     except TableError as error:
         raise TableError(f"{target}: {error}") from None
     if len(counts) < 2:
-        raise TableError(f"{target} has one class, {counts.index[0]!r}, in {len(texts)} rows; two or more are expected")
+        raise TableError(f"{target} has one class, {counts.index[0]!r}, in all rows; two or more are expected")
     if len(counts) > max(20, len(texts) / 2):
         raise TableError(f"{target} has {len(counts)} classes in {len(texts)} rows; is it the target?")
     return kind, np.array(texts.map(values).tolist())
