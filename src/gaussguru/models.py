@@ -218,7 +218,7 @@ def fit_model(
     Model
         Its card has no versions, date and data yet: :func:`save_model` adds the first two.
     """
-    kind, y = encode_labels(data)
+    kind, y = _encode_labels(data)
     layout = data.layout
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -301,12 +301,12 @@ def path_table(
         "sigma", "norm", "training_accuracy", "cv_accuracy" (with folds) and "gap", the largest sigma first.
     warnings : list of str
     """
-    _, y = encode_labels(data)
+    _, y = _encode_labels(data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, samples = _prepare(data, scale)
         X, X_err = split_errors(samples)
-        found = GuruClassifierCV(sigmas, cv=fold_count(y, folds), **options).fit(samples, y) if folds else None
+        found = GuruClassifierCV(sigmas, cv=_fold_count(y, folds), **options).fit(samples, y) if folds else None
         grid: dict[str, Any] = {"n_sigmas": sigmas} if isinstance(sigmas, int) else {"sigmas": sigmas}
         grid = grid if found is None else {"sigmas": found.sigmas_}
         levels, coefs, intercepts, gaps = sigma_path(X, y, X_err=X_err, **grid, **options)
@@ -330,7 +330,7 @@ def _needs_folds(sigma: Any) -> bool:
     return isinstance(sigma, str | list | tuple)
 
 
-def encode_labels(data: Data) -> tuple[str, NDArray[Any]]:
+def _encode_labels(data: Data) -> tuple[str, NDArray[Any]]:
     """Return the kind of the labels of a table, and the labels; raise unless they can be learnt."""
     texts = pd.Series(data.y, dtype=object)
     counts = texts.value_counts()
@@ -346,9 +346,9 @@ def encode_labels(data: Data) -> tuple[str, NDArray[Any]]:
     return kind, np.array(texts.map(values).tolist())
 
 
-def fold_count(data_labels: NDArray[Any], folds: int) -> int:
+def _fold_count(labels: NDArray[Any], folds: int) -> int:
     """Return the number of folds, at most that of the rows of the rarest class."""
-    classes, counts = np.unique(data_labels, return_counts=True)
+    classes, counts = np.unique(labels, return_counts=True)
     if counts.min() < 2:
         rare = classes[np.argmin(counts)].item()
         raise TableError(f"class {rare!r} has one row, too few for cross-validation; give --sigma a number")
@@ -361,7 +361,7 @@ def _fit_classifier(
     samples: Any, y: NDArray[Any], sigma: Any, kernel: str, folds: int, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return a fitted classifier, and what cross-validation said of each sigma."""
-    folds = fold_count(y, folds) if folds else 0
+    folds = _fold_count(y, folds) if folds else 0
     if kernel == "linear":
         if not folds:
             return GuruClassifier(sigma, **options).fit(samples, y), None
@@ -424,27 +424,28 @@ def evaluate_model(
     levels = np.array(
         [level * model.card["spread"] for level in NOISE_LEVELS] if noise_levels is None else noise_levels
     )
-    names = ("accuracy", "log_loss", "expected_accuracy")
-    n_rows, sums, curve, method = (
-        0,
-        np.zeros(3),
-        np.zeros((2, len(levels))),
-        "analytic" if model.is_linear else "sampling",
-    )
+    method = "analytic" if model.is_linear else "sampling"
+    n_rows, sums, accuracy, errors = 0, np.zeros(3), np.zeros(len(levels)), []
     for X, X_err, y in parts:
         if not len(y):
             continue
         samples, n = model.seen(X, X_err), len(y)
         sums += n * np.array(_scores(model, samples, y))
         part = robustness_curve(model.classifier, samples, y, levels, method=method, random_state=n_rows % 2**31)
-        curve += n * np.array([part.accuracy, part.error])
+        accuracy += n * part.accuracy
+        errors.append(n * part.error)
         n_rows += n
     if not n_rows:
         raise TableError("there is no row to evaluate")
-    means = dict(zip(names, (None if math.isnan(mean) else mean for mean in (sums / n_rows).tolist()), strict=True))
-    accuracy, error = (curve / n_rows).tolist()
-    robustness = {"noise_level": levels.tolist(), "accuracy": accuracy, "error": error, "method": method}
-    return {"rows": n_rows, **means, "robustness": robustness}
+    # Errors of sampling are independent from part to part; those of a quadrature may have the same sign in all.
+    error = np.linalg.norm(errors, ord=1 if model.is_linear else 2, axis=0) / n_rows
+    means = [None if math.isnan(mean) else mean for mean in (sums / n_rows).tolist()]
+    curve = {"noise_level": levels.tolist(), "accuracy": (accuracy / n_rows).tolist(), "error": error.tolist()}
+    return {
+        "rows": n_rows,
+        **dict(zip(("accuracy", "log_loss", "expected_accuracy"), means, strict=True)),
+        "robustness": {**curve, "method": method},
+    }
 
 
 def _scores(model: Model, samples: Any, y: NDArray[Any]) -> tuple[float, float, float]:
