@@ -18,8 +18,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from gaussguru import GuruClassifier, models
 from gaussguru.layouts import Data, Layout
-from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, evaluate_model, fit_model, load_model, save_model
+from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
 from gaussguru.tables import TableError
+from gaussguru.training import evaluate_model, fit_model
 
 
 def table(n=90, n_classes=2, *, errors=False, missing="error", sparse=False, labels="c{}", seed=0):

@@ -34,6 +34,7 @@ LAYERS = [
     ["gaussguru.tables"],
     ["gaussguru.layouts"],
     ["gaussguru.models"],
+    ["gaussguru.training"],
     ["gaussguru.cli"],
     ["gaussguru.__main__"],
     ["gaussguru"],

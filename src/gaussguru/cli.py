@@ -25,9 +25,10 @@ import gaussguru
 from gaussguru.gram import NAMES
 from gaussguru.layouts import MISSING, Data, Layout, Part, read_all, read_parts
 from gaussguru.losses import LOSSES
-from gaussguru.models import Model, evaluate_model, fit_model, load_model, path_table, save_model
+from gaussguru.models import Model, load_model, save_model
 from gaussguru.noise import NOISES
 from gaussguru.tables import FORMATS, Table, TableError, check_writable, format_of, open_table, write_tables, writing
+from gaussguru.training import evaluate_model, fit_model, path_table
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 
