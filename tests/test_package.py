@@ -33,6 +33,12 @@ LAYERS = [
     ["gaussguru.plotting"],
     ["gaussguru.report"],
     ["gaussguru.demo", "gaussguru.experiments"],
+    ["gaussguru.tables"],
+    ["gaussguru.layouts"],
+    ["gaussguru.models"],
+    ["gaussguru.training"],
+    ["gaussguru.cli"],
+    ["gaussguru.__main__"],
     ["gaussguru"],
 ]
 MODULES = sorted(path for path in ROOT.rglob("*.py"))

@@ -1,0 +1,566 @@
+"""The ``gaussguru`` command: train, predict and judge robustness on table files.
+
+Data goes to files or standard output, all talk to standard error. Commands are functions registered with
+``@app.command``; they raise ValueError or OSError for what the user can mend, and :func:`main` turns that into one line
+and an exit code.
+"""
+
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import rich.box
+import rich.console
+import rich.table
+import typer
+
+import gaussguru
+from gaussguru.gram import NAMES
+from gaussguru.layouts import MISSING, Data, Layout, Part, read_all, read_parts
+from gaussguru.losses import LOSSES
+from gaussguru.models import Model, load_model, save_model
+from gaussguru.noise import NOISES
+from gaussguru.tables import FORMATS, Table, TableError, check_writable, format_of, open_table, write_tables, writing
+from gaussguru.training import evaluate_model, fit_model, path_table
+
+MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
+
+app = typer.Typer(
+    name="gaussguru",
+    help="Classification of tables whose columns carry measurement noise.",
+    epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal "
+    "(its model is written), 130 interrupted.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
+    """Return an option that takes one of some names."""
+    known = list(names)
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in known:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
+        return value
+
+    return typer.Option(*flags, metavar="NAME", callback=check, help=f"{help} One of {', '.join(known)}.")
+
+
+# Options that several commands have.
+File = Annotated[str, typer.Argument(metavar="FILE", help="CSV, Parquet or libsvm; - is standard input.")]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="A file that 'gaussguru fit' wrote.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL", help="The column with the labels: texts, whole numbers, or true and false. Not for libsvm."
+    ),
+]
+Features = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COL", help="Use only this column, and others given so. Default: all but the target."),
+]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COL", help="Leave out this column, and its errors.")]
+ErrSuffix = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Column 'x' + TEXT has the standard deviations of 'x'. Default: _err, where there are such columns.",
+    ),
+]
+Errors = Annotated[
+    bool, typer.Option("--errors/--no-errors", help="Whether to use the columns of errors; if not, they are left out.")
+]
+MissingRule = Annotated[
+    str | None,
+    one_of(
+        MISSING,
+        "Where a feature has no value: refuse the file, leave out the row (its prediction is empty), put the mean of "
+        "the column, or take it for not measured: the mean with the spread of the column for its error. Predictions do "
+        "the same. Default: unmeasured with columns of errors, else error.",
+    ),
+]
+Scale = Annotated[
+    bool,
+    typer.Option(
+        "--scale/--no-scale",
+        help="Whether to bring every column to mean 0 and standard deviation "
+        "1; errors are scaled with it, and sigma is in these units.",
+    ),
+]
+NoiseModel = Annotated[str, one_of(NOISES, "What noise may do: any direction, or along the axes only.")]
+LossName = Annotated[str, one_of(LOSSES, "The expected hinge loss, or an approximation of it.")]
+Ridge = Annotated[float, typer.Option(help="Weight of a ridge term; the noise regularises already.")]
+Balanced = Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight.")]
+Folds = Annotated[int, typer.Option(help="Parts of the cross-validation.")]
+Tol = Annotated[float, typer.Option(help="Proven accuracy of the fit: gap against the objective at zero.")]
+Jobs = Annotated[int | None, typer.Option(help="Threads. Default: all cores.")]
+InputFormat = Annotated[str | None, one_of(FORMATS, "Of FILE. Default: by its name, else csv.", "--format")]
+Sep = Annotated[str | None, typer.Option(help="Separator of CSV. Default: found in the header.")]
+Decimal = Annotated[str, typer.Option(help="Decimal point of CSV.")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output file that exists.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit code.
+
+    Parameters
+    ----------
+    arguments : list of str
+        What follows the name of the command.
+
+    Returns
+    -------
+    int
+        0, or 1 to 255 as ``gaussguru --help`` says.
+    """
+    command = typer.main.get_command(app)
+    usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
+    talk.quiet = False
+    try:
+        with warnings.catch_warnings(), command.make_context("gaussguru", arguments or ["--help"]) as context:
+            warnings.showwarning = lambda message, *_, **__: warn([str(message)])
+            command.invoke(context)
+        sys.stdout.flush()
+        return 0
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read has seen enough. Nothing is left to be written at the end, which would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except usage_error as error:
+        return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
+    except (ValueError, OSError, MemoryError) as error:
+        return _fail(_in_options(str(error)) or type(error).__name__, MENDABLE)
+
+
+def _fail(message: str, code: int) -> int:
+    talk.quiet = False
+    talk.print("gaussguru: " + " ".join(message.split()))
+    return code
+
+
+def say(message: str) -> None:
+    """Tell the user something, on standard error."""
+    talk.print(message)
+
+
+def warn(messages: Iterable[str]) -> None:
+    """Pass on what the library warns of."""
+    for message in messages:
+        say(f"warning: {' '.join(_in_options(message).split())}")
+
+
+def _in_options(message: str) -> str:
+    """Return what the library says to programmers in the words of the command."""
+    for word, option in _WORDS.items():
+        message = message.replace(word, option)
+    return message
+
+
+_WORDS = {
+    "class_weight='balanced'": "--balanced",
+    ", or fit_intercept=False": "",
+    "X_err": "columns of errors",
+    "max_iter or tol": "--tol",
+    "noise_levels": "--noise-levels",
+    "n_components": "--components",
+}
+
+
+def busy(what: str) -> AbstractContextManager[Any]:
+    """Show that something goes on, on a terminal and nowhere else."""
+    return talk.status(what) if talk.is_terminal and not talk.quiet else nullcontext()
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things in words."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def tell(result: dict[str, Any]) -> None:
+    """Print a result as JSON; what is not finite is null."""
+    print(json.dumps(_plain(result), indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show_table(columns: dict[str, list[Any]]) -> None:
+    """Print a small table for people to standard output."""
+    table = rich.table.Table(*columns, box=rich.box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
+    for column in table.columns:
+        column.justify = "right"
+        column.no_wrap = True
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(_cell, row))
+    rich.console.Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"gaussguru {gaussguru.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Classification of tables whose columns carry measurement noise."""
+
+
+def parse_sigma(text: str) -> Any:
+    """Return a noise level, a list of them, or "cv"."""
+    if text == "cv":
+        return text
+    levels = parse_numbers(text, "--sigma must be a number, numbers with commas between them, or cv")
+    return levels[0] if len(levels) == 1 else levels
+
+
+def parse_numbers(text: str, expected: str) -> list[float]:
+    """Return numbers with commas between them."""
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise TableError(f"{expected}; got {text!r}") from None
+
+
+@app.command()
+def fit(
+    file: File,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model; - is standard output.")
+    ],
+    target: Target = None,
+    sigma: Annotated[
+        str,
+        typer.Option(
+            help="Standard deviation of the noise on every feature: a number if you know it (with "
+            "--no-scale in the units of the file), levels to choose from as 0.1,0.3,1, or cv: "
+            "levels found from the data, chosen by cross-validation. The default is cv since the "
+            "noise is rarely known in the units of scaled columns. Columns of errors count on top "
+            "of it; sigma 0 leaves only them."
+        ),
+    ] = "cv",
+    kernel: Annotated[
+        str,
+        one_of(
+            [name for name in NAMES if name != "precomputed"],
+            "linear, or a kernel, which takes no columns of errors; its sigma is in the units of its space.",
+        ),
+    ] = "linear",
+    gamma: Annotated[
+        str, typer.Option(help="Of the kernels rbf, poly, sigmoid, laplacian, chi2: scale, auto or a number.")
+    ] = "scale",
+    degree: Annotated[float, typer.Option(help="Of the kernel poly.")] = 3,
+    components: Annotated[
+        int | None, typer.Option(help="Restrict a kernel to so many random rows, for large files.")
+    ] = None,
+    scale: Scale = True,
+    err_suffix: ErrSuffix = None,
+    errors: Errors = True,
+    missing: MissingRule = None,
+    features: Features = None,
+    drop: Drop = None,
+    noise: NoiseModel = "isotropic",
+    loss: LossName = "gaussian",
+    l2: Ridge = 0.0,
+    balanced: Balanced = False,
+    folds: Folds = 5,
+    tol: Tol = 1e-6,
+    jobs: Jobs = None,
+    format: InputFormat = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    force: Force = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a classifier to FILE and save it.
+
+    Columns 'x' and 'x_err' are values and their standard deviations. The model has everything that predictions need:
+    columns, scaling, what to do where there is no value.
+
+    Example: gaussguru fit stars.csv --target class -o stars.model
+    """
+    talk.quiet = quiet
+    level = parse_sigma(sigma)
+    _check_output(output, force, json)
+    options: dict[str, Any] = {"loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
+    options["class_weight"] = "balanced" if balanced else None
+    if kernel == "linear":
+        options["noise"] = noise
+    else:
+        if noise != "isotropic":
+            raise TableError(f"--noise {noise} is for --kernel linear")
+        options |= {"degree": degree, "n_components": components, "random_state": 0}
+        options["gamma"] = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
+    roles = _roles(features, drop, err_suffix, errors, missing)
+    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table:
+        layout = Layout.of(table, target, **roles)
+        if kernel != "linear" and layout.has_errors:
+            what = f"{layout.errors[0] + layout.err_suffix!r}, ..." if layout.errors else "--missing unmeasured"
+            raise TableError(f"{file}: --kernel {kernel} takes no errors ({what}); --no-errors leaves them out")
+        with busy("reading"):
+            data, summary = _read(table, layout)
+            digest = table.sha256()
+    with busy(f"fitting {summary}"):
+        model = fit_model(data, sigma=level, kernel=kernel, scale=scale, folds=folds, **options)
+    model.card["data"]["sha256"] = digest
+    save_model(model, output, force=force)
+    found = model.card["fit"]
+    say(f"read {summary}")
+    warn(found["warnings"])
+    chosen = "" if found["cv_accuracy"] is None else f" (cross-validated accuracy {found['cv_accuracy']:.4f})"
+    say(f"sigma {found['sigma']:.4g}{chosen}, training accuracy {found['training_accuracy']:.4f}")
+    proof = "proven optimal" if found["certified"] else "NOT proven optimal"
+    say(f"{proof}: objective {found['objective']:.6g}, gap {found['gap']:.2g}, {found['relative_gap']:.1e} relative")
+    if output != "-":
+        say(f"wrote {output}")
+    if json:
+        tell(model.card)
+    if not found["certified"]:
+        raise typer.Exit(NOT_CERTIFIED)
+
+
+def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missing: str | None) -> dict[str, Any]:
+    given = {"features": features or (), "drop": drop or (), "err_suffix": err_suffix}
+    return {**given, "errors": errors, "missing": missing}
+
+
+def _read(table: Table, layout: Layout) -> tuple[Data, str]:
+    """Return a whole table, and in words what was read."""
+    data = read_all(table, layout)
+    parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
+    if len(data.y) < data.n_rows:
+        parts.append(f"{data.n_rows - len(data.y)} of them left out")
+    parts.append(count(len(data.layout.features), "feature"))
+    if layout.errors:
+        parts.append(f"{len(layout.errors)} of them with errors")
+    if unnamed := table.columns.count(""):
+        parts.append(f"{count(unnamed, 'column')} without a name not used")
+    parts.append(f"labels in {layout.target!r}" if layout.target else "labels")
+    return data, ", ".join(parts)
+
+
+def _check_output(output: str, force: bool, as_json: bool) -> None:
+    """Raise before any work if the output cannot be written, or if standard output would have two things."""
+    if output == "-" and as_json:
+        raise TableError("--json and -o - both want standard output; give -o a file")
+    if output != "-":
+        check_writable(output, force=force)
+
+
+@app.command()
+def predict(
+    model: ModelFile,
+    file: File,
+    output: Output = "-",
+    each: Annotated[bool, typer.Option("--each", help="Add the probability of every class.")] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
+    ] = None,
+    format: InputFormat = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    force: Force = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict the rows of FILE, in their order, in bounded memory.
+
+    Columns are found by name, others are ignored. The output has, for each row: label; probability, that noise (of the
+    model and of the columns of errors) leaves this label; flip_probability, that it changes it; radius, the smallest
+    displacement that changes it, in the units of sigma. Kernels have no radius, and no probabilities of more than two
+    classes.
+
+    Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
+    """
+    talk.quiet = quiet
+    _check_output(output, force, json)
+    loaded, kept = load_model(model), keep or []
+    kind = "csv" if output == "-" else format_of(output)
+    if kind == "libsvm":
+        raise TableError(f"{output}: predictions are written as CSV or Parquet")
+    types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(
+        loaded.column_names(each=each)[1:], pa.float64()
+    )
+    if clash := [name for name in kept if name in types]:
+        raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
+    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("predicting") as status:
+
+        def tables() -> Iterator[dict[str, Any]]:
+            done = 0
+            for part in read_parts(table, loaded.layout, labels=False, keep=kept):
+                done += len(part.complete)
+                yield _predicted(loaded, part, types, each=each)
+                if status is not None:
+                    status.update(f"predicting: {done} rows")
+            if not done:
+                yield {name: pa.array([], types.get(name, pa.string())) for name in [*kept, *types]}
+
+        with writing(output, force=force) as out:
+            n_rows = write_tables(out, tables(), kind)
+    say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
+    if json:
+        tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
+
+
+_LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
+
+
+def _predicted(model: Model, part: Part, types: dict[str, Any], *, each: bool) -> dict[str, Any]:
+    """Return the columns of a prediction, empty for rows that are not complete."""
+    found = model.predict(part.X, part.X_err, each=each) if part.complete.any() else {}
+    columns = dict(part.kept)
+    for name, kind in types.items():
+        values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
+        if found:
+            values[part.complete] = found[name]
+            columns[name] = pa.array(values, kind, mask=~part.complete)
+        else:
+            columns[name] = pa.nulls(len(part.complete), kind)
+    return columns
+
+
+@app.command()
+def evaluate(
+    model: ModelFile,
+    file: File,
+    noise_levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVELS",
+            help="Standard deviations of noise on every feature, as 0,0.1,1, in the units of sigma (those of scaled "
+            "features, where they were scaled). Default: 0 to 1 times the spread of the features.",
+        ),
+    ] = None,
+    format: InputFormat = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare the predictions for FILE with its labels: accuracy, and what noise leaves of it.
+
+    Expected accuracy is that under the errors of FILE, or without any under the noise of the model. The table says
+    how accurate the model is when noise of each level is added to the features.
+
+    Example: gaussguru evaluate stars.model test.csv
+    """
+    talk.quiet = quiet
+    levels = None
+    if noise_levels is not None:
+        levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
+    loaded = load_model(model)
+    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("evaluating"):
+        parts = read_parts(table, loaded.layout, labels=True)
+        samples = ((part.X, part.X_err, loaded.labels(part.y, table.name)) for part in parts)
+        result = evaluate_model(loaded, samples, levels)
+    if json:
+        tell({"model": model, "file": file, **result})
+        return
+    curve = result.pop("robustness")
+    method = curve.pop("method")
+    for name, value in result.items():
+        print(f"{name.replace('_', ' '):18}{_cell(value) or 'none'}")
+    print()
+    if method == "analytic":
+        curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
+    show_table({name.replace("_", " "): values for name, values in curve.items()})
+
+
+@app.command()
+def path(
+    file: File,
+    target: Target = None,
+    sigmas: Annotated[
+        str, typer.Option(help="How many levels, or the levels themselves with commas between them.")
+    ] = "20",
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the table as CSV or Parquet.")
+    ] = None,
+    scale: Scale = True,
+    err_suffix: ErrSuffix = None,
+    errors: Errors = True,
+    missing: MissingRule = None,
+    features: Features = None,
+    drop: Drop = None,
+    noise: NoiseModel = "isotropic",
+    loss: LossName = "gaussian",
+    l2: Ridge = 0.0,
+    balanced: Balanced = False,
+    folds: Annotated[int, typer.Option(help="Parts of the cross-validation; 0 for none.")] = 5,
+    tol: Tol = 1e-6,
+    jobs: Jobs = None,
+    format: InputFormat = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    force: Force = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit linear classifiers to FILE at one noise level after another.
+
+    For each sigma: the length of the weights, the accuracy on FILE, the cross-validated accuracy, and the gap: how far
+    the objective may be from its optimum.
+
+    Example: gaussguru path stars.csv --target class
+    """
+    talk.quiet = quiet
+    if output is not None:
+        _check_output(output, force, json)
+    levels = parse_numbers(sigmas, "--sigmas must be a whole number, or numbers with commas between them")
+    wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
+    roles = _roles(features, drop, err_suffix, errors, missing)
+    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("reading"):
+        data, summary = _read(table, Layout.of(table, target, **roles))
+    options = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
+    with busy(f"fitting {summary}"):
+        columns, notes = path_table(
+            data, wanted, scale=scale, folds=folds, class_weight="balanced" if balanced else None, **options
+        )
+    say(f"read {summary}")
+    warn(notes)
+    if output is not None:
+        with writing(output, force=force) as out:
+            write_tables(out, [columns], "csv" if output == "-" else format_of(output))
+    if json:
+        tell({"file": file, **columns})
+    elif output is None:
+        show_table({name.replace("_", " "): values for name, values in columns.items()})
+
+
+@app.command()
+def show(model: ModelFile) -> None:
+    """Print what is known of a model, as JSON: its columns, data, parameters, proof and versions."""
+    tell(load_model(model).card)

@@ -1,0 +1,390 @@
+"""What the columns of a table mean: features with error bars, labels, and what to do where there is no value.
+
+A :class:`Layout` is found once, for the table that a model learns from, and kept with the model. :func:`read_parts`
+gives any table in the terms of a layout, checked: no value that the model could not use gets through, no row is lost.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gaussguru.losses import Array
+from gaussguru.preprocessing import errors_from_frame
+from gaussguru.tables import Libsvm, Table, TableError
+
+__all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "read_all", "read_parts"]
+
+# What to do where a feature has no value.
+MISSING = ("error", "drop", "mean", "unmeasured")
+# Beyond, squares overflow.
+LARGEST = 1e150
+NO_LABEL = ("", "NA", "NaN", "nan", "<NA>")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a table mean what: what a model has to know of the tables that it predicts.
+
+    Parameters
+    ----------
+    features : list of str
+        Columns of values, in the order of the model.
+    errors : list of str
+        Those of them that have a column of standard deviations, of the same name and ``err_suffix``.
+    err_suffix : str
+    target : str or None
+        The column of labels; None for libsvm.
+    missing : {"error", "drop", "mean", "unmeasured"}
+        What is done where a feature has no value: refuse the table, leave the row out (a prediction is then empty), put
+        the mean of the column (a step of the model does that), or take it for not measured, an infinite error.
+    """
+
+    features: list[str]
+    errors: list[str]
+    err_suffix: str
+    target: str | None
+    missing: str
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        target: str | None,
+        *,
+        features: Iterable[str] = (),
+        drop: Iterable[str] = (),
+        err_suffix: str | None = None,
+        errors: bool = True,
+        missing: str | None = None,
+    ) -> "Layout":
+        """Return the layout of a table to learn from.
+
+        Parameters
+        ----------
+        table : Table
+        target : str or None
+            The column of labels.
+        features : iterable of str
+            The columns to use; empty for all others that are not dropped. Error bars come along.
+        drop : iterable of str
+            Columns to leave out, with their error bars.
+        err_suffix : str or None
+            How names of error bars end. None is "_err", if there are such columns.
+        errors : bool
+            Whether to use error bars. If not, their columns are left out.
+        missing : str or None
+            None is "unmeasured" with error bars, else "error".
+        """
+        suffix = "_err" if err_suffix is None else err_suffix
+        if not suffix:
+            raise TableError("--err-suffix must have a character; to do without error bars give --no-errors")
+        chosen, dropped = list(dict.fromkeys(features)), set(drop)
+        if isinstance(table, Libsvm):
+            if target is not None or chosen or dropped or err_suffix is not None:
+                raise TableError(
+                    f"{table.name}: libsvm has no names of columns, so no --target, --features, --drop or --err-suffix"
+                )
+            if missing not in (None, "error"):
+                raise TableError(f"{table.name}: --missing {missing} is not for libsvm, where what is not there is 0")
+            return cls([], [], suffix, None, "error")
+        if target is None:
+            raise TableError(
+                f"{table.name}: --target must say which column has the labels; there are "
+                f"{', '.join(table.columns[:8])}{', ...' if len(table.columns) > 8 else ''}"
+            )
+        table.require(target, "--target")
+        for name in dropped:
+            table.require(name, "--drop")
+        for name in chosen:
+            table.require(name, "--features")
+            if name == target:
+                raise TableError(f"{table.place(name)} is the target and cannot be a feature")
+        there = set(table.columns)
+        names = [name for name in table.columns if name and name != target and name not in dropped]
+        bars = {name for name in names if name.endswith(suffix) and name != suffix}
+        alone = [name for name in names if name in bars and name[: -len(suffix)] not in there - {target}]
+        if alone and not chosen:
+            raise TableError(
+                f"{table.place(alone[0])} must be the errors of a column {alone[0][: -len(suffix)]!r}, which is not "
+                f"there or the target; leave it out with --drop {alone[0]!r}, or give another --err-suffix"
+            )
+        values = [name for name in chosen or names if name not in bars]
+        with_bars = [name for name in values if name + suffix in bars] if errors else []
+        if err_suffix is not None and not with_bars:
+            raise TableError(
+                f"{table.name} has no column whose name is that of a feature and {suffix!r} (--err-suffix)"
+            )
+        if not values:
+            raise TableError(f"{table.name} has no column for a feature beside the target {target!r}")
+        if missing == "mean" and with_bars:
+            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
+        return cls(values, with_bars, suffix, target, missing or ("unmeasured" if with_bars else "error"))
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether samples have error bars."""
+        return bool(self.errors) or self.missing == "unmeasured"
+
+
+class Part(NamedTuple):
+    """Some rows of a table.
+
+    ``X`` and ``X_err`` have the rows that are ``complete``; where ``missing="drop"`` these may be fewer than in the
+    table. Labels are texts, None where there is none; ``kept`` are columns as they are, of all rows.
+    """
+
+    X: Any
+    X_err: Array | None
+    y: NDArray[Any] | None
+    complete: NDArray[np.bool_]
+    kept: dict[str, Any]
+
+
+def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str] = ()) -> Iterator[Part]:
+    """Yield a table in parts, checked.
+
+    Parameters
+    ----------
+    table : Table
+    layout : Layout
+    labels : bool
+        Whether the target is needed.
+    keep : iterable of str
+        Other columns to be passed on.
+    """
+    sparse, keep = isinstance(table, Libsvm), list(keep)
+    bars = [name + layout.err_suffix for name in layout.errors]
+    target = (layout.target or "label") if labels else None
+    if sparse and not all(name.isdecimal() for name in layout.features):
+        raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {layout.features[0]!r}, ...")
+    if not sparse:
+        there = set(table.columns)
+        absent = [name for name in [*layout.features, *bars] if name not in there]
+        for name in absent[:1]:
+            rest = f", nor {', '.join(map(repr, absent[1:6]))}" if len(absent) > 1 else ""
+            near = [near for near in difflib.get_close_matches(name, table.columns, n=1) if near not in layout.features]
+            raise TableError(
+                f"{table.name} has no column {name!r}{rest}, which the model needs"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+        for name, role in [*([(target, "the labels")] if target else []), *((name, "--keep") for name in keep)]:
+            table.require(name, role)
+    empty, unlabelled, first = np.zeros(len(layout.features), dtype=np.intp), [], 0
+    others = [*([target] if target else []), *(name for name in keep if name != target)]
+    for numbers, columns in table.parts([*layout.features, *bars], others):
+        n = numbers.shape[0]
+        y = _labels(columns[target]) if target else None
+        X, X_err = _checked_sparse(table, numbers, first) if sparse else _checked(table, layout, numbers, first)
+        missing = np.zeros((n, 0), dtype=bool) if sparse else np.isnan(X)
+        if X_err is not None:
+            missing |= np.isposinf(X_err) | np.isnan(X_err)
+        complete = np.full(n, True)
+        if layout.missing in ("error", "drop"):
+            complete &= ~missing.any(axis=1)
+        if y is not None:
+            labelled = np.array(pd.notna(y))
+            if layout.missing != "drop":
+                unlabelled += (first + 1 + np.flatnonzero(~labelled)).tolist()
+            complete &= labelled
+        if layout.missing == "error" and missing.any():
+            empty += missing.sum(axis=0)
+        first += n
+        if empty.any() or unlabelled:
+            continue  # only to count them
+        if not complete.all():
+            X, X_err, y = (None if part is None else part[complete] for part in (X, X_err, y))
+        if not sparse:
+            X = pd.DataFrame(X, columns=layout.features, copy=False)
+        yield Part(X, X_err, y, complete, {name: columns[name] for name in keep})
+    if unlabelled:
+        raise TableError(
+            f"{table.name} has no label in {len(unlabelled)} of {first} rows, the first is row "
+            f"{unlabelled[0]} (column {target!r}); --missing drop leaves such rows out"
+        )
+    if empty.any():
+        counts = [f"{count} in {name!r}" for name, count in zip(layout.features, empty, strict=True) if count]
+        more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
+        raise TableError(
+            f"{table.name} lacks values: {', '.join(counts[:6])}{more}, of {first} rows; a fit with --missing "
+            "unmeasured, mean or drop allows for that"
+        )
+
+
+def _checked(table: Table, layout: Layout, frame: pd.DataFrame, first: int) -> tuple[Array, Array | None]:
+    """Return values, NaN where there is none, and errors, infinite there."""
+    errors: Array | None = None
+    if layout.errors:
+        values, bars = errors_from_frame(frame, layout.err_suffix)
+        X, errors = (np.ascontiguousarray(part.to_numpy()) for part in (values, bars))
+    else:
+        X = np.ascontiguousarray(frame.to_numpy())
+        if layout.missing == "unmeasured":
+            errors = np.where(np.isnan(X), np.inf, 0.0)
+
+    def refuse(wrong: NDArray[np.bool_], values: Array, suffix: str, expected: str) -> None:
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            name = layout.features[j] + suffix
+            raise TableError(f"{table.place(name)} has {values[i, j]:g} in row {first + i + 1}; expected {expected}")
+
+    with np.errstate(invalid="ignore"):
+        refuse(np.abs(X) > LARGEST, X, "", f"are numbers of at most {LARGEST:g}, or nothing where there is none")
+        if errors is not None:
+            refuse(errors < 0, errors, layout.err_suffix, "are standard deviations, none below 0")
+            refuse(
+                (errors > LARGEST) & np.isfinite(errors), errors, layout.err_suffix, f"is at most {LARGEST:g}, or inf"
+            )
+            if layout.missing == "unmeasured":
+                refuse(
+                    np.isnan(errors),
+                    errors,
+                    layout.err_suffix,
+                    "is an error for every value: 0 if it is exact, inf if it was not measured",
+                )
+    return X, errors
+
+
+def _checked_sparse(table: Table, X: Any, first: int) -> tuple[Any, None]:
+    wrong = ~(np.abs(X.data) <= LARGEST)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        row = first + int(np.searchsorted(X.indptr, place, side="right"))
+        raise TableError(
+            f"{table.name} has {X.data[place]:g} in row {row}; expected are numbers of at most {LARGEST:g}"
+        )
+    return X, None
+
+
+def _labels(column: Any) -> NDArray[Any]:
+    """Return labels as texts, None where there is none."""
+    try:
+        texts = column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise TableError(
+            f"the target has values of type {column.type}; expected are texts, whole numbers, or true and false"
+        ) from None
+    encoded = pc.utf8_trim_whitespace(texts).dictionary_encode()
+    known = [None if text in NO_LABEL else text for text in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
+    return labels
+
+
+def label_values(texts: Iterable[str]) -> tuple[str, dict[str, Any]]:
+    """Return what labels are, and what each text stands for: whole numbers, truth values, or themselves.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        All different labels of a table.
+
+    Returns
+    -------
+    kind : {"number", "bool", "text"}
+    values : dict from text to value
+    """
+    texts = list(texts)
+    for kind in ("number", "bool"):
+        try:
+            return kind, {text: label_value(text, kind) for text in texts}
+        except ValueError:
+            continue
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return "text", {text: text for text in texts}
+    if any(not number.is_integer() for number in numbers):
+        fraction = next(text for text, number in zip(texts, numbers, strict=True) if not number.is_integer())
+        raise TableError(
+            f"the target has numbers that are not whole ({fraction}), {len(texts)} different ones; "
+            "expected are classes: this is no regression"
+        )
+    return "text", {text: text for text in texts}
+
+
+def label_value(text: str, kind: str) -> Any:
+    """Return the value of one label, or raise ValueError."""
+    if kind == "text":
+        return text
+    if kind == "bool" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind == "number" and (found := re.fullmatch(r"([-+]?(?:0|[1-9]\d{0,17}))(?:\.0*)?", text)):
+        return int(found[1])
+    raise ValueError(f"{text!r} is no label of kind {kind}")
+
+
+class Data(NamedTuple):
+    """A whole table: values and errors of the rows that can be used, labels as texts, and how many rows there were."""
+
+    name: str
+    X: Any
+    X_err: Array | None
+    y: NDArray[Any]
+    layout: Layout
+    n_rows: int
+
+
+def read_all(table: Table, layout: Layout) -> Data:
+    """Return a whole table to learn from.
+
+    Parameters
+    ----------
+    table : Table
+    layout : Layout
+
+    Returns
+    -------
+    Data
+        With the layout, which has the features of a libsvm file only now.
+    """
+    parts = list(read_parts(table, layout, labels=True))
+    n_rows = sum(len(part.complete) for part in parts)
+    if not n_rows:
+        raise TableError(f"{table.name} has a header and no rows" if table.columns else f"{table.name} is empty")
+    y = np.concatenate([part.y for part in parts if part.y is not None])
+    if not len(y):
+        raise TableError(f"{table.name}: --missing drop leaves none of {n_rows} rows")
+    if isinstance(table, Libsvm):
+        X, layout = _stack_sparse([part.X for part in parts], layout)
+        return Data(table.name, X, None, y, layout, n_rows)
+    errors = [part.X_err for part in parts]
+    arrays = [part.X.to_numpy() for part in parts]
+    del parts
+    X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
+    X_err = None if errors[0] is None else _stack(errors)
+    for j, name in enumerate(layout.features):
+        unknown = np.isnan(X[name].to_numpy()) | (False if X_err is None else np.isinf(X_err[:, j]))
+        if unknown.all():
+            raise TableError(f"{table.place(name)} has no value in any row; leave it out with --drop {name!r}")
+    return Data(table.name, X, X_err, y, layout, n_rows)
+
+
+def _stack(parts: list[Any]) -> Array:
+    """Return parts one below the other, giving each back as soon as it is copied: they are never all there twice."""
+    stacked = np.empty((sum(map(len, parts)), parts[0].shape[1]))
+    last = len(stacked)
+    while parts:
+        part = parts.pop()
+        stacked[last - len(part) : last] = part
+        last -= len(part)
+    return stacked
+
+
+def _stack_sparse(parts: list[Any], layout: Layout) -> tuple[Any, Layout]:
+    width = max(part.shape[1] for part in parts)
+    for part in parts:
+        part.resize(part.shape[0], width)
+    X = sp.csr_matrix(sp.vstack(parts, format="csr"))
+    start = 0 if not width or (X.indices == 0).any() else 1  # indices from 1 on, as is usual
+    if width <= start:
+        raise TableError("the table has no feature: expected are lines 'label index:value index:value ...'")
+    return X[:, start:], replace(layout, features=[str(j) for j in range(start, width)])

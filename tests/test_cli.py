@@ -1,0 +1,496 @@
+"""The command: the numbers of the library, and one line with exit code 2 for whatever the user can mend."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import data as problems
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import StandardScaler
+from test_tables import BAD
+
+from gaussguru import (
+    GuruClassifier,
+    GuruClassifierCV,
+    KernelGuruClassifier,
+    __version__,
+    cli,
+    models,
+    sigma_path,
+    tables,
+    training,
+)
+from gaussguru.errors import Measured
+from gaussguru.preprocessing import WithErrors
+from gaussguru.robustness import (
+    certified_radius,
+    class_probabilities,
+    expected_accuracy,
+    flip_probability,
+    robustness_curve,
+)
+
+REAL = [name for name in ("pima", "koi_err") if (problems._DIRECTORY / f"{name}.npz").exists()]
+needs = {name: pytest.mark.skipif(name not in REAL, reason=f"{name}.npz is not there") for name in ("pima", "koi_err")}
+
+
+@pytest.fixture
+def run(capsysbinary, tmp_path, monkeypatch):
+    """Return a function that runs the command in an empty directory: its code, output and lines of talk."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, stdin=b""):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = cli.main([str(argument) for argument in arguments])
+        out, err = capsysbinary.readouterr()
+        assert b"\x1b" not in out + err  # no terminal, no control characters
+        return code, out.decode(), err.decode().splitlines()
+
+    return run
+
+
+@pytest.fixture
+def fails(run):
+    """Return a function that asserts that the command ends with code 2, one line of these words, and nothing done."""
+
+    def fails(*arguments, words=(), stdin=b""):
+        before = contents()
+        code, out, err = run(*arguments, stdin=stdin)
+        assert (code, out) == (2, ""), (code, out, err)
+        assert len(err) == 1, err
+        assert err[0].startswith("gaussguru: ")
+        for word in words:
+            assert word in err[0]
+        assert contents() == before
+
+    return fails
+
+
+def contents():
+    return {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+
+
+def succeeds(result):
+    code, out, err = result
+    assert code == 0, err
+    return out
+
+
+def predictions(text):
+    """Return CSV as a table, read by other code: texts, and numbers where there is a number."""
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    return pd.DataFrame({name: [number(cell) for cell in column] for name, column in columns.items()})
+
+
+def number(cell):
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        return cell
+
+
+def toy(n=120, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    k = np.arange(n) % n_classes
+    frame = pd.DataFrame(10 * (rng.standard_normal((n, 3)) + np.eye(3)[k]) + 5, columns=["a", "b", "c"])
+    frame["y"] = np.array(["no", "yes, sure", 'may"be'])[k]
+    return frame
+
+
+def pima():
+    with np.load(problems._DIRECTORY / "pima.npz") as file:
+        names = ["pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"]
+        frame = pd.DataFrame(file["X"], columns=names)
+        frame["diabetes"] = np.where(file["y"] == 1, "pos", "neg")
+    return frame
+
+
+def koi(n=700):
+    """Return rows with errors, some values not measured, an identifier and a text target of three classes."""
+    with np.load(problems._DIRECTORY / "koi_err.npz") as file:
+        names, X, E = file["feature_names"], file["X"][:n].copy(), file["X_err"][:n]
+        rng = np.random.default_rng(0)
+        X[rng.random(X.shape) < 0.03] = np.nan
+        columns = {"kepid": file["kepid"][:n]}
+        for j, name in enumerate(names):
+            columns |= {name: X[:, j], name + "_err": E[:, j]}
+        return pd.DataFrame(columns | {"disposition": file["y"][:n]}), X, np.where(np.isnan(X), np.inf, E)
+
+
+def check_columns(found, classifier, samples, classes):
+    """Assert that predictions are those of the library."""
+    labels = classifier.predict(samples)
+    probabilities = class_probabilities(classifier, samples)
+    assert found["label"].tolist() == labels.tolist()
+    own = probabilities[np.arange(len(labels)), np.searchsorted(classes, labels)]
+    for name, expected in {
+        "probability": own,
+        "flip_probability": flip_probability(classifier, samples),
+        "radius": certified_radius(classifier, samples),
+        **{f"probability_{label}": probabilities[:, k] for k, label in enumerate(classes)},
+    }.items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-9, atol=1e-15, err_msg=name)
+
+
+@needs["pima"]
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_pima_gives_the_numbers_of_the_library(run, format):
+    frame, file = pima(), f"pima.{format}"
+    frame.to_csv(file, index=False) if format == "csv" else frame.to_parquet(file, index=False)
+    succeeds(run("fit", file, "--target", "diabetes", "--sigma", "0.3", "-o", "m"))
+    out = succeeds(run("predict", "m", file, "--each"))
+    X, y = frame.drop(columns="diabetes"), frame["diabetes"].to_numpy(dtype=str)
+    Z = StandardScaler().fit_transform(X)
+    classifier = GuruClassifier(0.3).fit(Z, y)
+    check_columns(predictions(out), classifier, Z, ["neg", "pos"])
+    card = json.loads(succeeds(run("show", "m")))
+    assert card["data"]["sha256"] == hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    assert card["fit"]["gap"] == pytest.approx(classifier.dual_gap_, rel=1e-6)
+    found = json.loads(succeeds(run("evaluate", "m", file, "--json", "--noise-levels", "0,0.5,2")))
+    assert found["accuracy"] == accuracy_score(y, classifier.predict(Z))
+    assert found["log_loss"] == pytest.approx(log_loss(y, classifier.predict_proba(Z)), rel=1e-9)
+    assert found["expected_accuracy"] == pytest.approx(expected_accuracy(classifier, Z, y), rel=1e-9)
+    curve = robustness_curve(classifier, Z, y, [0, 0.5, 2])
+    np.testing.assert_allclose(found["robustness"]["accuracy"], curve.accuracy, rtol=1e-9)
+
+
+@needs["koi_err"]
+@pytest.mark.parametrize("scale", [True, False])
+def test_errors_and_values_not_measured_are_those_of_the_library(run, monkeypatch, scale):
+    monkeypatch.setattr(tables, "BLOCK", 20_000)  # several parts
+    frame, X, E = koi()
+    frame.to_csv("koi.csv", index=False)
+    options = ["--drop", "kepid", "--sigma", "0.2", "--target", "disposition", *([] if scale else ["--no-scale"])]
+    succeeds(run("fit", "koi.csv", *options, "-o", "m"))
+    out = succeeds(run("predict", "m", "koi.csv", "--each", "--keep", "kepid"))
+    found = predictions(out)
+    assert found["kepid"].tolist() == frame["kepid"].tolist()
+    samples = WithErrors(StandardScaler() if scale else None).fit_transform(X, X_err=E)
+    y = frame["disposition"].to_numpy(dtype=str)
+    classifier = GuruClassifier(0.2).fit(samples, y)
+    check_columns(found, classifier, samples, classifier.classes_.tolist())
+    result = json.loads(succeeds(run("evaluate", "m", "koi.csv", "--json", "--noise-levels", "0,1")))
+    assert result["expected_accuracy"] == pytest.approx(expected_accuracy(classifier, samples, y), rel=1e-9)
+    assert result["rows"] == len(y)
+
+
+@needs["pima"]
+def test_cross_validation_is_that_of_the_library(run):
+    frame = pima()
+    frame.to_csv("pima.csv", index=False)
+    card = json.loads(succeeds(run("fit", "pima.csv", "--target", "diabetes", "-o", "m", "--json")))
+    Z, y = StandardScaler().fit_transform(frame.drop(columns="diabetes")), frame["diabetes"].to_numpy(dtype=str)
+    by_hand = GuruClassifierCV(20, cv=5).fit(Z, y)
+    assert card["fit"]["sigma"] == pytest.approx(by_hand.sigma_, rel=1e-12)
+    assert card["fit"]["cv_accuracy"] == pytest.approx(by_hand.scores_.mean(axis=1).max(), rel=1e-12)
+    table = predictions(succeeds(run("path", "pima.csv", "--target", "diabetes", "--sigmas", "4", "-o", "-")))
+    sigmas, coefs, _, _ = sigma_path(Z, y, n_sigmas=4)
+    np.testing.assert_allclose(table["sigma"], sigmas, rtol=1e-9)
+    np.testing.assert_allclose(table["norm"], np.linalg.norm(coefs[:, 0], axis=1), rtol=1e-6)
+    np.testing.assert_allclose(table["cv_accuracy"], GuruClassifierCV(4).fit(Z, y).scores_.mean(axis=1), rtol=1e-9)
+    fits = [GuruClassifier(sigma).fit(Z, y) for sigma in sigmas[1:]]  # the first has no use for the features
+    np.testing.assert_allclose(table["training_accuracy"][1:], [fit.score(Z, y) for fit in fits], rtol=0.01)
+    assert (table["gap"] <= 1e-6 * len(y)).all()
+
+
+def test_kernels_are_those_of_the_library(run):
+    frame = toy()
+    frame.to_csv("t.csv", index=False)
+    Z, y = StandardScaler().fit_transform(frame[["a", "b", "c"]]), frame["y"].to_numpy(dtype=str)
+    succeeds(run("fit", "t.csv", "--target", "y", "--kernel", "rbf", "--gamma", "0.5", "--sigma", "0.1", "-o", "m"))
+    found = predictions(succeeds(run("predict", "m", "t.csv", "--each")))
+    by_hand = KernelGuruClassifier(0.1, gamma=0.5).fit(Z, y)
+    assert found["label"].tolist() == by_hand.predict(Z).tolist()
+    np.testing.assert_allclose(found["probability_no"], by_hand.predict_proba(Z)[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(found["flip_probability"], by_hand.predict_proba(Z).min(axis=1), rtol=1e-9)
+    assert "radius" not in found
+    result = json.loads(succeeds(run("evaluate", "m", "t.csv", "--json", "--noise-levels", "0,0.1")))
+    assert result["accuracy"] == result["robustness"]["accuracy"][0] == by_hand.score(Z, y)
+    assert result["robustness"]["method"] == "sampling"
+    card = json.loads(succeeds(run("fit", "t.csv", "--target", "y", "--kernel", "poly", "--sigma", "0.3,3", "-o", "n",
+                                   "--degree", "2", "--folds", "3", "--json")))  # fmt: skip
+    search = GridSearchCV(KernelGuruClassifier(kernel="poly", degree=2), {"sigma": [3, 0.3]}, cv=3).fit(Z, y)
+    assert card["fit"]["sigma"] == search.best_params_["sigma"]
+    assert card["fit"]["cv_accuracy"] == pytest.approx(search.best_score_, rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["mean", "drop", "unmeasured"])
+def test_missing_values_of_a_prediction_are_treated_as_in_the_fit(run, rule):
+    frame = toy()
+    frame.loc[::11, "b"] = np.nan
+    frame.to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "--missing", rule, "-o", "m"))
+    other = toy(seed=1)
+    other.loc[[0, 3], "a"] = np.nan
+    other.loc[[4], ["a", "b", "c"]] = np.nan
+    other.drop(columns="y")[["c", "a", "b"]].to_csv("u.csv", index=False)
+    found = predictions(succeeds(run("predict", "m", "u.csv")))
+    assert len(found) == len(other)
+    X, y, X_new = frame[["a", "b", "c"]].to_numpy(), frame["y"].to_numpy(dtype=str), other[["a", "b", "c"]].to_numpy()
+    known = ~np.isnan(X_new).any(axis=1)
+    if rule == "drop":
+        some = ~np.isnan(X).any(axis=1)
+        scaler = StandardScaler().fit(X[some])
+        classifier = GuruClassifier(0.5).fit(scaler.transform(X[some]), y[some])
+        assert found[~known].isna().to_numpy().all()
+        samples = scaler.transform(X_new[known])
+    elif rule == "mean":
+        filler = SimpleImputer().fit(X)
+        scaler = StandardScaler().fit(filler.transform(X))
+        classifier = GuruClassifier(0.5).fit(scaler.transform(filler.transform(X)), y)
+        samples = scaler.transform(filler.transform(X_new))
+    else:
+        scaler = WithErrors(StandardScaler())
+        classifier = GuruClassifier(0.5).fit(scaler.fit_transform(Measured(X, np.where(np.isnan(X), np.inf, 0.0))), y)
+        samples = scaler.transform(Measured(X_new, np.where(np.isnan(X_new), np.inf, 0.0)))
+    found = found[known] if rule == "drop" else found
+    assert found["label"].tolist() == classifier.predict(samples).tolist()
+    np.testing.assert_allclose(found["flip_probability"], flip_probability(classifier, samples), rtol=1e-9)
+
+
+def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    once = succeeds(run("predict", "m", "t.csv"))
+    sizes, predict = [], models.Model.predict
+    monkeypatch.setattr(tables, "BLOCK", 1000)
+    monkeypatch.setattr(
+        models.Model, "predict", lambda self, X, *a, **k: sizes.append(len(X)) or predict(self, X, *a, **k)
+    )
+    assert succeeds(run("predict", "m", "t.csv")) == once
+    assert len(sizes) > 5
+    assert max(sizes) < 40
+    assert sum(sizes) == 120
+
+
+@pytest.mark.parametrize("labels", [[1, 0], [True, False], [-1, 7], ["01", "02"], ["true", "maybe"], ["None", "x"]])
+def test_labels_come_out_as_they_went_in(run, labels):
+    frame = toy()
+    frame["y"] = np.where(np.arange(120) % 2, *(str(label) for label in labels))
+    frame.to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    lines = succeeds(run("predict", "m", "t.csv")).splitlines()[1:]
+    assert {line.split(",")[0].lower() for line in lines} == {str(label).lower() for label in labels}
+    assert json.loads(succeeds(run("show", "m")))["classes"] == sorted(labels)
+    succeeds(run("predict", "m", "t.csv", "-o", "p.parquet"))
+    assert set(pd.read_parquet("p.parquet")["label"]) == set(labels)
+
+
+def test_columns_are_found_by_name(run, fails):
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    toy()[["c", "b", "a"]].assign(more="é, \n").to_csv("u.csv", index=False, sep=";")
+    assert succeeds(run("predict", "m", "u.csv")) == succeeds(run("predict", "m", "t.csv"))
+    found = predictions(succeeds(run("predict", "m", "t.csv", "--keep", "y", "--keep", "b")))
+    assert (found["y"].tolist(), found["b"].tolist()) == (toy()["y"].tolist(), toy()["b"].tolist())
+    toy()[["b"]].assign(A=1).to_csv("v.csv", index=False)
+    fails("predict", "m", "v.csv", words=["v.csv", "'a'", "'c'"])
+    fails("evaluate", "m", "u.csv", words=["u.csv", "'y'", "labels"])
+    fails("predict", "m", "t.csv", "--keep", "id", words=["'id'", "--keep"])
+    fails("predict", "m", "t.csv", "--keep", "radius", "-o", "x", words=["radius"])
+    toy(3).assign(y="perhaps").to_csv("w.csv", index=False)
+    fails("evaluate", "m", "w.csv", words=["w.csv", "'perhaps'", "no, yes, sure"])
+    toy(0).to_csv("x.csv", index=False)
+    assert succeeds(run("predict", "m", "x.csv", "--keep", "a")) == "a,label,probability,flip_probability,radius\n"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_tables(fails, tmp_path, name):
+    content, words, options = BAD[name]
+    (tmp_path / "t.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    arguments = [] if options.get("target", "y") is None else ["--target", options.get("target", "y")]
+    for option in ("drop", "features"):
+        arguments += [part for name in options.get(option, ()) for part in (f"--{option}", name)]
+    for option in ("missing", "err_suffix"):
+        arguments += ["--" + option.replace("_", "-"), options[option]] if option in options else []
+    for command in (["fit", "t.csv", "-o", "m"], ["path", "t.csv"]):
+        fails(*command, *arguments, words=words)
+
+
+OPTIONS = {
+    "sigma": (["--sigma", "much"], ["--sigma", "'much'"]),
+    "sigma-negative": (["--sigma", "-1"], ["sigma", "-1"]),
+    "sigma-zero": (["--sigma", "0"], ["sigma must be > 0", "columns of errors"]),
+    "sigmas-negative": (["--sigma", "1,-1"], ["-1"]),
+    "l2": (["--l2", "x"], ["--l2"]),
+    "l2-negative": (["--l2", "-1"], ["l2", "-1"]),
+    "noise": (["--noise", "loud"], ["--noise", "'loud'", "isotropic, axis"]),
+    "loss": (["--loss", "hinge"], ["--loss", "'hinge'", "gaussian"]),
+    "kernel": (["--kernel", "rbg"], ["--kernel", "'rbg'", "rbf"]),
+    "missing": (["--missing", "zero"], ["--missing", "'zero'", "unmeasured"]),
+    "format": (["--format", "xls"], ["--format", "'xls'", "csv"]),
+    "gamma": (["--kernel", "rbf", "--gamma", "x"], ["--gamma", "'x'"]),
+    "kernel-cv": (["--kernel", "poly"], ["poly", "--sigma 0.1,0.3,1"]),
+    "kernel-noise": (["--kernel", "rbf", "--noise", "axis"], ["--noise axis"]),
+    "kernel-unmeasured": (["--kernel", "rbf", "--missing", "unmeasured"], ["rbf", "unmeasured"]),
+    "folds": (["--folds", "1"], ["--folds", "1"]),
+    "unknown": (["--sgima", "1"], ["--sgima"]),
+    "json": (["--json", "-o", "-"], ["--json", "-o -"]),
+    "directory": (["-o", "."], ["directory"]),
+    "nowhere": (["-o", "no/where"], ["no/where", "no directory"]),
+    "sep": (["--sep", "::"], ["--sep", "'::'"]),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_bad_options(fails, name):
+    toy().to_csv("t.csv", index=False)
+    arguments, words = OPTIONS[name]
+    fails("fit", "t.csv", "--target", "y", "-o", "m", *arguments, words=words)
+
+
+def test_bad_models_and_commands(run, fails):
+    toy().to_csv("t.csv", index=False)
+    for command in ("predict", "evaluate"):
+        fails(command, "t.csv", "t.csv", words=["t.csv", "no model"])
+        fails(command, "none", "t.csv", words=["none", "No such file"])
+        fails(command, ".", "t.csv", words=["directory"])
+    fails("fit", words=["FILE"])
+    fails("teach", words=["teach"])
+    fails("fit", "t.csv", "--target", "y", words=["--output"])
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    fails("predict", "m", "none.csv", words=["none.csv"])
+    fails("predict", "m", "t.csv", "-o", "p.svm", words=["p.svm", "CSV or Parquet"])
+    fails("predict", "m", "t.csv", "--json", words=["--json"])
+    fails("evaluate", "m", "t.csv", "--noise-levels", "0,x", words=["--noise-levels", "'0,x'"])
+    fails("evaluate", "m", "t.csv", "--noise-levels", "-1", words=["--noise-levels", "-1"])
+    for sigmas in ("0", "x", "1,x", "-3", "0.5,-1"):
+        fails("path", "t.csv", "--target", "y", "--sigmas", sigmas, words=["sigmas"])
+
+
+def test_kernels_refuse_errors(run, fails):
+    toy().assign(a_err=0.1).to_csv("t.csv", index=False)
+    options = ("fit", "t.csv", "--target", "y", "--kernel", "rbf", "--sigma", "0.1", "-o", "m")
+    fails(*options, words=["t.csv", "rbf", "'a_err'", "--no-errors"])
+    succeeds(run(*options, "--no-errors"))
+
+
+def test_an_output_that_exists_needs_force(run, fails):
+    toy().to_csv("t.csv", index=False)
+    fit = ("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m")
+    succeeds(run(*fit))
+    predict = ("predict", "m", "t.csv", "-o", "p.csv")
+    succeeds(run(*predict))
+    path = ("path", "t.csv", "--target", "y", "--sigmas", "2", "--folds", "0", "-o", "p.csv")
+    for command in (fit, predict, path):
+        fails(*command, words=["exists", "--force"])
+    toy().assign(c="text").to_csv("u.csv", index=False)
+    fails("predict", "m", "u.csv", "-o", "p.csv", "--force", words=["'text'"])  # and the old file is still there
+    for command in (fit, predict, path):
+        succeeds(run(*command, "--force"))
+
+
+def test_pipes(run):
+    toy().to_csv("t.csv", index=False)
+    content = Path("t.csv").read_bytes()
+    fit = ("--target", "y", "--sigma", "0.5", "-q", "-o")
+    code, _, err = run("fit", "-", *fit, "m", stdin=content)
+    assert (code, err) == (0, [])
+    from_pipe = run("predict", "m", "-", "--quiet", stdin=content)
+    assert from_pipe == (0, succeeds(run("predict", "m", "t.csv")), [])
+    assert succeeds(run("evaluate", "m", "-", stdin=content)) == succeeds(run("evaluate", "m", "t.csv"))
+
+
+def test_talk(run):
+    toy().to_csv("t.csv", index=False)
+    code, out, err = run("fit", "t.csv", "--target", "y", "-o", "m")
+    assert (code, out) == (0, "")
+    talk = "\n".join(err)
+    for word in (
+        "120 rows",
+        "3 features",
+        "'y'",
+        "sigma",
+        "cross-validated",
+        "training accuracy",
+        "proven optimal",
+        "gap",
+    ):
+        assert word in talk
+    code, out, err = run("evaluate", "m", "t.csv")
+    assert (code, err) == (0, [])
+    for word in ("accuracy", "log loss", "expected accuracy", "noise level"):
+        assert word in out
+    code, out, err = run("path", "t.csv", "--target", "y", "--sigmas", "2")
+    assert " ".join(out.splitlines()[0].split()) == "sigma norm training accuracy cv accuracy gap"
+    assert run("--version")[:2] == (0, f"gaussguru {__version__}\n")
+    for command in ([], ["fit"], ["predict"], ["evaluate"], ["path"], ["show"]):
+        code, out, err = run(*command, "--help")
+        assert (code, err) == (0, [])
+        assert "Usage: gaussguru" in out
+    assert run()[0] == 0
+
+
+def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
+    toy(121).to_csv("t.csv", index=False)
+    code, _, err = run("fit", "t.csv", "--target", "y", "--sigma", "1000", "-o", "m")
+    assert code == 0
+    assert any(line.startswith("warning: ") and "--balanced" in line and "fit_intercept" not in line for line in err)
+    monkeypatch.setattr(cli, "fit_model", lambda data, **options: training.fit_model(data, **options, max_iter=1))
+    code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
+    assert code == cli.NOT_CERTIFIED == 3
+    assert any("NOT proven optimal" in line for line in err)
+    assert json.loads(out)["fit"]["certified"] is False
+    assert Path("n").exists()
+
+
+def test_a_failure_of_ours_is_not_hidden(run, monkeypatch):
+    toy().to_csv("t.csv", index=False)
+    monkeypatch.setattr(cli, "fit_model", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("fit", "t.csv", "--target", "y", "-o", "m")
+
+
+def command(*arguments, **options):
+    return subprocess.Popen([sys.executable, "-m", "gaussguru", *map(str, arguments)], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, **options)  # fmt: skip
+
+
+@pytest.fixture
+def many(run):
+    """Write a model and a table that takes a while to predict."""
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    header, *rows = Path("t.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("many.csv").write_text(header + "".join(rows) * 3000, encoding="utf-8")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
+def test_a_reader_that_has_seen_enough(many):
+    with command("predict", "m", "many.csv") as process:
+        assert process.stdout.readline() == b"label,probability,flip_probability,radius\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.BROKEN_PIPE
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
+def test_an_interrupt_leaves_nothing_behind(many, tmp_path):
+    before = sorted(os.listdir())
+    with command("predict", "m", "many.csv", "-o", "out.csv") as process:
+        while process.poll() is None and sorted(os.listdir()) == before:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b"gaussguru: interrupted\n"
+    assert process.returncode == cli.INTERRUPTED
+    assert sorted(os.listdir()) == before
+
+
+def test_without_the_extra():
+    code = "import sys; sys.modules['typer'] = None; from gaussguru.__main__ import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gaussguru: the command needs typer; pip install 'gaussguru[cli]'\n"

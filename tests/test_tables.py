@@ -1,0 +1,319 @@
+"""Tables and what their columns mean: what is written is read again, and what cannot be used is refused in one line."""
+
+import gzip
+import hashlib
+import io
+import os
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
+
+from gaussguru import tables
+from gaussguru.layouts import Data, Layout, label_values, read_all, read_parts
+from gaussguru.tables import TableError, format_of, open_table, write_tables, writing
+
+CSV = "a,b,y\n1,-2.5,yes\n0.25,1e-3,no\n3,4,yes\n"
+VALUES = np.array([[1.0, -2.5], [0.25, 1e-3], [3.0, 4.0]])
+LABELS = ["yes", "no", "yes"]
+
+
+def put(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def read(path, target="y", *, format=None, sep=None, decimal=".", **roles) -> Data:
+    table = open_table(path, format=format, sep=sep, decimal=decimal)
+    try:
+        return read_all(table, Layout.of(table, target, **roles))
+    finally:
+        table.close()
+
+
+def refuses(path, *words, **options):
+    with pytest.raises(TableError) as caught:
+        read(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+FORMS = {
+    "plain": CSV,
+    "bom": b"\xef\xbb\xbf" + CSV.encode(),
+    "crlf": CSV.replace("\n", "\r\n"),
+    "cr": CSV.replace("\n", "\r"),
+    "semicolons": CSV.replace(",", ";"),
+    "tabs": CSV.replace(",", "\t"),
+    "bars": CSV.replace(",", "|"),
+    "quoted": '"a","b","y"\n"1","-2.5","yes"\n"0.25","1e-3","no"\n"3","4","yes"\n',
+    "spaces": CSV.replace(",", " , "),
+    "blank-lines": "\n" + CSV.replace("\n", "\n\n"),
+    "no-last-newline": CSV.rstrip(),
+    "more-columns": 'note,a,é,b,y\n"x, ""y""\nz",1,é,-2.5,yes\n,0.25,,1e-3,no\nq,3,,4,yes\n',
+    "other-order": "y,b,a\nyes,-2.5,1\nno,1e-3,0.25\nyes,4,3\n",
+    "gzip": gzip.compress(CSV.encode()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_csv_are_the_same_table(tmp_path, form):
+    data = read(put(tmp_path / "t.csv", FORMS[form]), features=["a", "b"])
+    np.testing.assert_array_equal(data.X, VALUES)
+    assert list(data.X.columns) == ["a", "b"]
+    assert data.y.tolist() == LABELS
+    assert data.n_rows == 3
+
+
+def test_separator_and_decimal_point_can_be_given(tmp_path):
+    path = put(tmp_path / "t.csv", CSV.replace(",", ":").replace(".", ","))
+    np.testing.assert_array_equal(read(path, sep=":", decimal=",").X, VALUES)
+    refuses(put(tmp_path / "u.csv", CSV.replace(",", ";").replace(".", ",")), "'0,25'", "row 2", "--decimal")
+    refuses(path, "--sep", sep="ab")
+    refuses(path, "decimal point", sep=",", decimal=",")
+
+
+finite = st.floats(-1e150, 1e150)
+texts = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8)
+words = st.tuples(texts, st.sampled_from(["", ",", '"', "\n", ";", " ", "\t", "é"]), texts).map("".join)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), st.sampled_from(["csv", "parquet"]), st.integers(1, 12), st.integers(1, 4))
+def test_what_is_written_is_read_again(tmp_path, data, format, n, d):
+    names = data.draw(st.lists(texts.filter(lambda name: not name.endswith("_err")), min_size=d + 1, max_size=d + 1,
+                               unique=True))  # fmt: skip
+    X = np.array(data.draw(st.lists(finite, min_size=n * d, max_size=n * d))).reshape(n, d)
+    # None of them all numbers: those would lose their form.
+    y = ["label " + word for word in data.draw(st.lists(words, min_size=n, max_size=n))]
+    path, columns = str(tmp_path / f"t.{format}"), {**dict(zip(names[:-1], X.T, strict=True)), names[-1]: y}
+    half = n // 2
+    with writing(path, force=True) as file:
+        parts = [{name: column[rows] for name, column in columns.items()} for rows in (slice(half), slice(half, n))]
+        assert write_tables(file, (pa.table(part).to_pydict() | part for part in parts if part[names[-1]]), format) == n
+    found = read(path, names[-1], sep=",")
+    np.testing.assert_array_equal(found.X, X)
+    assert list(found.X.columns) == names[:-1]
+    assert found.y.tolist() == y
+
+
+def many(n=500):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((n, 2)), columns=["a", "b"])
+    frame["a_err"], frame["id"] = rng.random(n), [f"row {i}" for i in range(n)]
+    frame["y"] = np.where(rng.random(n) < 0.5, "no", "yes")
+    frame.loc[rng.choice(n, 40, replace=False), "a"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize("missing", ["drop", "unmeasured"])
+def test_parts_are_bounded_and_have_every_row_in_order(tmp_path, monkeypatch, format, missing):
+    monkeypatch.setattr(tables, "BLOCK", 2000)
+    frame, path = many(), str(tmp_path / f"t.{format}")
+    frame.to_csv(path, index=False) if format == "csv" else frame.to_parquet(path, index=False)
+    table = open_table(path)
+    layout = Layout.of(table, "y", drop=["id"], missing=missing)
+    parts = list(read_parts(table, layout, labels=True, keep=["id"]))
+    table.close()
+    assert len(parts) > 5
+    assert max(len(part.complete) for part in parts) < 100
+    assert [name for part in parts for name in part.kept["id"].to_pylist()] == frame["id"].tolist()
+    complete, X = np.concatenate([part.complete for part in parts]), pd.concat([part.X for part in parts])
+    empty = frame["a"].isna().to_numpy()
+    np.testing.assert_array_equal(complete, ~empty if missing == "drop" else np.full(500, True))
+    np.testing.assert_array_equal(X, frame.loc[complete, ["a", "b"]])
+    errors = np.concatenate([part.X_err for part in parts])
+    expected = np.column_stack([np.where(empty, np.inf, frame["a_err"]), np.zeros(500)])
+    np.testing.assert_array_equal(errors, expected[complete])
+    assert np.concatenate([part.y for part in parts]).tolist() == frame.loc[complete, "y"].tolist()
+
+
+def test_hash_is_that_of_the_file(tmp_path):
+    frame = many()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    for name in ("t.csv", "t.parquet"):
+        table = open_table(str(tmp_path / name))
+        read_all(table, Layout.of(table, "y", drop=["id"]))
+        assert table.sha256() == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        table.close()
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_standard_input(tmp_path, monkeypatch, format):
+    with writing(str(tmp_path / "t"), force=False) as file:
+        write_tables(file, [{"a": VALUES[:, 0], "b": VALUES[:, 1], "y": LABELS}], format)
+    content = (tmp_path / "t").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    data = read("-")
+    np.testing.assert_array_equal(data.X, VALUES)
+    assert data.name == "standard input"
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_libsvm(tmp_path, start):
+    rng = np.random.default_rng(0)
+    X, y = sp.random_array((30, 6), density=0.4, rng=rng).tocsr(), rng.integers(-1, 2, 30)
+    X[0, 0] = X[0, 5] = 1.0
+    dump_svmlight_file(X, y, str(tmp_path / "t.svm"), zero_based=start == 0)
+    data = read(str(tmp_path / "t.svm"), None)
+    assert sp.issparse(data.X)
+    np.testing.assert_allclose(data.X.toarray(), X.toarray(), rtol=1e-15)
+    assert data.layout.features == [str(j + start) for j in range(6)]
+    assert label_values(set(data.y)) == ("number", {text: int(float(text)) for text in set(data.y)})
+    # Other rows: an index that is not there is 0, one that the model does not know is ignored.
+    table = open_table(put(tmp_path / "u.svm", f"1 {start}:2 99:7\n1 {start + 5}:3\n"))
+    (part,) = read_parts(table, data.layout, labels=False)
+    table.close()
+    np.testing.assert_array_equal(part.X.toarray(), [[2, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 3]])
+    refuses(put(tmp_path / "v.svm", "1 1:2\nx y\n"), "v.svm", "libsvm", target=None)
+    refuses(put(tmp_path / "w.svm", "1 1:2\n-1 1:inf\n"), "w.svm", "inf", "row 2", target=None)
+    refuses(put(tmp_path / "x.svm", ""), "x.svm", "empty", target=None)
+    refuses(str(tmp_path / "t.svm"), "t.svm", "--missing drop", target=None, missing="drop")
+    refuses(str(tmp_path / "t.svm"), "t.svm", "--target")
+
+
+WITH_ERRORS = "a,a_err,b,y\n1,0.5,2,0\n3,{},5,1\n{},0.1,7,1\n"
+BAD = {
+    "empty": ("", ["empty", "header"], {}),
+    "blank": ("\n \n", ["empty"], {}),
+    "header-only": ("a,b,y\n", ["no rows"], {}),
+    "header-without-newline": ("a,b,y", ["no rows"], {}),
+    "twice": ("a,a,y\n1,2,x\n", ["'a' more than once"], {}),
+    "text": (CSV.replace("0.25", "quarter"), ["'a'", "'quarter'", "row 2", "--drop"], {}),
+    "text-later": ("\n\n" + CSV.replace("4", "four"), ["'b'", "'four'", "row 3"], {}),
+    "infinite": (CSV.replace("0.25", "-inf"), ["'a'", "-inf", "row 2"], {}),
+    "huge": (CSV.replace("1e-3", "1e151"), ["'b'", "1e+151", "row 2"], {}),
+    "short-row": (CSV + "1,2\n", ["row 4", "2 fields", "header 3"], {}),
+    "long-row": (CSV + "1,2,yes,4\n", ["row 4", "4 fields", "header 3"], {}),
+    "latin1": (CSV.replace("yes", "né").encode("latin1"), ["UTF-8", "0xe9"], {}),
+    "latin1-late": ((CSV + "1,2,yes\n" * 20000 + "1,2,né\n").encode("latin1"), ["UTF-8"], {}),
+    "utf16": (CSV.encode("utf16"), ["UTF-8"], {}),
+    "no-parquet": (b"PAR1 and no more", ["Parquet"], {}),
+    "broken-gzip": (gzip.compress(CSV.encode() * 9999)[:60], ["cannot be read"], {}),
+    "missing": (CSV.replace("0.25", "").replace("4", "NA"), ["3 rows", "1 in 'a', 1 in 'b'", "--missing"], {}),
+    "never-a-value": ("a,b,y\n,1,0\n,2,1\n", ["'a'", "no value in any row"], {"missing": "mean"}),
+    "never-measured": ("a,a_err,y\n1,inf,0\n,2,1\n", ["'a'", "no value in any row"], {}),
+    "nothing-left": ("a,b,y\n,1,0\n,2,1\n", ["none of 2 rows"], {"missing": "drop"}),
+    "no-label": (CSV.replace("no", ""), ["no label in 1 of 3 rows", "row 2", "'y'"], {}),
+    "near": (CSV, ["'Y'", "did you mean 'y'"], {"target": "Y"}),
+    "far": (CSV, ["'class'", "a, b, y"], {"target": "class"}),
+    "no-target": (CSV, ["--target"], {"target": None}),
+    "drop-unknown": (CSV, ["'c'", "--drop"], {"drop": ["c"]}),
+    "feature-unknown": (CSV, ["'c'", "--features"], {"features": ["c"]}),
+    "feature-target": (CSV, ["'y'", "target"], {"features": ["y"]}),
+    "nothing-to-use": (CSV, ["no column for a feature"], {"drop": ["a", "b"]}),
+    "errors-alone": ("a,b_err,y\n1,2,0\n", ["'b_err'", "'b'", "--drop"], {}),
+    "errors-of-target": ("a,y_err,y\n1,2,0\n", ["'y_err'", "'y'", "--drop"], {}),
+    "negative-error": (WITH_ERRORS.format("-0.1", 1), ["'a_err'", "-0.1", "row 2"], {}),
+    "no-error": (WITH_ERRORS.format("", 1), ["'a_err'", "row 2", "inf"], {}),
+    "mean-with-errors": (WITH_ERRORS.format(1, 1), ["unmeasured"], {"missing": "mean"}),
+    "refused-with-errors": (WITH_ERRORS.format(1, ""), ["1 in 'a'"], {"missing": "error"}),
+    "no-such-suffix": (CSV, ["'_sd'"], {"err_suffix": "_sd"}),
+    "no-suffix": (CSV, ["--err-suffix"], {"err_suffix": ""}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_tables_are_refused_in_one_line(tmp_path, name):
+    content, words, options = BAD[name]
+    refuses(put(tmp_path / "t.csv", content), *words, **options)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    refuses(str(tmp_path / "none.csv"), "none.csv", "No such file")
+    refuses(str(tmp_path), "directory")
+
+
+def test_parquet_of_other_types(tmp_path):
+    path = str(tmp_path / "t.parquet")
+    frame = pd.DataFrame({"a.1": [1, 2, 3], "b": [True, False, True], "c": ["x", "y", "z"], "y": [1, 0, 1]})
+    frame.astype({"a.1": "int8", "y": "int64"}).to_parquet(path, index=False)
+    data = read(path, drop=["c"])
+    np.testing.assert_array_equal(data.X, [[1, 1], [2, 0], [3, 1]])
+    assert data.y.tolist() == ["1", "0", "1"]
+    refuses(path, "'c'", "string", "--drop 'c'")
+
+
+def test_columns_of_truth_values_are_numbers(tmp_path):
+    data = read(put(tmp_path / "t.csv", "a,b,y\nTrue,1,x\nfalse,2,y\n,3,x\n"), missing="mean")
+    np.testing.assert_array_equal(data.X, [[1, 1], [0, 2], [np.nan, 3]])
+
+
+def test_columns_without_a_name_are_not_features(tmp_path):
+    assert read(put(tmp_path / "t.csv", ",a,y\n0,5,x\n1,6,z\n")).layout.features == ["a"]
+
+
+def test_errors_follow_their_columns(tmp_path):
+    path = put(tmp_path / "t.csv", WITH_ERRORS.format("inf", ""))
+    data = read(path)
+    assert (data.layout.features, data.layout.errors, data.layout.missing) == (["a", "b"], ["a"], "unmeasured")
+    np.testing.assert_array_equal(data.X_err, [[0.5, 0], [np.inf, 0], [np.inf, 0]])
+    assert read(path, drop=["a"]).X_err is None
+    assert read(path, errors=False, missing="mean").X_err is None
+    assert read(path, features=["b"]).layout.features == ["b"]
+    np.testing.assert_array_equal(read(path, errors=False, missing="unmeasured").X_err, [[0, 0], [0, 0], [np.inf, 0]])
+
+
+@pytest.mark.parametrize(("texts", "kind", "values"), [
+    (["1", "0"], "number", [1, 0]), (["1.0", "-2", "+3."], "number", [1, -2, 3]), (["True"], "bool", [True]),
+    (["01", "02"], "text", ["01", "02"]), (["1", "b"], "text", ["1", "b"]), (["true", "1"], "text", ["true", "1"]),
+    (["None", "é"], "text", ["None", "é"]),
+])  # fmt: skip
+def test_labels_are_what_they_look_like(texts, kind, values):
+    assert label_values(texts) == (kind, dict(zip(texts, values, strict=True)))
+
+
+def test_labels_are_no_regression():
+    with pytest.raises(TableError, match=r"not whole \(0\.5\)"):
+        label_values(["1", "0.5"])
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "out.csv"
+    for before in (None, b"precious"):
+        if before is not None:
+            path.write_bytes(before)
+        with pytest.raises(KeyboardInterrupt), writing(str(path), force=True) as file:  # noqa: PT012
+            file.write(b"half of")
+            raise KeyboardInterrupt
+        assert (path.read_bytes() if path.exists() else None) == before
+        assert [other.name for other in tmp_path.iterdir()] == ["out.csv"] * (before is not None)
+    with pytest.raises(TableError, match="--force"), writing(str(path), force=False):
+        pass
+    assert path.read_bytes() == b"precious"
+    os.symlink(path, tmp_path / "link")
+    with writing(str(tmp_path / "link"), force=True) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_file_that_came_to_exist_is_not_replaced(tmp_path):
+    path = tmp_path / "out.csv"
+    with pytest.raises(TableError, match="meanwhile"), writing(str(path), force=False) as file:  # noqa: PT012
+        file.write(b"mine")
+        path.write_bytes(b"theirs")
+    assert path.read_bytes() == b"theirs"
+
+
+def test_outputs_that_cannot_be_written(tmp_path):
+    for path, words in ((tmp_path, "directory"), (tmp_path / "no" / "file", "no directory")):
+        with pytest.raises(TableError, match=words), writing(str(path), force=True):
+            pass
+    with writing(os.devnull, force=False) as file:
+        file.write(b"anything")
+
+
+def test_formats_by_name():
+    names = {"a.csv": "csv", "b.TSV": "csv", "c.parquet": "parquet", "d.pq": "parquet", "e.svm": "libsvm",
+             "f.libsvm.gz": "libsvm", "g.dat": "csv", "-": "csv"}  # fmt: skip
+    assert {name: format_of(name) for name in names} == names
