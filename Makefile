@@ -7,7 +7,7 @@ SOURCES := pyproject.toml meson.build $(shell find src -type f -not -path '*/__p
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/installed ## fit, certify, compare with a support vector machine under noise; a report
-	$(BIN)/python -m gaussguru.demo
+	$(BIN)/gaussguru demo --force
 
 test: $(VENV)/installed-test lint ## every check: lint, types, tests
 	$(BIN)/python -m pytest
@@ -27,7 +27,7 @@ $(VENV)/python:
 
 # Installed as users have it, not editable: what is tested is what a wheel contains.
 $(VENV)/installed: $(VENV)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[cli]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed

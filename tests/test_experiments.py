@@ -244,7 +244,8 @@ def test_names_and_data_are_checked_before_work(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     monkeypatch.delenv("GAUSSGURU_DATA", raising=False)
     with pytest.raises(DataNotFoundError, match="usps_all_11000"):
-        reproduce(["digits"], output=tmp_path / "new", data_home=tmp_path)
+        reproduce(["variants", "digits"], output=tmp_path / "new", data_home=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "digits"])

@@ -14,9 +14,9 @@ from typing import Any
 
 from sklearn.utils.parallel import Parallel, delayed
 
-from gaussguru.experiments import noise, variants
+from gaussguru import datasets
+from gaussguru.experiments import figures, noise, variants
 from gaussguru.experiments.binary import BINARY
-from gaussguru.experiments.figures import FIGURES
 from gaussguru.experiments.kernel import KERNEL
 from gaussguru.experiments.multiclass import MULTICLASS
 from gaussguru.experiments.results import ResultsTable, Table
@@ -36,6 +36,7 @@ class Experiment:
     compute : what computes one of them
     table : makes the table of a run, if it is one
     draw : makes the figure, if it is one, from the results and a data directory
+    loaders : of the data sets that it needs
     """
 
     title: str
@@ -43,10 +44,17 @@ class Experiment:
     compute: Callable[[Key, Any], Any] = lambda key, data_home: None
     table: Callable[[Store, bool], Table] | None = None
     draw: Callable[[Store, bool, Any], Any] | None = None
+    loaders: tuple[Callable[..., Any], ...] = ()
 
 
 def _of_table(table: ResultsTable) -> Experiment:
-    return Experiment(f"Table: {table.title}", table.cells, table.compute, table=table.table)
+    return Experiment(
+        f"Table: {table.title}", table.cells, table.compute, table=table.table, loaders=_loaders(table.problems)
+    )
+
+
+def _loaders(problems: Any) -> tuple[Callable[..., Any], ...]:
+    return tuple({problem.load for problem in problems.values() if not problem.toy})
 
 
 def _of_noise(title: str, names: tuple[str, ...]) -> Experiment:
@@ -55,12 +63,14 @@ def _of_noise(title: str, names: tuple[str, ...]) -> Experiment:
         partial(BINARY.cells, problems=names, methods=BINARY.noisy),
         BINARY.compute,
         draw=lambda store, quick, data_home: noise.draw(store, quick, names),
+        loaders=_loaders({name: BINARY.problems[name] for name in names}),
     )
 
 
 def _of_figure(draw: Callable[..., Any]) -> Experiment:
-    title = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-    return Experiment(title, draw=lambda store, quick, data_home: draw(data_home))
+    title = (draw.__doc__ or "").split("\n")[0].rstrip(".").replace("``", "")
+    loaders = (datasets.load_usps,) if draw is figures.digits else ()
+    return Experiment(title, draw=lambda store, quick, data_home: draw(data_home), loaders=loaders)
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -75,7 +85,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         variants.compute,
         draw=lambda store, quick, data_home: variants.draw(store, quick),
     ),
-    **{name: _of_figure(draw) for name, draw in FIGURES.items()},
+    **{name: _of_figure(draw) for name, draw in figures.FIGURES.items()},
 }
 
 
@@ -123,6 +133,8 @@ def reproduce(
     list of Table
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
+    for load in {load for experiment in experiments.values() for load in experiment.loaders}:
+        load(data_home=data_home)  # what is not there should be missed now, not in half an hour
     directory = Path(output)
     with Store(directory / "results.jsonl") as store:
         # Figures of noise show what a table is made of: the same piece may be asked for twice.

@@ -19,7 +19,7 @@ except ImportError:  # not on Windows, where nothing keeps two processes apart
 Key = dict[str, Any]
 
 
-class StoreError(RuntimeError):
+class StoreError(ValueError):
     """A file of results cannot be used."""
 
 

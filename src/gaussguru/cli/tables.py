@@ -1,47 +1,36 @@
-"""The ``gaussguru`` command: train, predict and judge robustness on table files.
+"""The commands on tables: fit, predict, evaluate, path and show."""
 
-Data goes to files or standard output, all talk to standard error. Commands are functions registered with
-``@app.command``; they raise ValueError or OSError for what the user can mend, and :func:`main` turns that into one line
-and an exit code.
-"""
-
-import json
-import math
-import os
-import sys
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import rich.box
-import rich.console
-import rich.table
 import typer
 
-import gaussguru
+from gaussguru.cli.console import (
+    NOT_CERTIFIED,
+    AsJson,
+    Force,
+    Quiet,
+    app,
+    busy,
+    cell,
+    count,
+    say,
+    show_table,
+    talk,
+    tell,
+    warn,
+)
 from gaussguru.gram import NAMES
 from gaussguru.layouts import MISSING, Data, Layout, Part, read_all, read_parts
 from gaussguru.losses import LOSSES
 from gaussguru.models import Model, load_model, save_model
 from gaussguru.noise import NOISES
+from gaussguru.report import evaluation_report
 from gaussguru.tables import FORMATS, Table, TableError, check_writable, format_of, open_table, write_tables, writing
 from gaussguru.training import evaluate_model, fit_model, path_table
-
-MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
-
-app = typer.Typer(
-    name="gaussguru",
-    help="Classification of tables whose columns carry measurement noise.",
-    epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal "
-    "(its model is written), 130 interrupted.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -110,132 +99,6 @@ Decimal = Annotated[str, typer.Option(help="Decimal point of CSV.")]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace an output file that exists.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-
-
-def main(arguments: list[str]) -> int:
-    """Run the command and return its exit code.
-
-    Parameters
-    ----------
-    arguments : list of str
-        What follows the name of the command.
-
-    Returns
-    -------
-    int
-        0, or 1 to 255 as ``gaussguru --help`` says.
-    """
-    command = typer.main.get_command(app)
-    usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
-    talk.quiet = False
-    try:
-        with warnings.catch_warnings(), command.make_context("gaussguru", arguments or ["--help"]) as context:
-            warnings.showwarning = lambda message, *_, **__: warn([str(message)])
-            command.invoke(context)
-        sys.stdout.flush()
-        return 0
-    except typer.Exit as done:
-        return int(done.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read has seen enough. Nothing is left to be written at the end, which would complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except usage_error as error:
-        return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
-    except (ValueError, OSError, MemoryError) as error:
-        return _fail(_in_options(str(error)) or type(error).__name__, MENDABLE)
-
-
-def _fail(message: str, code: int) -> int:
-    talk.quiet = False
-    talk.print("gaussguru: " + " ".join(message.split()))
-    return code
-
-
-def say(message: str) -> None:
-    """Tell the user something, on standard error."""
-    talk.print(message)
-
-
-def warn(messages: Iterable[str]) -> None:
-    """Pass on what the library warns of."""
-    for message in messages:
-        say(f"warning: {' '.join(_in_options(message).split())}")
-
-
-def _in_options(message: str) -> str:
-    """Return what the library says to programmers in the words of the command."""
-    for word, option in _WORDS.items():
-        message = message.replace(word, option)
-    return message
-
-
-_WORDS = {
-    "class_weight='balanced'": "--balanced",
-    ", or fit_intercept=False": "",
-    "X_err": "columns of errors",
-    "max_iter or tol": "--tol",
-    "noise_levels": "--noise-levels",
-    "n_components": "--components",
-}
-
-
-def busy(what: str) -> AbstractContextManager[Any]:
-    """Show that something goes on, on a terminal and nowhere else."""
-    return talk.status(what) if talk.is_terminal and not talk.quiet else nullcontext()
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number of things in words."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def tell(result: dict[str, Any]) -> None:
-    """Print a result as JSON; what is not finite is null."""
-    print(json.dumps(_plain(result), indent=1, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def show_table(columns: dict[str, list[Any]]) -> None:
-    """Print a small table for people to standard output."""
-    table = rich.table.Table(*columns, box=rich.box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
-    for column in table.columns:
-        column.justify = "right"
-        column.no_wrap = True
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(_cell, row))
-    rich.console.Console(highlight=False, soft_wrap=True).print(table)
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"gaussguru {gaussguru.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Classification of tables whose columns carry measurement noise."""
 
 
 def parse_sigma(text: str) -> Any:
@@ -464,9 +327,13 @@ def evaluate(
             "features, where they were scaled). Default: 0 to 1 times the spread of the features.",
         ),
     ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
+    ] = None,
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
+    force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -482,17 +349,25 @@ def evaluate(
     if noise_levels is not None:
         levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
     loaded = load_model(model)
+    if report is not None:
+        check_writable(report, force=force)
     with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("evaluating"):
-        parts = read_parts(table, loaded.layout, labels=True)
+        # A report looks at the samples more than once; else they pass by in parts.
+        whole = None if report is None else read_all(table, loaded.layout)
+        parts = read_parts(table, loaded.layout, labels=True) if whole is None else [whole]
         samples = ((part.X, part.X_err, loaded.labels(part.y, table.name)) for part in parts)
         result = evaluate_model(loaded, samples, levels)
+        if whole is not None and report is not None:
+            y = loaded.labels(whole.y, table.name)
+            evaluation_report(loaded.estimator, whole.X, y, whole.X_err, title=f"{model} on {file}").save(report)
+            say(f"wrote {report}")
     if json:
         tell({"model": model, "file": file, **result})
         return
     curve = result.pop("robustness")
     method = curve.pop("method")
     for name, value in result.items():
-        print(f"{name.replace('_', ' '):18}{_cell(value) or 'none'}")
+        print(f"{name.replace('_', ' '):18}{cell(value) or 'none'}")
     print()
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}

@@ -1,0 +1,120 @@
+"""The commands that need no file: demo and reproduce."""
+
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import rich.progress
+import typer
+
+from gaussguru import demo as demonstration
+from gaussguru.cli.console import AsJson, Force, Quiet, app, say, show_table, talk, tell
+from gaussguru.experiments import EXPERIMENTS, Progress
+from gaussguru.experiments import reproduce as run
+from gaussguru.tables import check_writable
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="HTML", help="Where to write the report.")
+    ] = "gaussguru-demo.html",
+    force: Force = False,
+) -> None:
+    """Fit classifiers that know the noise of their features, and compare them with support vector machines.
+
+    On data that ships with scikit-learn, in less than a minute; with a report with pictures.
+
+    Example: gaussguru demo
+    """
+    check_writable(output, force=force)
+    demonstration.run(output)
+
+
+@app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Tables and figures, see --list. Default: all of them."),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory of results, tables, figures and a report.")
+    ] = "reproduction",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Few values of the grids and two repeats: minutes, not half an hour."),
+    ] = False,
+    data_home: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the data sets are. Default: what GAUSSGURU_DATA names, then OpenML.",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; -1: one for each core.")] = -1,
+    list_them: Annotated[bool, typer.Option("--list", help="Print the names of tables and figures.")] = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the tables and figures of the thesis again, beside the numbers that it prints.
+
+    Results go to a file as they are found: run the command again, and it goes on where it was, however it ended.
+
+    Example: gaussguru reproduce --quick
+    """
+    talk.quiet = quiet
+    if list_them:
+        titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+        if json:
+            tell(titles)
+        else:
+            show_table({"name": list(titles), "what it shows": list(titles.values())})
+        return
+    with _progress() as progress:
+        tables = run(names, output=output, quick=quick, data_home=data_home, n_jobs=jobs, tell=progress)
+    if json:
+        tell({"output": output, "tables": [asdict(table) for table in tables]})
+    else:
+        for table in tables:
+            print(f"\n{table.title}")
+            show_table(dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True)))
+    say(f"wrote {output}: results, tables, figures, report.html")
+
+
+def _progress() -> Any:
+    """Return what shows how far a run is: a bar on a terminal, else a line for every tenth."""
+    if talk.quiet:
+        return nullcontext(lambda progress: None)
+    return _Bar() if talk.is_terminal else nullcontext(_Lines())
+
+
+class _Bar:
+    def __enter__(self) -> Any:
+        self.bar = rich.progress.Progress(
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+            rich.progress.TimeRemainingColumn(),
+            rich.progress.TextColumn("{task.description}"),
+            console=talk,
+        )
+        self.task = self.bar.add_task("")
+        self.bar.start()
+        return self.show
+
+    def show(self, progress: Progress) -> None:
+        self.bar.update(self.task, completed=progress.done, total=progress.total, description=progress.last)
+
+    def __exit__(self, *_: Any) -> None:
+        self.bar.stop()
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.tenths = -1
+
+    def __call__(self, progress: Progress) -> None:
+        tenths = 10 * progress.done // progress.total
+        if tenths > self.tenths:
+            self.tenths = tenths
+            say(f"{progress.done} of {progress.total} done, {progress.found} found; last: {progress.last}")
