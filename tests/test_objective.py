@@ -258,6 +258,7 @@ def test_rows_of_any_width(form, d):
     by_label, squares = rows.moments(r)
     np.testing.assert_allclose(by_label, split, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(squares, weight @ (X * X), rtol=1e-12)
+    np.testing.assert_array_equal(rows.peaks, np.abs(X).max(axis=0, initial=0.0))
 
 
 @options

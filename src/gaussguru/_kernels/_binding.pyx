@@ -124,6 +124,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*sgd_joint_pass)(int, const Matrix&, const Draws&, const Descent&, const Labels&,
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
+        void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const MeasuredPulls&, double*,
                          double*, double*) noexcept nogil
@@ -408,6 +409,16 @@ def sgd_joint_pass(MatrixView X, const int64_t[::1] order, const int32_t[::1] la
 def squared_norms(int64_t begin, int64_t end, MatrixView X, double[::1] out):
     with nogil:
         table.squared_norms(X.matrix, begin, end, &out[0])
+
+
+def peaks(int64_t begin, int64_t end, MatrixView X):
+    """The largest |x_ij| of every column."""
+    out = np.zeros(X.matrix.n_columns)
+    cdef double[::1] view = out
+    if view.shape[0]:
+        with nogil:
+            table.peaks(X.matrix, begin, end, &view[0])
+    return out
 
 
 def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_weight):

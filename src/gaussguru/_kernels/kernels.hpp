@@ -187,6 +187,9 @@ struct Kernels {
     // out[i] = ||x_i||^2
     void (*squared_norms)(const Matrix&, int64_t begin, int64_t end, double* out);
 
+    // out[j] = max(out[j], |x_ij|)
+    void (*peaks)(const Matrix&, int64_t begin, int64_t end, double* out);
+
     // out as combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
                     double* squares);
