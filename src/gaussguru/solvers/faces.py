@@ -226,17 +226,15 @@ class Program:
         self.solved = False
         here = np.concatenate([self.w, [self.length, self.point.scale, 0.0]])
 
-        def place(w: Array, t: float, shift: float) -> Array:
-            return np.asarray(np.concatenate([w, [t, sigma * t, shift]]) - here)
-
-        def value(delta: Array) -> float:
-            return float(delta @ self.forces + 0.5 * (delta @ (self.hessian @ delta)))
+        def place(w: Array, t: float, shift: float) -> tuple[Array, Array, float]:
+            """Return the step to a place, the forces there, and the value of the model."""
+            delta = np.concatenate([w, [t, sigma * t, shift]]) - here
+            bent = self.hessian @ delta
+            return delta, self.forces + bent, float(delta @ self.forces + 0.5 * (delta @ bent))
 
         w, t, shift, signs = self.last
-        delta = place(w, t, shift)
-        best = value(delta)
+        delta, force, best = place(w, t, shift)
         for visit in range(self.most):
-            force = self.forces + self.hessian @ delta
             free = np.flatnonzero(signs == 0)
             dw, dt, ds = self._face(signs, free, sigma, force)
             # As far as t stays positive, and above what does not move.
@@ -247,7 +245,7 @@ class Program:
             if over.any():
                 moved, clipped = self._clipped(w, t, dw, dt, reach, signs)
                 trial = place(moved, t + reach * dt, shift + reach * ds)
-                if self.plane is not None or not value(trial) < best:
+                if self.plane is not None or not trial[2] < best:
                     # The longest step that keeps to the constraints.
                     with np.errstate(divide="ignore", invalid="ignore"):
                         gaps = np.where(dw > 0, (t - w) / (dw - dt), (t + w) / (-dw - dt))
@@ -258,17 +256,15 @@ class Program:
                     clipped[hit] = np.sign(w + reach * dw)[hit]
                     moved = np.where(clipped != 0, clipped * (t + reach * dt), w + reach * dw)
                     trial = place(moved, t + reach * dt, shift + reach * ds)
-                w, t, shift, signs, delta = moved, t + reach * dt, shift + reach * ds, clipped, trial
-                best = value(delta)
+                w, t, shift, signs = moved, t + reach * dt, shift + reach * ds, clipped
+                delta, force, best = trial
                 continue
             w, t, shift = w + reach * dw, t + reach * dt, shift + reach * ds
             w = np.where(signs != 0, signs * t, w)
-            delta = place(w, t, shift)
-            best = value(delta)
-            force = self.forces + self.hessian @ delta
-            if self.plane is not None:
-                force = force - self.plane * self._tension(force, w, t, sigma)
-            inward = np.where(signs * force[:d] > ROUNDING * (np.abs(self.forces[:d]) + 1e-300), signs * force[:d], 0.0)
+            delta, force, best = place(w, t, shift)
+            tension = self.plane * self._tension(force, w, t, sigma) if self.plane is not None else 0.0
+            inward = signs * (force - tension)[:d]
+            inward[inward <= ROUNDING * (np.abs(self.forces[:d]) + 1e-300)] = 0.0
             if not inward.any() or np.count_nonzero(signs) + bool(self.others.any()) + (self.least > 0) <= 1:
                 self.solved = True
                 break
