@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaussguru import CollapseWarning, GuruClassifier, sigma_max
-from gaussguru.certificates import certify, norm_bound, recover_norm, refine
+from gaussguru.certificates import certify, is_promising, norm_bound, recover_norm, refine
 from gaussguru.losses import LOSSES
 from gaussguru.noise import NOISES
 from gaussguru.objective import Objective
@@ -203,3 +203,21 @@ def test_dual_coef_is_optimal_for_the_dual(name, fit_intercept):
     v = X.T @ (s * y * alpha)
     close = 1e-6 + 10 * np.sqrt(clf.dual_gap_ / clf.objective_)
     np.testing.assert_allclose(v / np.linalg.norm(v), clf.coef_[0] / np.linalg.norm(clf.coef_), atol=close)
+
+
+def test_a_promise_is_kept_by_another_look():
+    """Far from where the curves are known they prove nothing, and yet say what the slopes themselves would prove."""
+    kept = broken = 0
+    for name in CASES:
+        objective = make(name, 0.0, True)
+        best = settle(objective, objective.point(objective.first, 0.0))
+        for part in (0.9, 0.97, 0.99, 1.0, 1.01, 1.03, 1.1):
+            visited = objective.visit(part * best.coef, best.b + 0.1 * (part - 1), curved=True)
+            near = settle(objective, visited.point)
+            exact = certify(objective.expand(near), 0.0, thorough=True)
+            target = 1.02 * exact.gap
+            if certify(visited, target, at=near).gap > target:
+                promised = is_promising(visited, near, target)
+                kept, broken = kept + promised, broken + (not promised)
+                check_valid(exact, near.value, least(name, 0.0, True)[0], objective.weight)
+    assert kept > broken

@@ -324,6 +324,17 @@ def test_axis_on_many_rows(fit_intercept):
     np.testing.assert_allclose(clf.certificate(X, y).gap, clf.dual_gap_, atol=2e-6 * len(y))
 
 
+def test_axis_with_columns_of_few_rows():
+    """Standardised flags that few rows have: what is nearly linear in the model bends as soon as they move."""
+    rng = np.random.default_rng(7)
+    flags = rng.random((20_000, 12)) < np.geomspace(2e-4, 0.3, 12)
+    X = np.column_stack([rng.standard_normal((20_000, 3)), flags])
+    y = np.where(X[:, 0] + flags @ rng.normal(size=12) + rng.standard_normal(20_000) > 0, 1.0, -1.0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    for sigma in (0.1, 1.0):
+        check_certified(fit(X, y, sigma, noise="axis"), y)
+
+
 def test_axis_with_many_columns():
     rng = np.random.default_rng(7)
     X = sp.random_array((120, 2500), density=0.01, rng=rng, format="csr", data_sampler=rng.standard_normal)

@@ -12,7 +12,7 @@ import gaussguru.rows
 from gaussguru import GuruClassifier
 from gaussguru.losses import LOSSES, Gaussian
 from gaussguru.noise import NOISES, resolve_noise
-from gaussguru.objective import Objective, interpolate
+from gaussguru.objective import HARDLY, Objective, interpolate
 from gaussguru.rows import BLAS_COLUMNS, Rows
 
 MODELS = {
@@ -148,6 +148,21 @@ def test_moved_slopes_are_within_their_error(form, stretch, shift):
     assert np.max(error) <= (10 * step**2 + 1e-12) * np.abs(weight).sum() * np.abs(X).max() * X.shape[1]
 
 
+def test_rows_left_out_hardly_bend_the_function():
+    X, y, weight = sample(n=300)
+    objective = make(X, y, weight, sigma=0.1)
+    expansion = objective.visit(*place())
+    main, bends = expansion.mainly(), expansion.pulls.weight
+    assert 0 < np.count_nonzero(main.pulls.weight) < np.count_nonzero(bends)
+    rng = np.random.default_rng(2)
+    for p in rng.normal(size=(20, 6)):
+        lost = p @ (expansion.product(p) - main.product(p))
+        along = X @ p[:-1] + expansion.pulls.tilt * (expansion.noise_gradient @ p[:-1]) + p[-1]
+        assert -1e-12 <= lost <= HARDLY * bends.mean() * (along @ along)
+    assert main.point is expansion.point
+    assert main.gradient is expansion.gradient
+
+
 def test_stretch_is_length():
     objective = make(*sample())
     w, b = place()
@@ -243,6 +258,7 @@ def test_rows_of_any_width(form, d):
     by_label, squares = rows.moments(r)
     np.testing.assert_allclose(by_label, split, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(squares, weight @ (X * X), rtol=1e-12)
+    np.testing.assert_array_equal(rows.peaks, np.abs(X).max(axis=0, initial=0.0))
 
 
 @options

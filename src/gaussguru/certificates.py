@@ -50,13 +50,16 @@ class Certificate:
         return max(0.0, self.primal - self.dual)
 
 
-def certify(expansion: Expansion, target: float, *, at: Point | None = None, thorough: bool = False) -> Certificate:
+def certify(
+    expansion: Expansion, target: float, *, at: Point | None = None, thorough: bool = False, trusting: bool = False
+) -> Certificate:
     """Return a certificate from the slopes of a point.
 
     The point is that of ``expansion``, or ``at``, one of the same direction near it. A gap that cannot fall below
     ``target`` is not computed to the end, unless ``thorough``: the dual value is then 0.
 
-    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
+    Both values allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``. To be
+    ``trusting`` is not to allow for what the curves of ``expansion`` leave out at a point near it: no proof.
     """
     objective, point = expansion.objective, at or expansion.point
     totals = point.totals
@@ -67,7 +70,8 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
     error: Array | float = 0.0
     by_label = expansion.by_label
     if point is not expansion.point:
-        by_label, error = expansion.moved(point)
+        by_label, bound = expansion.moved(point)
+        error = 0.0 if trusting else bound
     v, mass, rho = _balanced(objective, by_label, totals.slope_pos, totals.slope_neg)
     dual = _bound(
         objective,
@@ -81,6 +85,13 @@ def certify(expansion: Expansion, target: float, *, at: Point | None = None, tho
         wanted=np.inf if thorough else primal - target,
     )
     return Certificate(primal, dual)
+
+
+def is_promising(expansion: Expansion, near: Point, target: float) -> bool:
+    """Return whether a certificate of a point near that of ``expansion`` fails by what its curves leave out alone."""
+    if expansion.curves is None or near is expansion.point:
+        return False
+    return certify(expansion, target, at=near, trusting=True).gap <= target
 
 
 def rounded_up(objective: Objective, point: Point) -> float:

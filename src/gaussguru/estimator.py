@@ -4,6 +4,7 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
-from gaussguru.threads import block_map
+from gaussguru.threads import SINGLE_BLAS, block_map
 from gaussguru.uncertain import Uncertain
 from gaussguru.validation import (
     Samples,
@@ -36,6 +37,8 @@ from gaussguru.validation import (
 
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
+# Up to so many columns BLAS uses one thread by itself.
+SMALL = 64
 # The noise of features, or directions, that are given without, as a part of the spread of the feature. Without any, the
 # loss is a hinge where the others have no weight, and no descent that uses derivatives ends there.
 EXACT = 1e-6
@@ -174,7 +177,9 @@ class GuruEstimator(Classifier):
                 f"solver={self.solver!r} is for two classes; y has {len(samples.classes)}: use solver='newton'"
             )
         solver = solvers.make(len(samples.classes), settings)
-        with block_map(samples.X, self.n_jobs, samples.width) as mapped:
+        # A noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
+        many_small = not model[1].smooth and samples.X.shape[1] >= SMALL
+        with SINGLE_BLAS if many_small else nullcontext(), block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = make_objective(samples, mapped, *model)
             try:
                 return self._minimise(objective, solver, samples.classes, start, exact=solvers.exact)

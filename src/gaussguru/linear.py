@@ -331,10 +331,10 @@ class GuruClassifier(LinearScores, GuruEstimator):
         )
         # The steps are sequential: starting threads for the little else costs more than it saves.
         objective = self._problem(samples, X_err, map, model)
-        if not np.isfinite(objective.rows.squared_norms).all():
-            raise explain_not_finite(samples.X)
         solver = solvers.make(len(samples.classes), settings)
         if state is None:
+            if not np.isfinite(objective.rows.squared_norms).all():
+                raise explain_not_finite(samples.X)
             self.classes_, self._noise = samples.classes, objective.noise
             self.eta0_ = solver.find_rate(objective) if solver.eta0 is None else solver.eta0
             state = solver.begin(objective)
@@ -342,6 +342,8 @@ class GuruClassifier(LinearScores, GuruEstimator):
             state.renew_average()
         rng = np.random.default_rng([settings["seed"], state.steps])
         state.run(objective, rng.permutation(len(samples.labels)), self.eta0_)
+        if np.isnan(state.b).any():  # as a row leaves it that is not finite
+            raise explain_not_finite(samples.X)
         self.coef_ = np.atleast_2d(state.coef)
         self.intercept_ = np.atleast_1d(state.intercept)
         self.n_updates_, self._descent = state.steps, state

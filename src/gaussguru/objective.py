@@ -34,6 +34,8 @@ from gaussguru.rows import Rows
 RARE = 50
 # Multiply-adds of a Gram matrix that are not worth saving.
 CHEAP_GRAM = 4e6
+# Rows that weigh less than this part of the mean in the Hessian may be left out of it, where an approximation will do.
+HARDLY = 0.1
 
 
 class Totals(NamedTuple):
@@ -412,6 +414,13 @@ class Expansion:
         if objective.l2:
             result[:-1] += objective.l2 * p[:-1]
         return result
+
+    def mainly(self) -> "Expansion":
+        """Return the same without the rows that hardly bend F: its products cost as much as the others."""
+        weight = self.pulls.weight
+        main = replace(self)
+        main.pulls = self.pulls._replace(weight=np.where(weight >= HARDLY * weight.mean(), weight, 0.0))
+        return main
 
     def tangent(self) -> Array:
         """Return the derivative of the gradient by the logarithm of the noise level; reads X once.

@@ -169,6 +169,11 @@ class Rows:
         self.each(lambda begin, end: _binding.squared_norms(begin, end, self.view, out))
         return out
 
+    @cached_property
+    def peaks(self) -> Array:
+        """The largest ``|x_ij|`` of every column."""
+        return np.asarray(np.max(self.each(lambda begin, end: _binding.peaks(begin, end, self.view)), axis=0))
+
     def moments(self, signed_weight: Array) -> tuple[Array, Array]:
         """Return ``combine(signed_weight)`` and ``sum s x^2`` for every column."""
         sums = self.total(lambda begin, end: _binding.moments(begin, end, self.view, signed_weight)).reshape(3, -1)

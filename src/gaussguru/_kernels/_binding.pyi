@@ -77,7 +77,6 @@ def sgd_pass(
     X: MatrixView,
     order: NDArray[np.int64],
     signed_weight: Array,
-    squared_norm: Array,
     loss: int,
     sigma: float,
     l2: float,
@@ -138,7 +137,6 @@ def sgd_joint_pass(
     order: NDArray[np.int64],
     label: NDArray[np.int32],
     weight: Array,
-    squared_norm: Array,
     n_classes: int,
     loss: int,
     sigma: float,
@@ -153,6 +151,7 @@ def sgd_joint_pass(
     moved: NDArray[np.int32] | None = None,
 ) -> None: ...
 def squared_norms(begin: int, end: int, X: MatrixView, out: Array) -> None: ...
+def peaks(begin: int, end: int, X: MatrixView) -> Array: ...
 def moments(begin: int, end: int, X: MatrixView, signed_weight: Array) -> Array: ...
 def cells(
     begin: int,

@@ -55,7 +55,6 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         int64_t n
         const int64_t* order
         const double* weight
-        const double* squared_norm
 
     cdef struct Descent:
         double sigma
@@ -96,6 +95,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
 
     cdef struct KernelRows:
         const double* values
+        const double* squared_norm
         const int64_t* place
         int64_t n_columns
 
@@ -124,6 +124,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*sgd_joint_pass)(int, const Matrix&, const Draws&, const Descent&, const Labels&,
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
+        void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const MeasuredPulls&, double*,
                          double*, double*) noexcept nogil
@@ -297,12 +298,11 @@ def coordinate_pass(MatrixView X, const int64_t[::1] order, const double[::1] si
         table.coordinate_pass(X.matrix, n, &order[0], &signed_weight[0], cap, bias, &alpha[0], &params[0])
 
 
-cdef inline Draws _draws(const int64_t[::1] order, const double[::1] weight, const double[::1] squared_norm) noexcept:
+cdef inline Draws _draws(const int64_t[::1] order, const double[::1] weight) noexcept:
     cdef Draws draws
     draws.n = order.shape[0]
     draws.order = &order[0]
     draws.weight = &weight[0]
-    draws.squared_norm = &squared_norm[0]
     return draws
 
 
@@ -326,13 +326,16 @@ cdef inline Iterate _iterate(double[::1] coef, double[::1] intercept, double[::1
     return at
 
 
-def sgd_pass(MatrixView X, const int64_t[::1] order, const double[::1] signed_weight, const double[::1] squared_norm,
-             int loss, double sigma, double l2, double eta0, int64_t steps, bint fit_intercept, double[::1] coef,
-             double[::1] intercept, double[::1] coef_total=None, double[::1] intercept_total=None):
-    """Continue after ``steps`` steps; adds the iterates up where totals are given. Returns the norm it kept, squared."""
+def sgd_pass(MatrixView X, const int64_t[::1] order, const double[::1] signed_weight, int loss, double sigma, double l2,
+             double eta0, int64_t steps, bint fit_intercept, double[::1] coef, double[::1] intercept,
+             double[::1] coef_total=None, double[::1] intercept_total=None):
+    """Continue after ``steps`` steps; adds the iterates up where totals are given. Returns the norm it kept, squared.
+
+    The intercept is NaN afterwards if a row drawn has a length that is not finite.
+    """
     if order.shape[0] == 0 or X.matrix.n_columns == 0:
         return 0.0
-    cdef Draws draws = _draws(order, signed_weight, squared_norm)
+    cdef Draws draws = _draws(order, signed_weight)
     cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
     cdef Iterate at = _iterate(coef, intercept, coef_total, intercept_total)
     cdef double square
@@ -356,9 +359,10 @@ def kernel_pass(const double[:, ::1] values, const int64_t[::1] order, const dou
     cdef int64_t[::1] steps_of = np.arange(n, dtype=np.int64)
     cdef KernelRows rows
     rows.values = &values[0, 0]
+    rows.squared_norm = &squared_norm[0]
     rows.place = &order[0]
     rows.n_columns = values.shape[1]
-    cdef Draws draws = _draws(steps_of, signed_weight, squared_norm)
+    cdef Draws draws = _draws(steps_of, signed_weight)
     cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
     cdef Iterate at = _iterate(coef, intercept, coef_total, intercept_total)
     with nogil:
@@ -372,7 +376,7 @@ def measured_pass(MatrixView X, const double[:, ::1] errors, const int64_t[::1] 
     """As ``sgd_pass``, for rows with standard deviations of their own."""
     if order.shape[0] == 0 or X.matrix.n_columns == 0:
         return
-    cdef Draws draws = _draws(order, signed_weight, signed_weight)
+    cdef Draws draws = _draws(order, signed_weight)
     cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
     cdef Iterate at = _iterate(coef, intercept, coef_total, intercept_total)
     with nogil:
@@ -385,13 +389,13 @@ def joint_width(int64_t n_classes):
 
 
 def sgd_joint_pass(MatrixView X, const int64_t[::1] order, const int32_t[::1] label, const double[::1] weight,
-                   const double[::1] squared_norm, int64_t n_classes, int loss, double sigma, double l2, double eta0,
-                   int64_t steps, bint fit_intercept, double[:, ::1] coef, double[::1] intercept,
-                   double[:, ::1] coef_total=None, double[::1] intercept_total=None, const int32_t[::1] moved=None):
+                   int64_t n_classes, int loss, double sigma, double l2, double eta0, int64_t steps,
+                   bint fit_intercept, double[:, ::1] coef, double[::1] intercept, double[:, ::1] coef_total=None,
+                   double[::1] intercept_total=None, const int32_t[::1] moved=None):
     """As ``sgd_pass``, for several classes; ``moved`` are the classes that move, one a step, or all of them."""
     if order.shape[0] == 0 or X.matrix.n_columns == 0:
         return
-    cdef Draws draws = _draws(order, weight, squared_norm)
+    cdef Draws draws = _draws(order, weight)
     cdef Descent by = _descent(sigma, l2, eta0, steps, fit_intercept)
     cdef Iterate at = _iterate(coef[0], intercept, None if coef_total is None else coef_total[0], intercept_total)
     cdef Labels labels
@@ -405,6 +409,16 @@ def sgd_joint_pass(MatrixView X, const int64_t[::1] order, const int32_t[::1] la
 def squared_norms(int64_t begin, int64_t end, MatrixView X, double[::1] out):
     with nogil:
         table.squared_norms(X.matrix, begin, end, &out[0])
+
+
+def peaks(int64_t begin, int64_t end, MatrixView X):
+    """The largest |x_ij| of every column."""
+    out = np.zeros(X.matrix.n_columns)
+    cdef double[::1] view = out
+    if view.shape[0]:
+        with nogil:
+            table.peaks(X.matrix, begin, end, &view[0])
+    return out
 
 
 def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_weight):

@@ -254,6 +254,14 @@ void coordinate_pass(const Matrix& m, int64_t n, const int64_t* order, const dou
     with_rows(m, [&](const auto& x) { coordinate_pass_of(x, n, order, signed_weight, cap, bias, alpha, params); });
 }
 
+void peaks(const Matrix& m, int64_t begin, int64_t end, double* out) {
+    with_rows(m, [&](const auto& x) {
+        for (int64_t i = begin; i < end; ++i) {
+            each_entry(x, i, [&](int64_t j, double value) { out[j] = std::fabs(value) > out[j] ? std::fabs(value) : out[j]; });
+        }
+    });
+}
+
 void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_weight, double* out, double* squares) {
     with_rows(m, [&](const auto& x) { moments_of(x, begin, end, signed_weight, out, squares); });
 }
@@ -263,7 +271,8 @@ void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_w
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
                                combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
-                               squared_norms, moments, measured, cells, shrunk_cells, bend, joint_scores, joint_combine};
+                               squared_norms, peaks, moments, measured, cells, shrunk_cells, bend, joint_scores,
+                               joint_combine};
     return table;
 }
 

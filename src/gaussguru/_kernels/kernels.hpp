@@ -70,8 +70,7 @@ enum CellSum : int { CELL_VALUE = 0, CELL_SLOPE, CELL_CONJUGATE, CELL_CURVE, CEL
 struct Draws {
     int64_t n;
     const int64_t* order;
-    const double* weight;        // of every row of X; signed where there are two classes
-    const double* squared_norm;  // of every row of X
+    const double* weight;  // of every row of X; signed where there are two classes
 };
 
 // Step t = steps + 1, steps + 2, ... has the length eta0 / sqrt(t).
@@ -120,6 +119,7 @@ struct MeasuredPulls {
 // Rows of a kernel matrix, one for each step, and the samples that they belong to.
 struct KernelRows {
     const double* values;
+    const double* squared_norm;  // of the sample
     const int64_t* place;
     int64_t n_columns;
 };
@@ -186,6 +186,9 @@ struct Kernels {
 
     // out[i] = ||x_i||^2
     void (*squared_norms)(const Matrix&, int64_t begin, int64_t end, double* out);
+
+    // out[j] = max(out[j], |x_ij|)
+    void (*peaks)(const Matrix&, int64_t begin, int64_t end, double* out);
 
     // out as combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,

@@ -1,4 +1,4 @@
-// Dense and CSR rows of either precision behind the same few operations: dot, add, squared_norm.
+// Dense and CSR rows of either precision behind the same few operations: dot, add, squared_norm, project.
 #pragma once
 #include "kernels.hpp"
 
@@ -168,9 +168,49 @@ inline double squared_norm(const Dense<T>& x, int64_t i) {
 
 template <class T, class I>
 inline double squared_norm(const Csr<T, I>& x, int64_t i) {
+    const I begin = x.indptr[i], end = x.indptr[i + 1];
     double s = 0;
-    for (I k = x.indptr[i]; k < x.indptr[i + 1]; ++k) s += static_cast<double>(x.values[k]) * x.values[k];
+#pragma omp simd reduction(+ : s)
+    for (I k = begin; k < end; ++k) s += static_cast<double>(x.values[k]) * x.values[k];
     return s;
+}
+
+// w.x and ||x||^2 of a row, which is read once: the second is free.
+struct Projection {
+    double dot, square;
+};
+
+template <class T>
+inline Projection project(const Dense<T>& x, int64_t i, const double* w) {
+    const T* row = x.row(i);
+    double s = 0, square = 0;
+#pragma omp simd reduction(+ : s, square)
+    for (int64_t j = 0; j < x.n_columns; ++j) {
+        const double value = row[j];
+        s += value * w[j];
+        square += value * value;
+    }
+    return {s, square};
+}
+
+template <class T, class I>
+inline Projection project(const Csr<T, I>& x, int64_t i, const double* w) {
+    double s[4] = {}, square[4] = {};
+    I k = x.indptr[i];
+    const I end = x.indptr[i + 1];
+    for (; k + 4 <= end; k += 4) {
+        for (int l = 0; l < 4; ++l) {
+            const double value = x.values[k + l];
+            s[l] += value * w[x.indices[k + l]];
+            square[l] += value * value;
+        }
+    }
+    for (; k < end; ++k) {
+        const double value = x.values[k];
+        s[0] += value * w[x.indices[k]];
+        square[0] += value * value;
+    }
+    return {(s[0] + s[1]) + (s[2] + s[3]), (square[0] + square[1]) + (square[2] + square[3])};
 }
 
 // body(column, value) for every stored entry of row i.

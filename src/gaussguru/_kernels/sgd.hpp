@@ -26,7 +26,8 @@ constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4, kLeastScaleMixed 
 
 // --- rows are drawn at random: fetch what comes ------------------------------------------------------------
 
-constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2;
+// Of a sparse row the first lines only: after them the processor fetches by itself, quicker than it is told.
+constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2, kFetchLines = 4;
 
 #ifdef _MSC_VER
 inline void fetch(const void*, const void*) {}
@@ -38,6 +39,12 @@ inline void fetch(const void* begin, const void* end) {
     asm volatile("");
 }
 #endif
+
+template <class T>
+inline void fetch_first(const T* begin, int64_t n) {
+    constexpr int64_t kMost = kFetchLines * kLine / static_cast<int64_t>(sizeof(T));
+    fetch(begin, begin + (n < kMost ? n : kMost));
+}
 
 // Fetches rows of X some steps ahead; long rows only a few, lest they push out what is in use.
 template <class T>
@@ -56,7 +63,6 @@ struct Ahead<Dense<T>> {
         if (k + steps >= draws.n) return;
         const int64_t i = draws.order[k + steps];
         fetch(x.row(i), x.row(i + 1));
-        fetch(draws.squared_norm + i, draws.squared_norm + i + 1);
         fetch(draws.weight + i, draws.weight + i + 1);
     }
 };
@@ -70,24 +76,24 @@ struct Ahead<Csr<T, I>> {
         if (k + kFetchAhead < draws.n) {
             const int64_t i = draws.order[k + kFetchAhead];
             fetch(x.indptr + i, x.indptr + i + 1);
-            fetch(draws.squared_norm + i, draws.squared_norm + i + 1);
             fetch(draws.weight + i, draws.weight + i + 1);
         }
         if (k + kFetchNext < draws.n) {
             const int64_t i = draws.order[k + kFetchNext];
-            fetch(x.values + x.indptr[i], x.values + x.indptr[i + 1]);
-            fetch(x.indices + x.indptr[i], x.indices + x.indptr[i + 1]);
+            const I begin = x.indptr[i], n = x.indptr[i + 1] - begin;
+            fetch_first(x.values + begin, n);
+            fetch_first(x.indices + begin, n);
         }
     }
 };
 
 // With the coefficients of samples a step moves that of its own, and the norm is known only from the steps.
-inline double dot(const KernelRows& x, int64_t i, const double* v) {
+inline Projection project(const KernelRows& x, int64_t i, const double* v) {
     const double* const row = x.values + i * x.n_columns;
     double sum = 0.0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < x.n_columns; ++j) sum += row[j] * v[j];
-    return sum;
+    return {sum, x.squared_norm[i]};
 }
 
 inline void add(const KernelRows& x, int64_t i, double step, double* v) { v[x.place[i]] += step; }
@@ -106,7 +112,7 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
     double* const v = at.coef;
     double* const total = at.coef_total;
     const Ahead<Rows> ahead(x, draws);
-    double c = 1.0, sum = 0.0, doubt = 0.0, b = *at.intercept, b_total = 0.0;
+    double c = 1.0, sum = 0.0, doubt = 0.0, b = *at.intercept, b_total = 0.0, lengths = 0.0;
     const auto settle = [&] {
         double measured = 0.0;
 #pragma omp simd reduction(+ : measured)
@@ -126,7 +132,9 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
         const double eta = by.eta0 / std::sqrt(static_cast<double>(by.steps + k + 1));
         const double signed_weight = draws.weight[i], y = std::copysign(1.0, signed_weight);
         const double inverse = 1.0 / std::sqrt(square);  // of ||w||
-        const double q = c * dot(x, i, v);
+        const Projection row = project(x, i, v);
+        const double q = c * row.dot;
+        lengths += row.square;
         const double slack = 1.0 - y * (q + b);
         double alpha = slack > 0.0, shrink = by.l2;  // the limits at w = 0
         if (square > 0.0) {
@@ -140,7 +148,7 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
         square *= gamma * gamma;
         doubt *= gamma * gamma;
         if (c < (kSummed ? kLeastScaleSummed : kLeastScale)) settle();
-        const double added = mu * mu * draws.squared_norm[i];
+        const double added = mu * mu * row.square;
         if (added > kNothing * square) {
             const double step = mu / c;
             add(x, i, step, v);
@@ -156,7 +164,7 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
     }
     const double maintained = square;
     settle();
-    *at.intercept = b;
+    *at.intercept = b + 0.0 * lengths;  // NaN, if a row was not finite
     if (kSummed) *at.intercept_total += b_total;
     return maintained;
 }
@@ -373,7 +381,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
     double *const raw = work.data(), *const q = raw + width, *const alpha = q + width, *const kap = alpha + width,
                   *const move = kap + width, *const u = move + width, *const spare = u + width, *const b_sum = spare + width;
     double* const b = at.intercept;
-    double doubt = 0.0;
+    double doubt = 0.0, lengths = 0.0;
     int64_t stale = 0;
 
     const auto measure = [&] {
@@ -487,7 +495,8 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
             add_outer(x, i, spare, width, at.coef_total);
         }
 
-        const double norm = draws.squared_norm[i];
+        const double norm = squared_norm(x, i);
+        lengths += norm;
         double trace = 0.0, added = 0.0;
         for (int64_t c = 0; c < width; ++c) spare[c] = q[c] + norm * move[c];
         for (int64_t c = 0; c < n_classes; ++c) {
@@ -511,6 +520,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         if (doubt > kDoubt * trace || (doubt > 10 * kDoubt * least && 8 * ++stale > d)) settle();
     }
     unmix();
+    for (int64_t c = 0; c < n_classes; ++c) b[c] += 0.0 * lengths;  // NaN, if a row was not finite
     if (kSummed) gram.add(b_sum, 1.0, at.intercept_total);
 }
 

@@ -8,6 +8,7 @@ of Phi and keeps the noise exact::
 Its solution lies on a face of these constraints: some ``w_j`` are tied at ``+-t`` and move with it, others are free. On
 a face the model is a plain quadratic; :func:`minimise` walks from face to face, many constraints at a time, which
 needs no look at X. Near the optimum the face stays, and the steps are Newton's on it: the ties come out exact.
+Far from it a ridge on the free columns, in proportion to their forces, keeps each where the model holds.
 
 A step to a lower noise level is the same program with a smaller sigma.
 """
@@ -18,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru.losses import Array, Index
+from gaussguru.noise import diagonal
 from gaussguru.objective import Expansion
 from gaussguru.rows import Rows
 from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, Step, factorise
@@ -31,6 +33,11 @@ WORKING = 300
 FACES, MORE, CAREFUL = 15, 60, 30
 # Forces below this part of their size are rounding.
 ROUNDING = 1e-12
+# How far its force alone may move a free column, in noise scales of the row that has most of it: at first, and at
+# least; half as far after a step that falls by less than a part of what it promised, else twice as far. (A column of
+# few rows is nearly linear until they pass the margin, which the model does not see; a shorter step is no cure.)
+REACH, SHORTEST, POOR = 32.0, 16.0, 0.25
+TINY = 1e-300
 
 
 @dataclass
@@ -51,14 +58,19 @@ class Faces:
     def __init__(self) -> None:
         self._model: Model | None = None
         self._most = FACES
+        self._reach, self._promised = REACH, np.inf
 
     def forget(self, *, factor: bool = False) -> None:
         """Forget the model, because the function changed."""
         if factor:
-            self._model = None
+            self._model, self._reach = None, REACH
 
     def learn(self, before: Expansion, after: Expansion) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
+        if before.point.value - after.point.value < POOR * self._promised:
+            self._reach = max(SHORTEST, self._reach / 2)
+        else:
+            self._reach *= 2
         model = self._model
         if model is None or before.is_cheap or len(model.columns) < before.objective.rows.n_columns:
             return
@@ -83,7 +95,8 @@ class Faces:
             delta = program.minimise(1.0)
         if not program.solved:
             self._most = min(MORE, 2 * self._most)
-        return Step(program.full(delta), program.decrement(delta), lambda part: program.full(program.minimise(part)))
+        self._promised = program.decrement(delta)
+        return Step(program.full(delta), self._promised, lambda part: program.full(program.minimise(part)))
 
     def _program(self, expansion: Expansion, *, pin: bool) -> "Program":
         rows = expansion.objective.rows
@@ -91,7 +104,7 @@ class Faces:
         if not lazy:
             self._model = _model(expansion)
         assert self._model is not None
-        program = Program(expansion, self._model, self._most, lazy=lazy, pin=pin)
+        program = Program(expansion, self._model, self._most, self._reach, lazy=lazy, pin=pin)
         if pin:
             self._model = None
         return program
@@ -128,9 +141,9 @@ def _model(expansion: Expansion) -> Model:
     hessian[d + 2, :d] = gram[-1, :-1]
     hessian[d + 2, d + 2] = gram[-1, -1]
     # The columns of the tilts, and of what is tied.
-    tilts = part.product(pulls.weight, pulls.tilt, zero, 1.0, 0.0)
-    hessian[d + 1, :d] = tilts[:-2]
-    hessian[d + 1, d + 1], hessian[d + 2, d + 1] = tilts[-2:]
+    tilted = np.multiply(pulls.weight, pulls.tilt, out=np.zeros_like(pulls.tilt), where=pulls.weight != 0)
+    hessian[d + 1, :d] = part.combine(tilted).sum(axis=0)
+    hessian[d + 1, d + 1], hessian[d + 2, d + 1] = float(tilted @ pulls.tilt), float(tilted.sum())
     if d < rows.n_columns:
         bent = pulls.weight * merged
         hessian[d, :d] = part.combine(bent).sum(axis=0)
@@ -168,7 +181,7 @@ def _tied(w: Array) -> Array:
 class Program:
     """One quadratic program; its unknowns are ``(w_J, t, b)``, and those of the model follow from them."""
 
-    def __init__(self, expansion: Expansion, model: Model, most: int, *, lazy: bool, pin: bool) -> None:
+    def __init__(self, expansion: Expansion, model: Model, most: int, reach: float, *, lazy: bool, pin: bool) -> None:
         self.most, self.solved = most, False
         objective, point = expansion.objective, expansion.point
         self.columns, self.others, self.hessian, self.lazy = model.columns, model.others, model.hessian, lazy
@@ -182,6 +195,11 @@ class Program:
         still[model.columns] = False
         still &= model.others == 0
         self.least = float(np.abs(point.coef[still]).max(initial=0.0))
+        if not pin:
+            free = np.abs(self.w) < (1 - TIED) * self.length
+            farthest = reach * point.scale / np.maximum(objective.rows.peaks[model.columns], TINY)
+            self.hessian = self.hessian.copy()
+            diagonal(self.hessian)[:-3] += np.where(free, np.abs(self.forces[:-3]) / farthest, 0.0)
         # Where a program begins: here, and then where the one before it ended.
         signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
         self.last = np.where(signs != 0, signs * self.length, self.w), self.length, 0.0, signs
@@ -208,17 +226,15 @@ class Program:
         self.solved = False
         here = np.concatenate([self.w, [self.length, self.point.scale, 0.0]])
 
-        def place(w: Array, t: float, shift: float) -> Array:
-            return np.asarray(np.concatenate([w, [t, sigma * t, shift]]) - here)
-
-        def value(delta: Array) -> float:
-            return float(delta @ self.forces + 0.5 * (delta @ (self.hessian @ delta)))
+        def place(w: Array, t: float, shift: float) -> tuple[Array, Array, float]:
+            """Return the step to a place, the forces there, and the value of the model."""
+            delta = np.concatenate([w, [t, sigma * t, shift]]) - here
+            bent = self.hessian @ delta
+            return delta, self.forces + bent, float(delta @ self.forces + 0.5 * (delta @ bent))
 
         w, t, shift, signs = self.last
-        delta = place(w, t, shift)
-        best = value(delta)
+        delta, force, best = place(w, t, shift)
         for visit in range(self.most):
-            force = self.forces + self.hessian @ delta
             free = np.flatnonzero(signs == 0)
             dw, dt, ds = self._face(signs, free, sigma, force)
             # As far as t stays positive, and above what does not move.
@@ -229,7 +245,7 @@ class Program:
             if over.any():
                 moved, clipped = self._clipped(w, t, dw, dt, reach, signs)
                 trial = place(moved, t + reach * dt, shift + reach * ds)
-                if self.plane is not None or not value(trial) < best:
+                if self.plane is not None or not trial[2] < best:
                     # The longest step that keeps to the constraints.
                     with np.errstate(divide="ignore", invalid="ignore"):
                         gaps = np.where(dw > 0, (t - w) / (dw - dt), (t + w) / (-dw - dt))
@@ -240,17 +256,15 @@ class Program:
                     clipped[hit] = np.sign(w + reach * dw)[hit]
                     moved = np.where(clipped != 0, clipped * (t + reach * dt), w + reach * dw)
                     trial = place(moved, t + reach * dt, shift + reach * ds)
-                w, t, shift, signs, delta = moved, t + reach * dt, shift + reach * ds, clipped, trial
-                best = value(delta)
+                w, t, shift, signs = moved, t + reach * dt, shift + reach * ds, clipped
+                delta, force, best = trial
                 continue
             w, t, shift = w + reach * dw, t + reach * dt, shift + reach * ds
             w = np.where(signs != 0, signs * t, w)
-            delta = place(w, t, shift)
-            best = value(delta)
-            force = self.forces + self.hessian @ delta
-            if self.plane is not None:
-                force = force - self.plane * self._tension(force, w, t, sigma)
-            inward = np.where(signs * force[:d] > ROUNDING * (np.abs(self.forces[:d]) + 1e-300), signs * force[:d], 0.0)
+            delta, force, best = place(w, t, shift)
+            tension = self.plane * self._tension(force, w, t, sigma) if self.plane is not None else 0.0
+            inward = signs * (force - tension)[:d]
+            inward[inward <= ROUNDING * (np.abs(self.forces[:d]) + 1e-300)] = 0.0
             if not inward.any() or np.count_nonzero(signs) + bool(self.others.any()) + (self.least > 0) <= 1:
                 self.solved = True
                 break

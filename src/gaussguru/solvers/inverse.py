@@ -8,8 +8,9 @@ the next one. So a factor is kept as long as it serves:
 * **as a preconditioner** of conjugate gradients, where forming a Hessian costs more than some products with it;
 * and it is **renewed** when neither pays, at every step where it costs next to nothing.
 
-With more columns than :data:`MAX_COLUMNS` there is no factor, only conjugate gradients. A multiclass problem with too
-many unknowns has an approximate factor, which costs little and serves only as a preconditioner.
+With more columns than :data:`MAX_COLUMNS` there is no factor, only conjugate gradients, on the rows that matter. A
+multiclass problem with too many unknowns has an approximate factor, which costs little and serves only as a
+preconditioner.
 """
 
 from collections.abc import Callable
@@ -175,7 +176,8 @@ class LazyInverse:
 
     def step(self, expansion: Expansion, previous: float, *, pin: bool = False) -> Step:
         """Return Newton's step of a binary problem, with ``pin`` that on the plane of constant ``w.pull``."""
-        solve = self.pinned(expansion) if pin else self.at(expansion, previous)
+        many = expansion.objective.rows.n_columns > MAX_COLUMNS
+        solve = self.pinned(expansion) if pin else self.at(expansion.mainly() if many else expansion, previous)
         p = -solve(expansion.gradient)
         # To a lower noise along the tangent of the path.
         return Step(

@@ -31,7 +31,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gaussguru.certificates import CollapseProof, certify, expected_gap, is_collapsed, refine
+from gaussguru.certificates import CollapseProof, certify, expected_gap, is_collapsed, is_promising, refine
 from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
@@ -264,7 +264,11 @@ class _Run:
             near = (
                 expansion.point if expansion.curves is None else settle(self.objective, expansion.point, self.exactly)
             )
-            certificate = certify(expansion, self.target, at=near, thorough=thorough or self.settings.verbose > 0)
+            thorough = thorough or self.settings.verbose > 0
+            certificate = certify(expansion, self.target, at=near, thorough=thorough)
+            if certificate.gap > self.target and is_promising(expansion, near, self.target):
+                # The slopes moved too far for their curves, whose error is bounded by that of the steepest of all rows.
+                certificate = certify(self.objective.expand(near), self.target, thorough=thorough)
             self.dual = max(self.dual, certificate.dual)
             if certificate.primal < self.primal_bound:
                 self.best, self.primal_bound = near, certificate.primal

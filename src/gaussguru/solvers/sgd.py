@@ -144,9 +144,7 @@ class State(Descent):
                 rows.view, objective.deviations, order, objective.signed_weight, *settings, self.w, self.b, *self.totals
             )
             return
-        _binding.sgd_pass(
-            rows.view, order, objective.signed_weight, rows.squared_norms, *settings, self.w, self.b, *self.totals
-        )
+        _binding.sgd_pass(rows.view, order, objective.signed_weight, *settings, self.w, self.b, *self.totals)
 
 
 class JointState(Descent):
@@ -183,7 +181,7 @@ class JointState(Descent):
         moved = self.rng.integers(0, n, len(order), dtype=np.int32) if self.single else None
         w_total, b_total = self.totals
         _binding.sgd_joint_pass(
-            rows.view, order, objective.labels, objective.weights, rows.squared_norms, n, *settings, self.w, self.b,
+            rows.view, order, objective.labels, objective.weights, n, *settings, self.w, self.b,
             w_total, b_total, moved,
         )  # fmt: skip
         # F does not depend on what the classes have in common, which moving one at a time, or rounding, changes.
