@@ -439,7 +439,7 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
     code, _, err = run("fit", "t.csv", "--target", "y", "--sigma", "1000", "-o", "m")
     assert code == 0
     assert any(line.startswith("warning: ") and "--balanced" in line and "fit_intercept" not in line for line in err)
-    monkeypatch.setattr(cli, "fit_model", lambda data, **options: training.fit_model(data, **options, max_iter=1))
+    monkeypatch.setattr(cli.tables, "fit_model", lambda data, **options: training.fit_model(data, **options, max_iter=1))
     code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
     assert code == cli.NOT_CERTIFIED == 3
     assert any("NOT proven optimal" in line for line in err)
@@ -449,7 +449,7 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
 
 def test_a_failure_of_ours_is_not_hidden(run, monkeypatch):
     toy().to_csv("t.csv", index=False)
-    monkeypatch.setattr(cli, "fit_model", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr(cli.tables, "fit_model", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("fit", "t.csv", "--target", "y", "-o", "m")
 

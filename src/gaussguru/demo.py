@@ -244,7 +244,3 @@ def _with_error(runs: Any) -> str:
 
 def _difference(runs: Array) -> str:
     return f"{np.mean(runs):+.2f} ± {np.std(runs, ddof=1) / np.sqrt(len(runs)):.2f}"
-
-
-if __name__ == "__main__":
-    run()
