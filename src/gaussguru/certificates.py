@@ -27,8 +27,6 @@ EPS = float(np.finfo(np.float64).eps)
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
 # The gap that is usually wanted, relative to F(0): much less is negligible.
 USUAL = 1e-6
-# How far it is scaled down in search of room where every sample has its own noise.
-SHRUNK = 0.99
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
 SHORT = 1e-11
 # Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
@@ -284,23 +282,19 @@ def _room(expansion: uncertain.Expansion, negligible: float) -> float:
     lost = rest - multiclass.laplacian(gain) @ potentials
     if norm(lost.ravel()) > 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):
         return 0.0
-    # The room of every cell when all alpha shrink to SHRUNK alpha: of error bars, and of the model's own noise.
-    weights, rows = objective.weights[:, np.newaxis], expansion.rows
-    full = rows.scale * rows.tension / np.where(weights > 0, weights, 1.0)
-    free = weights * np.maximum(0.0, objective.loss.conjugate(SHRUNK * rows.slope) - SHRUNK * full)
-    roots, crowded = objective.roots(free), 0.0
+    # The room of every cell when all alpha shrink: of error bars, and of the model's own noise.
+    (free, roots), crowded = expansion.room, 0.0
     for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
         flow, capacity = gain[c, k] * (potentials[c] - potentials[k]), 0.0
         for one, other in ((c, k), (k, c)):
             length = objective.errors.length(flow, kept[one, other] * roots[one][other])
             if objective.noise is not None:
-                mine = slice(objective.edges[one], objective.edges[one + 1])
-                own = kept[one, other] * float(free[mine, other - (other > one)].sum())
+                own = kept[one, other] * free[one, other]
                 length = min(length, objective.noise.polar(flow) / own if own > 0 else np.inf)
             capacity += 1 / length if length > 0 else np.inf
         crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
-    shrink = (1 - SHRUNK) * crowded + 4 * EPS
-    return (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0
+    shrink = (1 - uncertain.SHRUNK) * crowded + 4 * EPS
+    return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
 
 
 def _carried(gain: Array, rest: Array, noise: Noise) -> Array:

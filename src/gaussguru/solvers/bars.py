@@ -90,7 +90,7 @@ class _Run:
             if not final and (decrement <= CENTRAL * before.noisy or not patience):
                 patience = PATIENCE
                 blur = max(self.blur, blur / SPEED)
-                if blur <= NOTHING * float(np.quantile(expansion.rows.scale, 0.01)):
+                if blur <= NOTHING * float(np.quantile(expansion.scale, 0.01)):
                     blur = self.blur
                 expansion = level.with_blur(blur).expand(expansion.W, expansion.b)
                 self.inverse.forget()
@@ -123,7 +123,7 @@ class _Run:
         assert best is not None
         W, b = best.W - best.W.mean(axis=0), best.b - best.b.mean()
         # Without the blur; beside noise a million times as large it changes no digit.
-        sharp = self.blur <= 1e-6 * float(best.rows.scale.min())
+        sharp = self.blur <= 1e-6 * float(best.scale.min())
         value = best.value if sharp else objective.expand(W, b).value
         constant, intercepts = objective.constant()
         collapsed = constant <= value
