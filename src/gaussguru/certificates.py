@@ -241,7 +241,9 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     return 0.0
 
 
-def certify_uncertain(expansion: uncertain.Expansion, target: float, *, thorough: bool = False) -> Certificate:
+def certify_uncertain(
+    expansion: uncertain.Expansion, target: float, *, thorough: bool = False, room: uncertain.Room | None = None
+) -> Certificate:
     """Return a certificate of a problem with error bars from the slopes of a point.
 
     A dual point needs, for every pair of classes, a vector in the sum of the noise sets of its rows, ``sum s f* A_i``,
@@ -249,19 +251,19 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float, *, thorough
     at the optimum. The rest, the gradient, flows through the pairs by their gains; when all alpha shrink to
     ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it ``room`` for the flow. That is
     concave in c and 0 at 1, so one c tells enough. A gap that cannot fall below ``target`` is not computed to the end,
-    unless ``thorough``.
+    unless ``thorough``. With the ``room`` of another place, which saves a look at the errors, it is but an estimate.
     """
     primal, dual = expansion.value * (1 + 4 * EPS), 0.0
     if primal - float(expansion.mass.sum()) <= target or thorough:
         # Two classes always touch.
         for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
-            dual = max(dual, _room(expansion, negligible * target))
+            dual = max(dual, _room(expansion, negligible * target, room))
             if primal - dual <= target:
                 break
     return Certificate(primal, dual)
 
 
-def _room(expansion: uncertain.Expansion, negligible: float) -> float:
+def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None) -> float:
     """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that."""
     objective, C = expansion.objective, expansion.objective.n_classes
     used = expansion.mass + expansion.mass.T > negligible
@@ -283,7 +285,7 @@ def _room(expansion: uncertain.Expansion, negligible: float) -> float:
     if norm(lost.ravel()) > 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):
         return 0.0
     # The room of every cell when all alpha shrink: of error bars, and of the model's own noise.
-    (free, roots), crowded = expansion.room, 0.0
+    (free, roots), crowded = room or expansion.room, 0.0
     for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
         flow, capacity = gain[c, k] * (potentials[c] - potentials[k]), 0.0
         for one, other in ((c, k), (k, c)):

@@ -70,8 +70,9 @@ class Uncertain:
         cls, X: Matrix, errors: Errors, labels: NDArray[Any], weights: Array | None, n_classes: int, **model: Any
     ) -> "Uncertain":
         """Return the problem of samples with these labels, 0 to ``n_classes - 1``."""
-        order = np.argsort(labels, kind="stable").astype(np.int64)
-        edges = tuple(int(edge) for edge in np.searchsorted(labels[order], np.arange(n_classes + 1)))
+        small = labels.astype(np.int16) if n_classes < 1 << 15 else labels  # these are sorted in linear time
+        order = np.argsort(small, kind="stable").astype(np.int64, copy=False)
+        edges = (0, *np.cumsum(np.bincount(labels, minlength=n_classes)).tolist())
         weights = np.ones(len(order)) if weights is None else weights[order]
         return cls(X, errors, order, weights, edges, **model)
 
@@ -113,7 +114,7 @@ class Uncertain:
     @cached_property
     def rows(self) -> Rows:
         """X, for what looks at it without errors."""
-        return Rows(self.X, self.map)
+        return Rows(self.X, self.map, self.n_classes if self.n_classes > 2 else 1)
 
     @cached_property
     def signed_weight(self) -> Array:
@@ -255,6 +256,13 @@ class Uncertain:
         return float(self.class_weights @ hinge.sum(axis=1)), b * 2 - 1 if self.n_classes == 2 else b
 
 
+class Room(NamedTuple):
+    """What becomes free of ``s f*`` in every cell when all slopes shrink, and the sums of it times roots of Sigma."""
+
+    free: Array
+    roots: list[list[Any]]
+
+
 class Pulls(NamedTuple):
     """For every other class and row: ``a``, ``z``, ``f'``, ``s f''/a`` and ``s (f - z f')/a``."""
 
@@ -297,11 +305,8 @@ class Expansion:
         return Pulls(self.scale, self.slack, slope, weights * curvature / self.scale, tension)
 
     @cached_property
-    def room(self) -> tuple[Array, list[list[Any]]]:
-        """What becomes free in every cell when all slopes shrink by SHRUNK, and the sums of it times roots of Sigma.
-
-        ``f*(c alpha) - c f*(alpha)`` of a row, ``c`` being SHRUNK.
-        """
+    def room(self) -> Room:
+        """What becomes free when all slopes shrink: ``s (f*(c alpha) - c f*(alpha))`` of a row, ``c`` being SHRUNK."""
         objective, C = self.objective, self.objective.n_classes
         weights, errors = objective.weights, objective.errors
 
@@ -326,7 +331,7 @@ class Expansion:
             for k, t, root in zip(objective.others(c), part_free, part_roots, strict=True):
                 free[c, k] += t
                 roots[c][k] = roots[c][k] + root
-        return free, roots
+        return Room(free, roots)
 
     @property
     def unknowns(self) -> Array:
@@ -497,12 +502,18 @@ class Expansion:
     def alpha(self) -> Array:
         """``f'(z)`` of every sample, and with more than two classes of every class, in the order of the samples."""
         objective = self.objective
-        alpha = np.zeros((len(objective.weights), objective.n_classes))
-        for c in range(objective.n_classes):
-            mine = slice(objective.edges[c], objective.edges[c + 1])
-            slopes = objective.loss.terms(self.slack[:, mine])[1]
-            alpha[objective.order[mine, np.newaxis], objective.others(c)] = slopes.T
-        return alpha.sum(axis=1) if objective.n_classes == 2 else alpha
+        n, C = len(objective.weights), objective.n_classes
+        alpha = np.zeros(n if C == 2 else (n, C))
+
+        def look(c: int, piece: slice, index: Index) -> None:
+            slopes = objective.loss.terms(self.slack[:, piece])[1]
+            if C == 2:
+                alpha[index] = slopes[0]
+            else:
+                alpha[index[:, np.newaxis], objective.others(c)] = slopes.T
+
+        objective.pieces(look)
+        return alpha
 
 
 def symmetric(coef: Array, intercept: Any) -> tuple[Array, Array]:

@@ -7,11 +7,18 @@
 namespace gaussguru {
 namespace {
 
+// Rows of one class lie apart: fetch the next ones while some are worked on.
+template <class T>
+inline void fetch_rows(const Dense<T>& x, int64_t n, const int64_t* index) {
+    for (int64_t k = 0; k < n && k < kRows; ++k) fetch(x.row(index[k]), x.row(index[k] + 1));
+}
+
 // out = w.x of some rows.
 template <class T>
 inline void dots(const Dense<T>& x, int64_t n, const int64_t* index, const double* w, double* out) {
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
+        fetch_rows(x, n - k - kRows, index + k + kRows);
         const T *x0 = x.row(index[k]), *x1 = x.row(index[k + 1]), *x2 = x.row(index[k + 2]), *x3 = x.row(index[k + 3]);
         double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
@@ -55,6 +62,7 @@ inline void square_dots(const Dense<double>& e, int64_t n, const int64_t* index,
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
         const int64_t* i = index + k;
+        fetch_rows(e, n - k - kRows, i + kRows);
         const double *e0 = e.row(i[0]), *e1 = e.row(i[1]), *e2 = e.row(i[2]), *e3 = e.row(i[3]);
         double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
