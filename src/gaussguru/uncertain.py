@@ -415,7 +415,7 @@ class Expansion:
                     pairs[pair] += part
                 else:
                     pairs[pair] = part
-        hessian = np.zeros((C, d + 1, C, d + 1))
+        hessian = np.zeros((C - 1, d + 1, C - 1, d + 1))
         for (c, k), part in pairs.items():
             whole = part if by_blas else np.tril(part) + np.tril(part, -1).T
             block = whole[:-1, :-1]
@@ -424,18 +424,19 @@ class Expansion:
                 assert self.variances is not None
                 diagonal(block)[:] += self.variances[c, k] + self.variances[k, c]
             hessian[c, :, c] += whole
-            hessian[k, :, k] += whole
-            hessian[c, :, k] -= whole
-            hessian[k, :, c] -= whole
+            if k < C - 1:  # the last class is what the unknowns are relative to
+                hessian[k, :, k] += whole
+                hessian[c, :, k] -= whole
+                hessian[k, :, c] -= whole
         if objective.l2:
-            ridge = objective.l2 * (C * np.eye(C) - 1.0)
+            ridge = objective.l2 * (C * np.eye(C - 1) - 1.0)
             for j in range(d):
                 hessian[:, j, :, j] += ridge
         if not objective.fit_intercept:
             hessian[:, -1], hessian[:, :, :, -1] = 0.0, 0.0
-            hessian[np.arange(C), -1, np.arange(C), -1] = 1.0
+            hessian[np.arange(C - 1), -1, np.arange(C - 1), -1] = 1.0
         size = (C - 1) * (d + 1)
-        return np.ascontiguousarray(hessian[:-1, :, :-1].reshape(size, size))
+        return hessian.reshape(size, size)
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``."""

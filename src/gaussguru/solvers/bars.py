@@ -20,6 +20,8 @@ from gaussguru.uncertain import Expansion, Room, Uncertain
 
 # The last blur, relative to the tolerance; the factor by which it falls; what is nothing beside the noise of the rows.
 LAST_BLUR, SPEED, NOTHING = 0.1, 5.0, 0.1
+# The way to the last blur is made on few rows, as each step of it takes a Hessian.
+APART = 2.0
 # A gap is proven, which takes a look at the errors, once it is estimated at most this many times what is wanted.
 HOPEFUL = 1.2
 
@@ -35,7 +37,7 @@ class ErrorBars(Settings):
     def solve(self, objective: Uncertain, start: tuple[Array, Array] | None = None) -> Result:
         """Minimise ``objective``, from ``(W, b)`` if given."""
         run = _Run(self, objective)
-        levels = [objective] if start else [*subsamples(objective, self.seed), objective]
+        levels = [objective] if start else [*subsamples(objective, self.seed, APART), objective]
         C, d = objective.n_classes, objective.shape[1]
         at = start or (np.zeros((C, d)), np.zeros(C))
         blur = 1.0 if start is None else run.blur
