@@ -393,7 +393,13 @@ class Population:
         for part in map(lambda first: _binding.column_sums(first, min(n, first + firsts.step), view, about), firsts):
             sums += part.reshape(2, d)
         apart, squares = sums / n
-        return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
+        with np.errstate(over="ignore", invalid="ignore"):  # where X is not finite, it is not either
+            return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is made of finite values, if it is that of all."""
+        return bool(np.isfinite(self.spreads).all())
 
     def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
@@ -439,10 +445,11 @@ def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     return np.broadcast_to(missing if missing.ndim == 2 else missing[:, np.newaxis], shape)
 
 
-def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
+def check_errors(X_err: Any, X: Any, map: Any = map, *, measured: bool = False) -> Errors:
     """Return error bars, checked against the samples that they belong to.
 
-    Infinite errors must have been replaced before (:class:`Population`). ``map`` is where blocks of rows are looked at.
+    Infinite errors must have been replaced before (:class:`Population`); ``measured`` says that :func:`has_unmeasured`
+    was asked, which saves a look at them. ``map`` is where blocks of rows are looked at.
     """
     n, d = (int(size) for size in X.shape)
     expected = (
@@ -450,12 +457,14 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
         f"for X of shape ({n}, {d})"
     )
     if isinstance(X_err, LowRank):
-        factors = _numbers(X_err.factors, "X_err.factors", map)
+        factors = _numbers(X_err.factors, "X_err.factors")
+        _check_finite(factors, "X_err.factors", map)
         if factors.ndim != 3 or factors.shape[:2] != (n, d):
             raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
-        std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std", map)
+        std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std")
         if std.shape not in ((n,), (n, d)):
             raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
+        _check_finite(std, "X_err.std", map)
         _check_sign(std, "X_err.std", map)
         return Factored(np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))), factors)
     if sp.issparse(X_err):
@@ -465,7 +474,9 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
         _check_finite(errors.data, "X_err", map)
         _check_sign(errors.data, "X_err", map)
         return Diagonal(errors)
-    errors = _numbers(X_err, "X_err", map)
+    errors = _numbers(X_err, "X_err")
+    if not measured or errors.ndim > 2:
+        _check_finite(errors, "X_err", map)
     if errors.shape == (n,):
         _check_sign(errors, "X_err", map)
         return PerSample(errors, d)
@@ -477,12 +488,11 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
-def _numbers(values: Any, name: str, map: Any) -> Array:
+def _numbers(values: Any, name: str) -> Array:
     try:
         array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} must hold numbers: {error}") from error
-    _check_finite(array, name, map)
     return np.asarray(array)
 
 
@@ -521,7 +531,9 @@ def _check_finite(values: Array, name: str, map: Any) -> None:
 
 def _check_sign(values: Array, name: str, map: Any) -> None:
     firsts = _firsts(values)
-    least = min(map(lambda first: float(values[first : first + firsts.step].min(initial=0.0)), firsts), default=0.0)
+    least = float(np.min([values[:0].min(initial=0.0), *map(lambda i: values[i : i + firsts.step].min(), firsts)]))
+    if np.isnan(least):
+        _check_finite(values, name, map)
     if least < 0:
         raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 

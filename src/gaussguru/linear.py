@@ -259,9 +259,10 @@ class GuruClassifier(LinearScores, GuruEstimator):
             X, X_err, population = self._prepared(X, X_err, mapped)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
-            problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples))
             if X_err is not None and population is None and not sp.issparse(samples.X):
                 population = Population.of(samples.X, None, mapped)  # for what will not be measured at prediction
+            finite = population is not None and population.is_finite
+            problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples), finite=finite)
             start, solver = self._start(samples), ErrorBars(**settings) if solvers.exact else SGD(**settings)
             if solvers.exact and start is not None:
                 start = symmetric(*start)
@@ -277,11 +278,18 @@ class GuruClassifier(LinearScores, GuruEstimator):
         population = None if sp.issparse(X) else Population.of(_table(X), X_err, mapped)
         return *self._filled(population, X, X_err), population
 
-    def _uncertain(self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any) -> Uncertain:
-        """Return the problem with error bars, checked; None stands for exact samples."""
-        if sp.issparse(samples.X) or not all_finite(samples.X, mapped):
+    def _uncertain(
+        self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any, *, finite: bool = False
+    ) -> Uncertain:
+        """Return the problem with error bars, checked; None stands for exact samples.
+
+        What was not measured is filled in already; ``finite`` says that X was looked at.
+        """
+        if not finite and (sp.issparse(samples.X) or not all_finite(samples.X, mapped)):
             assert_all_finite(samples.X, input_name="X")
-        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X, mapped)
+        errors = check_errors(
+            np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X, mapped, measured=True
+        )
         loss, noise, l2, fit_intercept = model
         if self.solver in ("sgd", "sgd2") and len(samples.classes) > 2:
             raise ValueError(f"solver={self.solver!r} with X_err is for two classes; y has {len(samples.classes)}")
