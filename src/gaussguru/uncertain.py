@@ -351,6 +351,11 @@ class Expansion:
         return result[:-1].ravel()
 
     @property
+    def blurred(self) -> float:
+        """``sum t blur^2``, the part of F that the blur makes: all of it where samples are exact."""
+        return self.objective.blur**2 * float(self.tension.sum())
+
+    @property
     def factor_cost(self) -> float:
         """What the Hessian costs, in units of :meth:`product`."""
         return 1.0 + self.objective.shape[1] / 8

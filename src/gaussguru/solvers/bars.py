@@ -92,7 +92,7 @@ class _Run:
             patience -= 1
             before = expansion
             expansion = _advance(before, p, decrement)
-            if not final and (decrement <= CENTRAL * before.noisy or not patience):
+            if not final and (decrement <= CENTRAL * before.blurred or not patience):
                 patience = PATIENCE
                 blur = max(self.blur, blur / SPEED)
                 if blur <= NOTHING * float(np.quantile(expansion.scale, 0.01)):
