@@ -203,14 +203,14 @@ class Uncertain:
             tension = s * np.maximum(0.0, f - z * slope) / a
             scale[:, piece], slack[:, piece] = a.T, z.T
             weighted = s * f
-            parts = (weighted * a, pulled, tension, weighted, a * a * tension)
+            parts = (weighted * a, pulled, tension, weighted)
             sums = np.stack([part.sum(axis=0) for part in parts])
             noise = np.stack([errors.pull(tension[:, j], u) for j, u in enumerate(U)])
             return c, sums, np.asarray((X.T @ pulled).T), noise
 
         def compiled(c: int, piece: slice, index: Index) -> tuple[int, Array, Array, Array]:
             assert isinstance(self.errors, Diagonal)
-            sums, pull, noise = np.empty((5, C - 1)), np.empty((C - 1, d)), np.empty((C - 1, d))
+            sums, pull, noise = np.empty((4, C - 1)), np.empty((C - 1, d)), np.empty((C - 1, d))
             for j, k in enumerate(self.others(c)):
                 u = W[c] - W[k]
                 own = float(u @ self.own_times(u[np.newaxis])[0]) + max(self.blur, TRACE) ** 2
@@ -222,7 +222,7 @@ class Uncertain:
             return c, sums, pull, noise
 
         task = compiled if self.is_compiled else look
-        sums, pull, noise = np.zeros((5, C, C)), np.zeros((C, C, d)), np.zeros((C, C, d))
+        sums, pull, noise = np.zeros((4, C, C)), np.zeros((C, C, d)), np.zeros((C, C, d))
         for c, part_sums, part_pull, part_noise in self.pieces(task):
             others = self.others(c)
             sums[:, c, others] += part_sums
@@ -236,9 +236,7 @@ class Uncertain:
         centred = W - W.mean(axis=0)
         value = float(sums[0].sum()) + 0.5 * self.l2 * C * float(np.vdot(centred, centred))
         mass, tension, gain = sums[1:4]
-        return Expansion(
-            self, W, b, value, mass, tension, gain, float(sums[4].sum()), pull, noise, variances, scale, slack
-        )
+        return Expansion(self, W, b, value, mass, tension, gain, pull, noise, variances, scale, slack)
 
     def constant(self) -> tuple[float, Array]:
         """Return the least F of a classifier that ignores the features, among those that name one class; and its b.
@@ -278,8 +276,8 @@ class Expansion:
     """Value, gradient and Hessian at one point, in the unknowns.
 
     Of every cell: ``mass = sum s f'``, ``tension = sum t``, ``gain = sum s f``, ``pull = sum s f' x``, what the noise
-    pulls with, ``sum t (Sigma_i + N) u``, and ``variances = sum t e^2`` where a compiled loop found them. ``noisy``,
-    ``sum a s f*``, is the part of F that the noise makes; ``scale`` and ``slack`` are a and z by other class and row.
+    pulls with, ``sum t (Sigma_i + N) u``, and ``variances = sum t e^2`` where a compiled loop found them. ``scale``
+    and ``slack`` are a and z by other class and row.
     """
 
     objective: Uncertain
@@ -289,7 +287,6 @@ class Expansion:
     mass: Array
     tension: Array
     gain: Array
-    noisy: float
     pull: Array
     noise: Array
     variances: Array | None

@@ -430,9 +430,9 @@ cdef inline MeasuredPlace _place(const double[::1] u, const double[::1] squares,
 
 def measured(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
              const double[::1] u, double b, double own, double[::1] scale, double[::1] slack):
-    """Rows with error bars: scale and slack of each, and one array of pull, noise and five sums."""
+    """Rows with error bars: scale and slack of each, and one array of pull, noise and four sums."""
     cdef int64_t d = X.matrix.n_columns
-    result = np.zeros(2 * d + 5)
+    result = np.zeros(2 * d + 4)
     cdef double[::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     cdef const double[::1] squares = np.square(u)

@@ -131,16 +131,16 @@ void measured_rows(const Rows& x, const MeasuredRows& rows, const double* w, con
 template <class Loss, class Rows>
 void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, double* scale, double* slack,
                  double* pull, double* noise, double* sums) {
-    double value = 0, mass = 0, tension = 0, gain = 0, noisy = 0;
+    double value = 0, mass = 0, tension = 0, gain = 0;
     const auto look = [&](int64_t first, int64_t n, double* margin, double* variance) {
         const double* const weight = rows.weight + first;
         double *const scale_of = scale + first, *const slack_of = slack + first;
-#pragma omp simd reduction(+ : value, mass, tension, gain, noisy)
+#pragma omp simd reduction(+ : value, mass, tension, gain)
         for (int64_t k = 0; k < n; ++k) {
             const double s = weight[k], a = std::sqrt(variance[k] + at.own);
             const double z = (1.0 - margin[k] - at.b) / a;
             const Terms terms = Loss::at(z);
-            const double free = s * (terms.conjugate > 0.0 ? terms.conjugate : 0.0), t = free / a;
+            const double t = s * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) / a;
             scale_of[k] = a;
             slack_of[k] = z;
             margin[k] = s * terms.slope;
@@ -149,7 +149,6 @@ void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& a
             mass += s * terms.slope;
             tension += t;
             gain += s * terms.f;
-            noisy += a * free;
         }
     };
     measured_rows(x, rows, at.u, at.squares, look, pull, noise);
@@ -157,7 +156,6 @@ void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& a
     sums[1] += mass;
     sums[2] += tension;
     sums[3] += gain;
-    sums[4] += noisy;
 }
 
 void measured(int loss, const Matrix& m, const MeasuredRows& rows, const MeasuredPlace& at, double* scale,

@@ -187,7 +187,7 @@ struct Kernels {
                     double* squares);
 
     // For every row a and z; pull = sum s f' x, noise = sum s (f - z f')/a e^2 of every column, and the sums of s a f,
-    // s f', s (f - z f')/a, s f and s a (f - z f').
+    // s f', s (f - z f')/a and s f.
     void (*measured)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double* scale, double* slack,
                      double* pull, double* noise, double* sums);
 
