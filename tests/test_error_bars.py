@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from common import every_loss, with_and_without
 from data import MEASURED, clouds, groups, measured
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import erf, ndtr
@@ -107,6 +107,54 @@ def test_derivatives(form, loss, n_classes, l2):
     difference = (ahead.gradient - behind.gradient) / 2e-5
     np.testing.assert_allclose(expansion.product(p), difference, rtol=1e-4, atol=1e-5 * np.abs(difference).max())
     np.testing.assert_allclose(expansion.hessian() @ p, expansion.product(p), rtol=1e-10, atol=1e-10)
+
+
+@every_loss
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("d", [1, 5, 100])
+@pytest.mark.parametrize("kind", [np.asarray, np.float32, sp.csr_matrix])
+def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
+    """Standard deviations are read by compiled loops; the same numbers as covariances of low rank are not."""
+    rng, n = np.random.default_rng(0), 611
+    X, y = rng.standard_normal((n, d)).astype(np.float32), rng.integers(0, n_classes, n)
+    E, weight = bars(n, d), rng.uniform(0.0, 2.0, n)
+    model = {"loss": loss, "noise": Isotropic(0.2), "l2": 0.1, "blur": 0.1}
+    made, plain = (
+        Uncertain.sorted(kind(X), errors, y, weight, n_classes, **model)
+        for errors in (Diagonal(E), Factored(E, np.zeros((n, d, 1))))
+    )
+    assert made.is_compiled == (loss.code >= 0)
+    assert not plain.is_compiled
+    W, b = rng.standard_normal((n_classes, d)), rng.standard_normal(n_classes)
+    one, other = made.expand(W, b), plain.expand(W, b)
+    p = rng.standard_normal(len(one.gradient))
+    for mine, theirs in (
+        (one.value, other.value),
+        (one.gradient, other.gradient),
+        (one.hessian(), other.hessian()),
+        (one.product(p), other.product(p)),
+        (one.product(p), one.hessian() @ p),
+        (one.alpha, other.alpha),
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+    # The room of compiled loops is a bound from below, 1e-6 of the conjugate or closer.
+    for c in range(n_classes):
+        for k in made.others(c):
+            room, exact = one.room.roots[c][k], other.room.roots[c][k][:, 0]
+            assert np.all(room <= exact * (1 + 1e-12))
+            assert np.all(room >= exact * (1 - 1e-2))
+            assert 0.99 * other.room.free[c, k] <= one.room.free[c, k] <= other.room.free[c, k] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_population_is_that_of_numpy(dtype, order):
+    rng = np.random.default_rng(0)
+    X = np.asarray(1000 + 10 * rng.standard_normal((3000, 130)), dtype=dtype, order=order)
+    X[0] = 0  # the first row is like no other
+    population = Population.of(X, None)
+    np.testing.assert_allclose(population.means, X.mean(axis=0, dtype=np.float64), rtol=1e-12)
+    np.testing.assert_allclose(population.spreads, X.std(axis=0, dtype=np.float64), rtol=1e-9)
 
 
 def test_pieces_add_up(monkeypatch):
@@ -224,6 +272,7 @@ def test_published_objective_of_svm_gsu():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.booleans(), st.sampled_from([0.0, 0.1, 3.0]), st.booleans())
+@example(49678, 4, True, 0.1, True)  # half of the samples are exact
 def test_random_problems_are_certified(seed, n_classes, fit_intercept, l2, exact):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(5 * n_classes, 80)), int(rng.integers(1, 6))

@@ -27,8 +27,6 @@ EPS = float(np.finfo(np.float64).eps)
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
 # The gap that is usually wanted, relative to F(0): much less is negligible.
 USUAL = 1e-6
-# How far it is scaled down in search of room where every sample has its own noise.
-SHRUNK = 0.99
 # A dual point may fall short of the value of the constant classifier by this part of it, because b is rounded.
 SHORT = 1e-11
 # Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
@@ -254,7 +252,9 @@ def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> 
     return 0.0
 
 
-def certify_uncertain(expansion: uncertain.Expansion, target: float, *, thorough: bool = False) -> Certificate:
+def certify_uncertain(
+    expansion: uncertain.Expansion, target: float, *, thorough: bool = False, room: uncertain.Room | None = None
+) -> Certificate:
     """Return a certificate of a problem with error bars from the slopes of a point.
 
     A dual point needs, for every pair of classes, a vector in the sum of the noise sets of its rows, ``sum s f* A_i``,
@@ -262,19 +262,19 @@ def certify_uncertain(expansion: uncertain.Expansion, target: float, *, thorough
     at the optimum. The rest, the gradient, flows through the pairs by their gains; when all alpha shrink to
     ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it ``room`` for the flow. That is
     concave in c and 0 at 1, so one c tells enough. A gap that cannot fall below ``target`` is not computed to the end,
-    unless ``thorough``.
+    unless ``thorough``. With the ``room`` of another place, which saves a look at the errors, it is but an estimate.
     """
     primal, dual = expansion.value * (1 + 4 * EPS), 0.0
     if primal - float(expansion.mass.sum()) <= target or thorough:
         # Two classes always touch.
         for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
-            dual = max(dual, _room(expansion, negligible * target))
+            dual = max(dual, _room(expansion, negligible * target, room))
             if primal - dual <= target:
                 break
     return Certificate(primal, dual)
 
 
-def _room(expansion: uncertain.Expansion, negligible: float) -> float:
+def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None) -> float:
     """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that."""
     objective, C = expansion.objective, expansion.objective.n_classes
     used = expansion.mass + expansion.mass.T > negligible
@@ -295,23 +295,19 @@ def _room(expansion: uncertain.Expansion, negligible: float) -> float:
     lost = rest - multiclass.laplacian(gain) @ potentials
     if norm(lost.ravel()) > 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):
         return 0.0
-    # The room of every cell when all alpha shrink to SHRUNK alpha: of error bars, and of the model's own noise.
-    weights, rows = objective.weights[:, np.newaxis], expansion.rows
-    full = rows.scale * rows.tension / np.where(weights > 0, weights, 1.0)
-    free = weights * np.maximum(0.0, objective.loss.conjugate(SHRUNK * rows.slope) - SHRUNK * full)
-    roots, crowded = objective.roots(free), 0.0
+    # The room of every cell when all alpha shrink: of error bars, and of the model's own noise.
+    (free, roots), crowded = room or expansion.room, 0.0
     for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
         flow, capacity = gain[c, k] * (potentials[c] - potentials[k]), 0.0
         for one, other in ((c, k), (k, c)):
             length = objective.errors.length(flow, kept[one, other] * roots[one][other])
             if objective.noise is not None:
-                mine = slice(objective.edges[one], objective.edges[one + 1])
-                own = kept[one, other] * float(free[mine, other - (other > one)].sum())
+                own = kept[one, other] * free[one, other]
                 length = min(length, objective.noise.polar(flow) / own if own > 0 else np.inf)
             capacity += 1 / length if length > 0 else np.inf
         crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
-    shrink = (1 - SHRUNK) * crowded + 4 * EPS
-    return (1 - shrink) * mass if shrink <= 1 - SHRUNK else 0.0
+    shrink = (1 - uncertain.SHRUNK) * crowded + 4 * EPS
+    return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
 
 
 def _carried(gain: Array, rest: Array, noise: Noise) -> Array:
@@ -354,6 +350,9 @@ def find_surplus(slope: Array) -> Array | None:
 
 def _inverse_laplacian(weights: Array) -> Array:
     """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
+    if len(weights) == 2:
+        inverse = 0.25 / weights[0, 1] if weights[0, 1] > 0 else 0.0
+        return np.array([[inverse, -inverse], [-inverse, inverse]])
     weights = np.where(weights > 1e-100 * weights.max(), weights, 0.0)  # or the inverse overflows
     degree = weights.sum(axis=1)
     scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))

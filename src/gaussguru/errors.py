@@ -21,13 +21,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Index
 from gaussguru.noise import diagonal, norm
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
-# Values that are looked at together: they stay in cache.
-CHUNK = 32_768
+# Values that are looked at together: they stay in cache, and a thread has enough to do.
+CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -363,10 +364,13 @@ class Population:
     spreads: Array
 
     @classmethod
-    def of(cls, X: Any, X_err: Any) -> "Population":
-        """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
+    def of(cls, X: Any, X_err: Any, map: Any = map) -> "Population":
+        """Return that of samples with error bars, in which infinite ones stand for what was not measured.
+
+        ``map`` is where blocks of rows are looked at.
+        """
         if not has_unmeasured(X_err):
-            return cls._of_all(np.asarray(X, dtype=np.float64))
+            return cls._of_all(np.ascontiguousarray(X, dtype=None if _is_float(X) else np.float64), map)
         known = ~unmeasured(X_err, X.shape)
         count = known.sum(axis=0)
         if not count.all():
@@ -377,18 +381,25 @@ class Population:
         return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
 
     @classmethod
-    def _of_all(cls, X: Array) -> "Population":
-        """Return that of samples which were all measured, from one look at X (Chan, Golub & LeVeque 1979)."""
-        step, n, means, squares = max(1, CHUNK // max(1, X.shape[1])), 0, np.zeros(X.shape[1]), np.zeros(X.shape[1])
-        for first in range(0, len(X), step):
-            chunk = X[first : first + step]
-            mean = chunk.mean(axis=0)
-            chunk = chunk - mean
-            share = len(chunk) / (n + len(chunk))
-            squares += np.einsum("ij,ij->j", chunk, chunk) + n * share * np.square(mean - means)
-            means += share * (mean - means)
-            n += len(chunk)
-        return cls(means, np.sqrt(squares / n))
+    def _of_all(cls, X: Array, map: Any) -> "Population":
+        """Return that of samples which were all measured, from one look at X.
+
+        Deviations are taken from the means of the first rows, so that nothing of note cancels.
+        """
+        (n, d), firsts = X.shape, _firsts(X)
+        about = X[: firsts.step].mean(axis=0, dtype=np.float64)
+        view = _binding.MatrixView(X)
+        sums = np.zeros((2, d))
+        for part in map(lambda first: _binding.column_sums(first, min(n, first + firsts.step), view, about), firsts):
+            sums += part.reshape(2, d)
+        apart, squares = sums / n
+        with np.errstate(over="ignore", invalid="ignore"):  # where X is not finite, it is not either
+            return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is made of finite values, if it is that of all."""
+        return bool(np.isfinite(self.spreads).all())
 
     def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
@@ -412,13 +423,13 @@ def like(X: Any, values: Array) -> Any:
     return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
 
 
-def has_unmeasured(X_err: Any) -> bool:
+def has_unmeasured(X_err: Any, map: Any = map) -> bool:
     """Return whether there are infinite errors in a dense array of them."""
     if X_err is None or isinstance(X_err, LowRank) or sp.issparse(X_err):
         return False
     try:
         errors = np.asarray(X_err, dtype=np.float64)
-        return not _all_finite(errors) and bool(np.isinf(errors).any())
+        return not all_finite(errors, map) and bool(np.isinf(errors).any())
     except (TypeError, ValueError):  # check_errors will say what is wrong with it
         return False
 
@@ -434,10 +445,11 @@ def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     return np.broadcast_to(missing if missing.ndim == 2 else missing[:, np.newaxis], shape)
 
 
-def check_errors(X_err: Any, X: Any) -> Errors:
+def check_errors(X_err: Any, X: Any, map: Any = map, *, measured: bool = False) -> Errors:
     """Return error bars, checked against the samples that they belong to.
 
-    Infinite errors must have been replaced before (:class:`Population`).
+    Infinite errors must have been replaced before (:class:`Population`); ``measured`` says that :func:`has_unmeasured`
+    was asked, which saves a look at them. ``map`` is where blocks of rows are looked at.
     """
     n, d = (int(size) for size in X.shape)
     expected = (
@@ -446,26 +458,30 @@ def check_errors(X_err: Any, X: Any) -> Errors:
     )
     if isinstance(X_err, LowRank):
         factors = _numbers(X_err.factors, "X_err.factors")
+        _check_finite(factors, "X_err.factors", map)
         if factors.ndim != 3 or factors.shape[:2] != (n, d):
             raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
         std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std")
         if std.shape not in ((n,), (n, d)):
             raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
-        _check_sign(std, "X_err.std")
+        _check_finite(std, "X_err.std", map)
+        _check_sign(std, "X_err.std", map)
         return Factored(np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))), factors)
     if sp.issparse(X_err):
         errors = sp.csr_matrix(X_err, dtype=np.float64)
         if errors.shape != (n, d):
             raise ValueError(f"{expected}; got a sparse array of shape {errors.shape}")
-        _check_finite(errors.data, "X_err")
-        _check_sign(errors.data, "X_err")
+        _check_finite(errors.data, "X_err", map)
+        _check_sign(errors.data, "X_err", map)
         return Diagonal(errors)
     errors = _numbers(X_err, "X_err")
+    if not measured or errors.ndim > 2:
+        _check_finite(errors, "X_err", map)
     if errors.shape == (n,):
-        _check_sign(errors, "X_err")
+        _check_sign(errors, "X_err", map)
         return PerSample(errors, d)
     if errors.shape == (n, d):
-        _check_sign(errors, "X_err")
+        _check_sign(errors, "X_err", map)
         return Diagonal(np.ascontiguousarray(errors))
     if errors.shape == (n, d, d):
         return Factored(np.zeros((n, d)), _roots(errors))
@@ -477,18 +493,32 @@ def _numbers(values: Any, name: str) -> Array:
         array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} must hold numbers: {error}") from error
-    _check_finite(array, name)
     return np.asarray(array)
 
 
-def _all_finite(values: Array) -> bool:
-    """Return whether all values are finite, from a look that is cheap if they are."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())
+def _firsts(values: Any) -> range:
+    """Return where blocks of rows begin."""
+    return range(0, len(values), max(1, CHUNK // max(1, int(np.prod(values.shape[1:])))))
 
 
-def _check_finite(values: Array, name: str) -> None:
-    if _all_finite(values):
+def all_finite(values: Array, map: Any = map) -> bool:
+    """Return whether all values are finite, from a look that is cheap if they are; blocks of rows are mapped."""
+    firsts = _firsts(values)
+
+    def look(first: int) -> bool:
+        block = values[first : first + firsts.step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(block.sum())) or bool(np.isfinite(block).all())
+
+    return all(map(look, firsts))
+
+
+def _is_float(X: Any) -> bool:
+    return getattr(X, "dtype", None) in (np.float32, np.float64)
+
+
+def _check_finite(values: Array, name: str, map: Any) -> None:
+    if all_finite(values, map):
         return
     if np.isnan(values).any():
         raise ValueError(
@@ -499,9 +529,13 @@ def _check_finite(values: Array, name: str) -> None:
         raise ValueError(f"{name} has infinity where only a finite number has a meaning")
 
 
-def _check_sign(values: Array, name: str) -> None:
-    if values.size and values.min() < 0:
-        raise ValueError(f"{name} must hold standard deviations, none below 0; got {values.min():g}")
+def _check_sign(values: Array, name: str, map: Any) -> None:
+    firsts = _firsts(values)
+    least = float(np.min([values[:0].min(initial=0.0), *map(lambda i: values[i : i + firsts.step].min(), firsts)]))
+    if np.isnan(least):
+        _check_finite(values, name, map)
+    if least < 0:
+        raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 
 
 def _roots(covariances: Array) -> Array:

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
-from gaussguru.errors import Population, check_errors, has_unmeasured, split_errors
+from gaussguru.errors import Population, all_finite, check_errors, has_unmeasured, split_errors
 from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Noise, Quadratic, resolve_noise
@@ -258,10 +258,14 @@ class GuruClassifier(LinearScores, GuruEstimator):
             raise ValueError("solver='dual' with X_err or sigma=0 is not supported; use solver='newton'")
         if X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
-        X, X_err, population = self._prepared(X, X_err)
+        with block_map(X_err if hasattr(X_err, "shape") else (), self.n_jobs) as mapped:
+            X, X_err, population = self._prepared(X, X_err, mapped)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
-            problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples))
+            if X_err is not None and population is None and not sp.issparse(samples.X):
+                population = Population.of(samples.X, None, mapped)  # for what will not be measured at prediction
+            finite = population is not None and population.is_finite
+            problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples), finite=finite)
             start, solver = self._start(samples), ErrorBars(**settings) if solvers.exact else SGD(**settings)
             if solvers.exact and start is not None:
                 start = symmetric(*start)
@@ -270,20 +274,25 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self._population = population
         return self
 
-    def _prepared(self, X: Any, X_err: Any) -> tuple[Any, Any, Population | None]:
-        """Return samples and error bars, what was not measured filled in, and what was known of it."""
-        population, missing = None, has_unmeasured(X_err)
-        if X_err is not None and not sp.issparse(X):  # also for what will not be measured at prediction
-            X = _table(X)
-            population = Population.of(X, X_err if missing else None)
-        if missing:
-            X, X_err = self._filled(population, X, X_err)
-        return X, X_err, population
+    def _prepared(self, X: Any, X_err: Any, mapped: Any = map) -> tuple[Any, Any, Population | None]:
+        """Return samples and error bars, what was not measured filled in, and if there was any what was known of it."""
+        if not has_unmeasured(X_err, mapped):
+            return X, X_err, None
+        population = None if sp.issparse(X) else Population.of(_table(X), X_err, mapped)
+        return *self._filled(population, X, X_err), population
 
-    def _uncertain(self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any) -> Uncertain:
-        """Return the problem with error bars, checked; None stands for exact samples."""
-        assert_all_finite(samples.X, input_name="X")
-        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X)
+    def _uncertain(
+        self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any, *, finite: bool = False
+    ) -> Uncertain:
+        """Return the problem with error bars, checked; None stands for exact samples.
+
+        What was not measured is filled in already; ``finite`` says that X was looked at.
+        """
+        if not finite and (sp.issparse(samples.X) or not all_finite(samples.X, mapped)):
+            assert_all_finite(samples.X, input_name="X")
+        errors = check_errors(
+            np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X, mapped, measured=True
+        )
         loss, noise, l2, fit_intercept = model
         if self.solver in ("sgd", "sgd2") and len(samples.classes) > 2:
             raise ValueError(f"solver={self.solver!r} with X_err is for two classes; y has {len(samples.classes)}")

@@ -383,7 +383,8 @@ class GuruClassifierCV(GuruClassifier):
             model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
             model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
         self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
-        self._population = population  # that of what was given; the model saw it filled in
+        if population is not None:
+            self._population = population  # that of what was given; the model saw it filled in
         return self
 
     def _model(self) -> GuruClassifier:

@@ -34,12 +34,14 @@ from gaussguru._kernels import _binding
 from gaussguru.errors import Diagonal, Errors, PerSample
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
-from gaussguru.noise import Quadratic
+from gaussguru.noise import Quadratic, diagonal
 from gaussguru.objective import RARE, draw
-from gaussguru.rows import BlockMap, Matrix, Rows
+from gaussguru.rows import BLAS_COLUMNS, BlockMap, Matrix, Rows
 
 # Rows that are worked on at a time: their values, errors and what is made of them stay in cache.
 PIECE_BYTES = 1 << 19
+# How far all slopes shrink to make room for a dual point (:func:`gaussguru.certificates.certify_uncertain`).
+SHRUNK = 0.99
 # The least blur: it changes no value, but where a sample is exact it keeps z finite.
 TRACE = 1e-100
 
@@ -68,8 +70,9 @@ class Uncertain:
         cls, X: Matrix, errors: Errors, labels: NDArray[Any], weights: Array | None, n_classes: int, **model: Any
     ) -> "Uncertain":
         """Return the problem of samples with these labels, 0 to ``n_classes - 1``."""
-        order = np.argsort(labels, kind="stable").astype(np.int64)
-        edges = tuple(int(edge) for edge in np.searchsorted(labels[order], np.arange(n_classes + 1)))
+        small = labels.astype(np.int16) if n_classes < 1 << 15 else labels  # these are sorted in linear time
+        order = np.argsort(small, kind="stable").astype(np.int64, copy=False)
+        edges = (0, *np.cumsum(np.bincount(labels, minlength=n_classes)).tolist())
         weights = np.ones(len(order)) if weights is None else weights[order]
         return cls(X, errors, order, weights, edges, **model)
 
@@ -111,7 +114,7 @@ class Uncertain:
     @cached_property
     def rows(self) -> Rows:
         """X, for what looks at it without errors."""
-        return Rows(self.X, self.map)
+        return Rows(self.X, self.map, self.n_classes if self.n_classes > 2 else 1)
 
     @cached_property
     def signed_weight(self) -> Array:
@@ -163,24 +166,19 @@ class Uncertain:
 
     def pieces(self, task: Callable[[int, slice, Index], Any]) -> list[Any]:
         """Return ``task(c, rows, samples)`` for pieces of the rows of every class."""
-        # A compiled loop reads a row once, and makes no arrays that have to stay in cache.
-        step = max(64, (8 if self.is_compiled else 1) * PIECE_BYTES // (8 * max(1, self.shape[1])))
-        classes, rows = [], []
-        for c, (begin, end) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True)):
-            for first in range(begin, end, step):
-                classes.append(c)
-                rows.append(slice(first, min(end, first + step)))
+        # A compiled loop makes no arrays that have to stay in cache.
+        step = max(64, (4 if self.is_compiled else 1) * PIECE_BYTES // (8 * max(1, self.shape[1])))
+        tasks = [
+            (c, slice(first, min(end, first + step)))
+            for c, (begin, end) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True))
+            for first in range(begin, end, step)
+        ]
+        # Classes are mixed in X: what lies together is read together.
+        tasks.sort(key=lambda task: int(self.order[task[1].start]))
         mapped: Any = self.map
-        return list(mapped(task, classes, rows, [self.order[piece] for piece in rows]))
-
-    def roots(self, free: Array) -> list[list[Any]]:
-        """Return the sums over every cell of ``free``, given by row and other class, times roots of ``Sigma_i``."""
-        parts = self.pieces(lambda c, piece, index: (c, [self.errors.take(index).roots(t) for t in free[piece].T]))
-        sums: list[list[Any]] = [[0.0] * self.n_classes for _ in range(self.n_classes)]
-        for c, roots in parts:
-            for k, root in zip(self.others(c), roots, strict=True):
-                sums[c][k] = sums[c][k] + root
-        return sums
+        return list(
+            mapped(task, [c for c, _ in tasks], [rows for _, rows in tasks], [self.order[rows] for _, rows in tasks])
+        )
 
     def others(self, c: int) -> list[int]:
         """Return the classes but c."""
@@ -190,7 +188,7 @@ class Uncertain:
         """Return value and gradient of F at ``(W, b)``."""
         n, d = self.shape
         C = self.n_classes
-        rows = Pulls(*(np.empty((n, C - 1)) for _ in Pulls._fields))
+        scale, slack = np.empty((C - 1, n)), np.empty((C - 1, n))
 
         def look(c: int, piece: slice, index: Index) -> tuple[int, Array, Array, Array]:
             X, errors, s = self.X[index], self.errors.take(index), self.weights[piece, np.newaxis]
@@ -200,14 +198,13 @@ class Uncertain:
             own = np.einsum("kj,kj->k", U, self.own_times(U))
             a = np.sqrt(errors.variances(U) + (own + max(self.blur, TRACE) ** 2))
             z = (1.0 - margin) / a
-            f, slope, curvature = self.loss.terms(z)
+            f, slope, _ = self.loss.terms(z)
             pulled = s * slope
             tension = s * np.maximum(0.0, f - z * slope) / a
-            parts = (a, z, slope, s * curvature / a, tension)
-            for whole, part in zip(rows, parts, strict=True):
-                whole[piece] = part
+            scale[:, piece], slack[:, piece] = a.T, z.T
             weighted = s * f
-            sums = np.stack([part.sum(axis=0) for part in (weighted * a, pulled, tension, weighted)])
+            parts = (weighted * a, pulled, tension, weighted)
+            sums = np.stack([part.sum(axis=0) for part in parts])
             noise = np.stack([errors.pull(tension[:, j], u) for j, u in enumerate(U)])
             return c, sums, np.asarray((X.T @ pulled).T), noise
 
@@ -217,12 +214,11 @@ class Uncertain:
             for j, k in enumerate(self.others(c)):
                 u = W[c] - W[k]
                 own = float(u @ self.own_times(u[np.newaxis])[0]) + max(self.blur, TRACE) ** 2
-                pulls, out = _binding.measured(
-                    self.loss.code, self.view, index, self.errors.std, self.weights[piece], u, float(b[c] - b[k]), own
-                )
-                for whole, part in zip(rows, pulls, strict=True):
-                    whole[piece, j] = part
-                pull[j], noise[j], sums[:, j] = out[:d], out[d : 2 * d] * u, out[2 * d :]
+                out = _binding.measured(
+                    self.loss.code, self.view, index, self.errors.std, self.weights[piece], u, float(b[c] - b[k]), own,
+                    scale[j, piece], slack[j, piece],
+                )  # fmt: skip
+                pull[j], noise[j], sums[:, j] = out[:d], out[d : 2 * d], out[2 * d :]
             return c, sums, pull, noise
 
         task = compiled if self.is_compiled else look
@@ -232,11 +228,15 @@ class Uncertain:
             sums[:, c, others] += part_sums
             pull[c, others] += part_pull
             noise[c, others] += part_noise
+        variances = None
+        if self.is_compiled:
+            variances, noise = noise, noise * (W[:, np.newaxis] - W)
         for c in range(C):
             noise[c] += sums[2, c][:, np.newaxis] * self.own_times(W[c] - W)
         centred = W - W.mean(axis=0)
         value = float(sums[0].sum()) + 0.5 * self.l2 * C * float(np.vdot(centred, centred))
-        return Expansion(self, W, b, value, sums[1], sums[3], pull, noise, rows)
+        mass, tension, gain = sums[1:4]
+        return Expansion(self, W, b, value, mass, tension, gain, pull, noise, variances, scale, slack)
 
     def constant(self) -> tuple[float, Array]:
         """Return the least F of a classifier that ignores the features, among those that name one class; and its b.
@@ -254,8 +254,15 @@ class Uncertain:
         return float(self.class_weights @ hinge.sum(axis=1)), b * 2 - 1 if self.n_classes == 2 else b
 
 
+class Room(NamedTuple):
+    """What becomes free of ``s f*`` in every cell when all slopes shrink, and the sums of it times roots of Sigma."""
+
+    free: Array
+    roots: list[list[Any]]
+
+
 class Pulls(NamedTuple):
-    """For every row and other class: ``a``, ``z``, ``f'``, ``s f''/a`` and ``s (f - z f')/a``."""
+    """For every other class and row: ``a``, ``z``, ``f'``, ``s f''/a`` and ``s (f - z f')/a``."""
 
     scale: Array
     slack: Array
@@ -268,8 +275,9 @@ class Pulls(NamedTuple):
 class Expansion:
     """Value, gradient and Hessian at one point, in the unknowns.
 
-    Of every cell: ``mass = sum s f'``, ``gain = sum s f``, ``pull = sum s f' x``, and what the noise pulls with,
-    ``sum t (Sigma_i + N) u``.
+    Of every cell: ``mass = sum s f'``, ``tension = sum t``, ``gain = sum s f``, ``pull = sum s f' x``, what the noise
+    pulls with, ``sum t (Sigma_i + N) u``, and ``variances = sum t e^2`` where a compiled loop found them. ``scale``
+    and ``slack`` are a and z by other class and row.
     """
 
     objective: Uncertain
@@ -277,10 +285,50 @@ class Expansion:
     b: Array
     value: float
     mass: Array
+    tension: Array
     gain: Array
     pull: Array
     noise: Array
-    rows: Pulls
+    variances: Array | None
+    scale: Array
+    slack: Array
+
+    @cached_property
+    def rows(self) -> Pulls:
+        """What every row weighs; compiled loops never ask."""
+        weights = self.objective.weights
+        f, slope, curvature = self.objective.loss.terms(self.slack)
+        tension = weights * np.maximum(0.0, f - self.slack * slope) / self.scale
+        return Pulls(self.scale, self.slack, slope, weights * curvature / self.scale, tension)
+
+    @cached_property
+    def room(self) -> Room:
+        """What becomes free when all slopes shrink: ``s (f*(c alpha) - c f*(alpha))`` of a row, ``c`` being SHRUNK."""
+        objective, C = self.objective, self.objective.n_classes
+        weights, errors = objective.weights, objective.errors
+
+        def look(c: int, piece: slice, index: Index) -> tuple[int, list[float], list[Array]]:
+            z, s = self.slack[:, piece], weights[piece]
+            _, slope, _ = objective.loss.terms(z)
+            shrunk, full = (objective.loss.conjugate(part * slope) for part in (SHRUNK, 1.0))
+            free = s * np.maximum(0.0, shrunk - SHRUNK * full)
+            some = errors.take(index)
+            return c, free.sum(axis=1).tolist(), [some.roots(t) for t in free]
+
+        def compiled(c: int, piece: slice, index: Index) -> tuple[int, list[float], list[Array]]:
+            assert isinstance(errors, Diagonal)
+            parts = [
+                _binding.measured_room(objective.loss.code, index, errors.std, weights[piece], z[piece], SHRUNK)
+                for z in self.slack
+            ]
+            return c, [float(part[-1]) for part in parts], [part[:-1] for part in parts]
+
+        free, roots = np.zeros((C, C)), [[0.0] * C for _ in range(C)]
+        for c, part_free, part_roots in objective.pieces(compiled if objective.is_compiled else look):
+            for k, t, root in zip(objective.others(c), part_free, part_roots, strict=True):
+                free[c, k] += t
+                roots[c][k] = roots[c][k] + root
+        return Room(free, roots)
 
     @property
     def unknowns(self) -> Array:
@@ -298,6 +346,11 @@ class Expansion:
             result[:, :-1] += objective.l2 * objective.n_classes * (self.W - self.W.mean(axis=0))
         result[:, -1] = self.mass.sum(axis=0) - self.mass.sum(axis=1) if objective.fit_intercept else 0.0
         return result[:-1].ravel()
+
+    @property
+    def blurred(self) -> float:
+        """``sum t blur^2``, the part of F that the blur makes: all of it where samples are exact."""
+        return self.objective.blur**2 * float(self.tension.sum())
 
     @property
     def factor_cost(self) -> float:
@@ -323,12 +376,12 @@ class Expansion:
         objective = self.objective
         d, C = objective.shape[1], objective.n_classes
 
-        def look(c: int, piece: slice, index: Index) -> tuple[int, Array]:
+        def look(c: int, piece: slice, index: Index) -> tuple[int, list[Array]]:
             X, errors = objective.X[index], objective.errors.take(index)
             X = X.toarray() if hasattr(X, "toarray") else X
-            result = np.empty((C - 1, d + 1, d + 1))
+            parts = []
             for j, k in enumerate(objective.others(c)):
-                scale, slack, _, curve, tension = (part[piece, j] for part in self.rows)
+                scale, slack, _, curve, tension = (part[j, piece] for part in self.rows)
                 u = self.W[c] - self.W[k]
                 q = (errors.times(u) + objective.own_times(u[np.newaxis])) / scale[:, np.newaxis]
                 row = np.empty((len(q), d + 1))
@@ -336,30 +389,56 @@ class Expansion:
                 row[:, :-1] += X
                 row[:, -1] = 1.0
                 row *= np.sqrt(curve)[:, np.newaxis]
-                result[j] = row.T @ row
+                parts.append(row.T @ row)
                 q *= np.sqrt(tension)[:, np.newaxis]
-                block = result[j, :-1, :-1]
+                block = parts[-1][:-1, :-1]
                 block -= q.T @ q
-                block += tension.sum() * objective.own
                 errors.add(tension, block)
-            return c, result
+            return c, parts
 
-        hessian = np.zeros((C, d + 1, C, d + 1))
-        for c, parts in objective.pieces(look):
+        def compiled(c: int, piece: slice, index: Index) -> tuple[int, list[Array]]:
+            assert isinstance(objective.errors, Diagonal)
+            parts = []
+            for j, k in enumerate(objective.others(c)):
+                u = self.W[c] - self.W[k]
+                gram = _binding.measured_gram(
+                    objective.loss.code, objective.view, index, objective.errors.std, objective.weights[piece], u,
+                    objective.own_times(u[np.newaxis])[0], self.scale[j, piece], self.slack[j, piece],
+                )  # fmt: skip
+                parts.append(gram)
+            return c, parts
+
+        by_blas = self.variances is None or d >= BLAS_COLUMNS
+        pairs: dict[tuple[int, int], Array] = {}
+        for c, parts in objective.pieces(look if by_blas else compiled):
             for part, k in zip(parts, objective.others(c), strict=True):
-                hessian[c, :, c] += part
-                hessian[k, :, k] += part
-                hessian[c, :, k] -= part
-                hessian[k, :, c] -= part
+                pair = min(c, k), max(c, k)
+                if pair in pairs:
+                    pairs[pair] += part
+                else:
+                    pairs[pair] = part
+        hessian = np.zeros((C - 1, d + 1, C - 1, d + 1))
+        for (c, k), part in pairs.items():
+            whole = part if by_blas else np.tril(part) + np.tril(part, -1).T
+            block = whole[:-1, :-1]
+            block += (self.tension[c, k] + self.tension[k, c]) * objective.own
+            if not by_blas:
+                assert self.variances is not None
+                diagonal(block)[:] += self.variances[c, k] + self.variances[k, c]
+            hessian[c, :, c] += whole
+            if k < C - 1:  # the last class is what the unknowns are relative to
+                hessian[k, :, k] += whole
+                hessian[c, :, k] -= whole
+                hessian[k, :, c] -= whole
         if objective.l2:
-            ridge = objective.l2 * (C * np.eye(C) - 1.0)
+            ridge = objective.l2 * (C * np.eye(C - 1) - 1.0)
             for j in range(d):
                 hessian[:, j, :, j] += ridge
         if not objective.fit_intercept:
             hessian[:, -1], hessian[:, :, :, -1] = 0.0, 0.0
-            hessian[np.arange(C), -1, np.arange(C), -1] = 1.0
+            hessian[np.arange(C - 1), -1, np.arange(C - 1), -1] = 1.0
         size = (C - 1) * (d + 1)
-        return np.ascontiguousarray(hessian[:-1, :, :-1].reshape(size, size))
+        return hessian.reshape(size, size)
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``."""
@@ -374,7 +453,7 @@ class Expansion:
             X, errors = objective.X[index], objective.errors.take(index)
             result = np.empty((C - 1, d + 1))
             for j, k in enumerate(objective.others(c)):
-                scale, slack, _, curve, tension = (part[piece, j] for part in self.rows)
+                scale, slack, _, curve, tension = (part[j, piece] for part in self.rows)
                 u, step = self.W[c] - self.W[k], P[c] - P[k]
                 own = objective.own_times(u[np.newaxis])[0]
                 along = (errors.between(u, step[:-1]) + own @ step[:-1]) / scale
@@ -386,8 +465,28 @@ class Expansion:
                 result[j, -1] = bent.sum()
             return c, result
 
+        def compiled(c: int, piece: slice, index: Index) -> tuple[int, Array]:
+            assert isinstance(objective.errors, Diagonal)
+            result = np.empty((C - 1, d + 1))
+            for j, k in enumerate(objective.others(c)):
+                u, step = self.W[c] - self.W[k], P[c] - P[k]
+                own = objective.own_times(u[np.newaxis])[0]
+                sums = _binding.measured_product(
+                    objective.loss.code, objective.view, index, objective.errors.std, objective.weights[piece], u,
+                    step[:-1], step[-1], float(own @ step[:-1]), self.scale[j, piece], self.slack[j, piece],
+                )  # fmt: skip
+                result[j, :-1] = sums[:d] + sums[d : 2 * d] * u + sums[-1] * own
+                result[j, -1] = sums[-2]
+            return c, result
+
         out = np.zeros((C, d + 1))
-        for c, parts in objective.pieces(look):
+        if self.variances is not None:
+            for c in range(C):
+                step = (P[c] - P)[:, :-1]
+                still = self.variances[c] * step + self.tension[c][:, np.newaxis] * objective.own_times(step)
+                out[c, :-1] += still.sum(axis=0)
+                out[:, :-1] -= still
+        for c, parts in objective.pieces(look if self.variances is None else compiled):
             for part, k in zip(parts, objective.others(c), strict=True):
                 out[c] += part
                 out[k] -= part
@@ -406,16 +505,18 @@ class Expansion:
     def alpha(self) -> Array:
         """``f'(z)`` of every sample, and with more than two classes of every class, in the order of the samples."""
         objective = self.objective
-        alpha = np.zeros((len(objective.weights), objective.n_classes))
-        for c in range(objective.n_classes):
-            mine = slice(objective.edges[c], objective.edges[c + 1])
-            alpha[objective.order[mine, np.newaxis], objective.others(c)] = self.rows.slope[mine]
-        return alpha.sum(axis=1) if objective.n_classes == 2 else alpha
+        n, C = len(objective.weights), objective.n_classes
+        alpha = np.zeros(n if C == 2 else (n, C))
 
-    @property
-    def noisy(self) -> float:
-        """``sum a s f*``, the part of F that the noise makes."""
-        return float(np.vdot(self.rows.tension, np.square(self.rows.scale)))
+        def look(c: int, piece: slice, index: Index) -> None:
+            slopes = objective.loss.terms(self.slack[:, piece])[1]
+            if C == 2:
+                alpha[index] = slopes[0]
+            else:
+                alpha[index[:, np.newaxis], objective.others(c)] = slopes.T
+
+        objective.pieces(look)
+        return alpha
 
 
 def symmetric(coef: Array, intercept: Any) -> tuple[Array, Array]:

@@ -97,7 +97,37 @@ def measured(
     u: Array,
     b: float,
     own: float,
-) -> tuple[Array, Array]: ...
+    scale: Array,
+    slack: Array,
+) -> Array: ...
+def measured_product(
+    loss: int,
+    X: MatrixView,
+    index: NDArray[np.int64],
+    errors: Array,
+    weight: Array,
+    u: Array,
+    p: Array,
+    b: float,
+    own: float,
+    scale: Array,
+    slack: Array,
+) -> Array: ...
+def measured_gram(
+    loss: int,
+    X: MatrixView,
+    index: NDArray[np.int64],
+    errors: Array,
+    weight: Array,
+    u: Array,
+    own: Array,
+    scale: Array,
+    slack: Array,
+) -> Array: ...
+def measured_room(
+    loss: int, index: NDArray[np.int64], errors: Array, weight: Array, slack: Array, factor: float
+) -> Array: ...
+def column_sums(begin: int, end: int, X: MatrixView, shift: Array) -> Array: ...
 def kernel_pass(
     values: Array,
     order: NDArray[np.int64],

@@ -86,13 +86,6 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         double b
         double own
 
-    cdef struct MeasuredPulls:
-        double* scale
-        double* slack
-        double* slope
-        double* curve
-        double* tension
-
     cdef struct KernelRows:
         const double* values
         const double* squared_norm
@@ -126,8 +119,14 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
-        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const MeasuredPulls&, double*,
+        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*, double*,
                          double*, double*) noexcept nogil
+        void (*measured_product)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const double*,
+                                 const double*, double*, double*, double*) noexcept nogil
+        void (*measured_gram)(int, const Matrix&, const MeasuredRows&, const double*, const double*, const double*,
+                              const double*, double*, int64_t) noexcept nogil
+        double (*measured_room)(int, const MeasuredRows&, int64_t, const double*, double, double*) noexcept nogil
+        void (*column_sums)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
         void (*bend)(int64_t, int64_t, int64_t, const int32_t*, const double*, const double*, const double*,
@@ -431,24 +430,81 @@ def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_w
     return result
 
 
-def measured(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
-             const double[::1] u, double b, double own):
-    """Rows with error bars: their pulls, of shape (5, n), and one array of pull, noise and four sums."""
-    cdef int64_t n = index.shape[0], d = X.matrix.n_columns
-    pulls_array, result = np.empty((5, n)), np.zeros(2 * d + 4)
-    cdef double[:, ::1] pulls = pulls_array
-    cdef double[::1] out = result
-    cdef double[::1] squares = np.square(u)
+cdef inline MeasuredRows _measured(const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight) noexcept:
     cdef MeasuredRows rows
+    rows.n, rows.index, rows.errors, rows.weight = index.shape[0], &index[0], &errors[0, 0], &weight[0]
+    return rows
+
+
+cdef inline MeasuredPlace _place(const double[::1] u, const double[::1] squares, double b, double own) noexcept:
     cdef MeasuredPlace at
-    cdef MeasuredPulls to
-    rows.n, rows.index, rows.errors, rows.weight = n, &index[0], &errors[0, 0], &weight[0]
     at.u, at.squares, at.b, at.own = &u[0], &squares[0], b, own
-    to.scale, to.slack, to.slope = &pulls[0, 0], &pulls[1, 0], &pulls[2, 0]
-    to.curve, to.tension = &pulls[3, 0], &pulls[4, 0]
+    return at
+
+
+def measured(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
+             const double[::1] u, double b, double own, double[::1] scale, double[::1] slack):
+    """Rows with error bars: scale and slack of each, and one array of pull, noise and four sums."""
+    cdef int64_t d = X.matrix.n_columns
+    result = np.zeros(2 * d + 4)
+    cdef double[::1] out = result
+    cdef MeasuredRows rows = _measured(index, errors, weight)
+    cdef const double[::1] squares = np.square(u)
+    cdef MeasuredPlace at = _place(u, squares, b, own)
     with nogil:
-        table.measured(loss, X.matrix, rows, at, to, &out[0], &out[d], &out[2 * d])
-    return pulls_array, result
+        table.measured(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0], &out[d], &out[2 * d])
+    return result
+
+
+def measured_product(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors,
+                     const double[::1] weight, const double[::1] u, const double[::1] p, double b, double own,
+                     const double[::1] scale, const double[::1] slack):
+    """One array: the sums of ``bent x``, of ``turned e^2``, of ``bent`` and of ``turned``."""
+    cdef int64_t d = X.matrix.n_columns
+    result = np.zeros(2 * d + 2)
+    cdef double[::1] out = result
+    cdef MeasuredRows rows = _measured(index, errors, weight)
+    cdef const double[::1] both = np.multiply(u, p)
+    cdef MeasuredPlace at = _place(p, both, b, own)
+    with nogil:
+        table.measured_product(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0], &out[d], &out[2 * d])
+    return result
+
+
+def measured_gram(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors,
+                  const double[::1] weight, const double[::1] u, const double[::1] own, const double[::1] scale,
+                  const double[::1] slack):
+    """Lower triangle of the Hessian without its diagonal part; above the diagonal is rubbish."""
+    cdef int64_t width = X.matrix.n_columns + 1
+    cdef int64_t stride = (width + 8) & ~7
+    result = np.zeros((width + 1, stride))
+    cdef double[:, ::1] out = result
+    cdef MeasuredRows rows = _measured(index, errors, weight)
+    with nogil:
+        table.measured_gram(loss, X.matrix, rows, &u[0], &own[0], &scale[0], &slack[0], &out[0, 0], stride)
+    return result[:width, :width]
+
+
+def measured_room(int loss, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
+                  const double[::1] slack, double factor):
+    """One array: the sum of what becomes free times the errors of every column, then that sum alone."""
+    cdef int64_t d = errors.shape[1]
+    result = np.zeros(d + 1)
+    cdef double[::1] out = result
+    cdef MeasuredRows rows = _measured(index, errors, weight)
+    with nogil:
+        out[d] = table.measured_room(loss, rows, d, &slack[0], factor, &out[0])
+    return result
+
+
+def column_sums(int64_t begin, int64_t end, MatrixView X, const double[::1] shift):
+    """One array: the sums of x - shift and of its square."""
+    cdef int64_t d = X.matrix.n_columns
+    result = np.zeros(2 * d)
+    cdef double[::1] out = result
+    with nogil:
+        table.column_sums(X.matrix, begin, end, &shift[0], &out[0], &out[d])
+    return result
 
 
 cdef inline Joint _joint(const int32_t[::1] labels, const double[::1] weights, const double[:, ::1] scores,

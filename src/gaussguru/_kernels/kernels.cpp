@@ -90,6 +90,17 @@ void moments_of(const Rows& x, int64_t begin, int64_t end, const double* signed_
     }
 }
 
+template <class Rows>
+void column_sums_of(const Rows& x, int64_t begin, int64_t end, const double* shift, double* sums, double* squares) {
+    for (int64_t i = begin; i < end; ++i) {
+        each_entry(x, i, [&](int64_t j, double value) {
+            const double apart = value - shift[j];
+            sums[j] += apart;
+            squares[j] += apart * apart;
+        });
+    }
+}
+
 template <class T>
 void product_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
                 const double* p, double eta, double shift, double* out, double* sums) {
@@ -127,8 +138,7 @@ void product_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* we
     }
 }
 
-// Rows with weight 0 are dropped, the others gathered four at a time into a padded buffer; then two rows of
-// the result at once: 8 multiply-adds for 6 loads, and loops without remainders.
+// Rows with weight 0 are dropped, the others gathered four at a time into a padded buffer.
 template <class T>
 void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
              const double* direction, double* out, int64_t stride) {
@@ -136,21 +146,6 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
     std::vector<double> buffer(kRows * stride, 0.0);
     double* u[kRows];
     for (int k = 0; k < kRows; ++k) u[k] = buffer.data() + k * stride;
-    const auto update = [&](const double* c) {
-        const double *u0 = u[0], *u1 = u[1], *u2 = u[2], *u3 = u[3];
-        for (int64_t j = 0; j < width; j += 2) {
-            const double a0 = c[0] * u0[j], a1 = c[1] * u1[j], a2 = c[2] * u2[j], a3 = c[3] * u3[j];
-            const double b0 = c[0] * u0[j + 1], b1 = c[1] * u1[j + 1], b2 = c[2] * u2[j + 1], b3 = c[3] * u3[j + 1];
-            double* GAUSSGURU_RESTRICT ha = out + j * stride;
-            double* GAUSSGURU_RESTRICT hb = ha + stride;
-            const int64_t length = (j + 2 + 7) & ~int64_t{7};
-#pragma omp simd
-            for (int64_t k = 0; k < length; ++k) {
-                ha[k] += (a0 * u0[k] + a1 * u1[k]) + (a2 * u2[k] + a3 * u3[k]);
-                hb[k] += (b0 * u0[k] + b1 * u1[k]) + (b2 * u2[k] + b3 * u3[k]);
-            }
-        }
-    };
     double c[kRows];
     int filled = 0;
     for (int64_t i = begin; i < end; ++i) {
@@ -163,13 +158,13 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
         to[d] = 1.0;
         c[filled++] = weight[i];
         if (filled == kRows) {
-            update(c);
+            add_squares_of_four(u, c, width, out, stride);
             filled = 0;
         }
     }
     if (filled > 0) {
         for (int k = filled; k < kRows; ++k) c[k] = 0.0;
-        update(c);
+        add_squares_of_four(u, c, width, out, stride);
     }
 }
 
@@ -266,13 +261,17 @@ void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_w
     with_rows(m, [&](const auto& x) { moments_of(x, begin, end, signed_weight, out, squares); });
 }
 
+void column_sums(const Matrix& m, int64_t begin, int64_t end, const double* shift, double* sums, double* squares) {
+    with_rows(m, [&](const auto& x) { column_sums_of(x, begin, end, shift, sums, squares); });
+}
+
 }  // namespace
 
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
                                combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
-                               squared_norms, peaks, moments, measured, cells, shrunk_cells, bend, joint_scores,
-                               joint_combine};
+                               squared_norms, peaks, moments, measured, measured_product, measured_gram,
+                               measured_room, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine};
     return table;
 }
 

@@ -104,16 +104,11 @@ struct MeasuredRows {
 };
 
 // The difference u of two classes, the squares of its entries, that of their intercepts, and the variance of the score
-// that all rows have in common.
+// that all rows have in common. Of a product: a step p, u p entry by entry, its intercept, and u' N p.
 struct MeasuredPlace {
     const double* u;
     const double* squares;
     double b, own;
-};
-
-// For every row: a, z, f', s f''/a and s (f - z f')/a.
-struct MeasuredPulls {
-    double *scale, *slack, *slope, *curve, *tension;
 };
 
 // Rows of a kernel matrix, one for each step, and the samples that they belong to.
@@ -194,9 +189,25 @@ struct Kernels {
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
                     double* squares);
 
-    // pull = sum s f' x, noise = sum s (f - z f')/a e^2 of every column, and the sums of s a f, s f', s (f - z f')/a, s f.
-    void (*measured)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const MeasuredPulls&,
+    // For every row a and z; pull = sum s f' x, noise = sum s (f - z f')/a e^2 of every column, and the sums of s a f,
+    // s f', s (f - z f')/a and s f.
+    void (*measured)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double* scale, double* slack,
                      double* pull, double* noise, double* sums);
+
+    // Of the Hessian times a step: what it adds to x, to e^2, and the sums of both weights.
+    void (*measured_product)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const double* scale,
+                             const double* slack, double* pull, double* noise, double* sums);
+
+    // The Hessian without its diagonal part, as gram(); own is N u.
+    void (*measured_gram)(int loss, const Matrix&, const MeasuredRows&, const double* u, const double* own,
+                          const double* scale, const double* slack, double* out, int64_t stride);
+
+    // The sum of s (f*(factor f') - factor f*) or a little less, and of that times e of every column.
+    double (*measured_room)(int loss, const MeasuredRows&, int64_t n_columns, const double* slack, double factor,
+                            double* roots);
+
+    // The sums of x - shift and of its square, of every column; of the stored entries where X is sparse.
+    void (*column_sums)(const Matrix&, int64_t begin, int64_t end, const double* shift, double* sums, double* squares);
 
     // Sums over every cell of s f, s f', s (f - z f'), s f'', s f'' z and s f'' z^2, and the pulls of every row.
     void (*cells)(int loss, int64_t begin, int64_t end, const Joint&, const JointPulls&, double* sums);

@@ -4,6 +4,13 @@
 #include <cstdint>
 #include <cstring>
 
+// A loop is vectorised only if all that it calls is inlined, however often.
+#if defined(__GNUC__)
+#define GAUSSGURU_INLINE inline __attribute__((always_inline))
+#else
+#define GAUSSGURU_INLINE inline
+#endif
+
 namespace gaussguru {
 namespace {
 
@@ -24,14 +31,14 @@ inline uint64_t as_bits(double x) {
 }
 
 template <int N>
-inline double polynomial(const double (&c)[N], double x) {
+GAUSSGURU_INLINE double polynomial(const double (&c)[N], double x) {
     double r = c[N - 1];
     for (int i = N - 2; i >= 0; --i) r = r * x + c[i];
     return r;
 }
 
 // exp(r) for |r| <= ln(2)/2 and a little beyond.
-inline double exp_near(double r) {
+GAUSSGURU_INLINE double exp_near(double r) {
     static constexpr double kExp[12] = {
         0.9999999999999999969291417, 0.9999999999999999997638425, 0.5000000000000018403927312,
         0.1666666666666668081981437, 0.04166666666648795251974929, 0.00833333333331958961630389,
@@ -52,7 +59,7 @@ struct Rounded {
 };
 
 // atanh(s)/s for 0 <= s <= 1/3, given s^2; relative error below 5e-17.
-inline double atanh_ratio(double s2) {
+GAUSSGURU_INLINE double atanh_ratio(double s2) {
     static constexpr double kAtanh[10] = {
         0.9999999999999999557895374, 0.3333333333334128716378739, 0.1999999999764380000386383,
         0.1428571455582858011050336, 0.111110954306731420186149, 0.09091429900236955478630361,
@@ -62,18 +69,18 @@ inline double atanh_ratio(double s2) {
 }
 
 // log(1 + e) for 0 <= e <= 1, and -log(1 - m) for 0 <= m <= 1/2.
-inline double log_one_plus(double e) {
+GAUSSGURU_INLINE double log_one_plus(double e) {
     const double s = e / (2.0 + e);
     return 2.0 * s * atanh_ratio(s * s);
 }
 
-inline double minus_log_one_minus(double m) {
+GAUSSGURU_INLINE double minus_log_one_minus(double m) {
     const double s = m / (2.0 - m);
     return 2.0 * s * atanh_ratio(s * s);
 }
 
 // log(x) of a positive normal number to about 1e-9: enough for a starting guess or a bound.
-inline double log_near(double x) {
+GAUSSGURU_INLINE double log_near(double x) {
     const uint64_t bits = as_bits(x);
     // Move the cut of the mantissa from [1, 2) to [sqrt(1/2), sqrt(2)).
     const uint64_t shifted = bits - 0x3FE6A09E667F3BCDull;
@@ -91,7 +98,7 @@ inline double log_near(double x) {
 // wherever the result is a normal number). The right half follows by symmetry: Phi(t) = 1 - Phi(-t),
 // f(t) = t + f(-t).
 struct Gaussian {
-    static inline double density(double t) {
+    static GAUSSGURU_INLINE double density(double t) {
         // exp(-t^2/2)/sqrt(2 pi) for 0 <= t <= 40. The square is split into an exact high part and a rest,
         // else its rounding error, multiplied by t^2/2, would cost three digits in the tail.
         const double high = as_double(as_bits(t) & 0xFFFFFFFFF8000000ull);
@@ -101,7 +108,7 @@ struct Gaussian {
         return exp_near(r) * 0.398942280401432677939946 * k.first_power() * k.second_power();
     }
 
-    static inline Terms at(double z) {
+    static GAUSSGURU_INLINE Terms at(double z) {
         static constexpr double kQ[13] = {
             1.0, 2.631165056677977260774341, 3.262497084540132045585025, 2.525513672947335394887957,
             1.362284705376849893630019, 0.5407897499401596165718147, 0.1624850238390701377941771,
@@ -130,7 +137,7 @@ struct Gaussian {
     // A lower bound of f*(c Phi(z)) = phi(Phi^-1(c Phi(z))), 0 < c <= 1, within 2e-6 of it. By symmetry only the
     // smaller of p = c Phi(z) and 1 - p matters; a rational guess (Abramowitz & Stegun 26.2.23, error 4.5e-4) and
     // one step of Halley's method find its quantile.
-    static inline double shrunk_conjugate(double z, double c) {
+    static GAUSSGURU_INLINE double shrunk_conjugate(double z, double c) {
         const double right = at(-z).slope;  // 1 - Phi(z), without cancellation
         const double p = c * at(z).slope, q = (1.0 - c) + c * right;
         const double m = p < q ? p : q;
@@ -155,7 +162,7 @@ struct Logistic {
     static constexpr double kSteep = 1.737462321272318283660309;    // ln 2 sqrt(2 pi)
     static constexpr double kShallow = 0.5755520495360812222834737;  // 1 / kSteep
 
-    static inline Terms at(double z) {
+    static GAUSSGURU_INLINE Terms at(double z) {
         const double distance = std::fabs(z);
         const double t = distance > 430.0 ? 430.0 : distance;  // 2^-u is 0 there; NaN passes
         const double high = as_double(as_bits(t) & 0xFFFFFFFFF8000000ull);
@@ -171,7 +178,7 @@ struct Logistic {
     }
 
     // A lower bound of f*(c p), 0 < c <= 1, within 2e-7 of it: the entropy of m, the smaller of c p and 1 - c p.
-    static inline double shrunk_conjugate(double z, double c) {
+    static GAUSSGURU_INLINE double shrunk_conjugate(double z, double c) {
         const double p = c * at(z).slope, q = (1.0 - c) + c * at(-z).slope;
         const double m = p < q ? p : q;
         const double floor = 1e-300;
@@ -185,7 +192,7 @@ struct Logistic {
 struct Quadratic {
     static constexpr double kCurvature = 0.3133285343288750628019707;  // sqrt(2 pi) / 8
 
-    static inline Terms at(double z) {
+    static GAUSSGURU_INLINE Terms at(double z) {
         const double u = z * kRoot + 4.0;
         const double inside = u < 0.0 ? 0.0 : u > 8.0 ? 8.0 : u;  // NaN passes
         const double slope = 0.125 * inside;
@@ -193,7 +200,7 @@ struct Quadratic {
                 u < 0.0 || u > 8.0 ? 0.0 : kCurvature + 0.0 * u, 4.0 / kRoot * slope * (1.0 - slope)};
     }
 
-    static inline double shrunk_conjugate(double z, double c) {
+    static GAUSSGURU_INLINE double shrunk_conjugate(double z, double c) {
         const double alpha = c * at(z).slope;
         return 4.0 / kRoot * alpha * (1.0 - alpha);
     }

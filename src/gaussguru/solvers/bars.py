@@ -15,12 +15,15 @@ from gaussguru.losses import Array
 from gaussguru.solvers.inverse import Factor, LazyInverse, factorise
 from gaussguru.solvers.path import CENTRAL, PATIENCE, Settings, is_lost, shortened
 from gaussguru.solvers.result import Result
-from gaussguru.uncertain import Expansion, Uncertain
+from gaussguru.solvers.start import subsamples
+from gaussguru.uncertain import Expansion, Room, Uncertain
 
 # The last blur, relative to the tolerance; the factor by which it falls; what is nothing beside the noise of the rows.
 LAST_BLUR, SPEED, NOTHING = 0.1, 5.0, 0.1
-# Subsamples have at least so many rows, and rows per unknown; each is so much smaller than the next.
-MIN_ROWS, ROWS_PER_UNKNOWN, GROWTH = 2000, 8, 4
+# The way to the last blur is made on few rows, as each step of it takes a Hessian.
+APART = 2.0
+# A gap is proven, which takes a look at the errors, once it is estimated at most this many times what is wanted.
+HOPEFUL = 1.2
 
 
 def _factor_of(expansion: Expansion) -> Factor | None:
@@ -34,13 +37,9 @@ class ErrorBars(Settings):
     def solve(self, objective: Uncertain, start: tuple[Array, Array] | None = None) -> Result:
         """Minimise ``objective``, from ``(W, b)`` if given."""
         run = _Run(self, objective)
-        d = objective.shape[1]
-        levels, least = [objective], max(MIN_ROWS, ROWS_PER_UNKNOWN * d * (objective.n_classes - 1))
-        if start is None:
-            while len(levels[0].weights) >= 4 * least:
-                smaller = max(len(levels[0].weights) // GROWTH, least)
-                levels.insert(0, levels[0].subsample(smaller, np.random.default_rng(self.seed)))
-        at = (np.zeros((objective.n_classes, d)), np.zeros(objective.n_classes)) if start is None else start
+        levels = [objective] if start else [*subsamples(objective, self.seed, APART), objective]
+        C, d = objective.n_classes, objective.shape[1]
+        at = start or (np.zeros((C, d)), np.zeros(C))
         blur = 1.0 if start is None else run.blur
         for level in levels:
             at = run.descend(level, at, blur)
@@ -59,17 +58,18 @@ class _Run:
         self.n_iter, self.began = 0, time.perf_counter()
         self.best: Expansion | None = None
         self.dual = 0.0
+        self.room: Room | None = None
 
     def descend(self, level: Uncertain, at: tuple[Array, Array], blur: float) -> tuple[Array, Array]:
         """Minimise over the rows of ``level``, from a place and a blur."""
         last = level is self.objective
         enough = min(1e-2, 0.1 * level.shape[1] / level.shape[0])
-        self.inverse.forget(factor=not last)
+        self.inverse.forget()
         expansion = level.with_blur(blur).expand(*at)
-        previous, stalled, patience, least = np.inf, 0, PATIENCE, np.inf
+        previous, stalled, patience, least, lost = np.inf, 0, PATIENCE, np.inf, False
         while True:
             final, out_of_steps = blur == self.blur, self.n_iter >= self.settings.max_iter
-            if last and (final or out_of_steps) and self._certify(expansion, thorough=out_of_steps):
+            if last and (final or out_of_steps) and self._certify(expansion, out_of_steps, lost):
                 break
             if out_of_steps:
                 break
@@ -77,8 +77,13 @@ class _Run:
             decrement = -float(expansion.gradient @ p)
             self.n_iter += 1
             if final and not last and decrement <= enough * expansion.value:
+                # What more rows need: how much room there is, and the curvature where they begin.
+                self.room = expansion.room
+                if not expansion.is_cheap:
+                    self.inverse.renew(expansion)
                 break
-            if final and last and is_lost(expansion, decrement):
+            lost = final and last and is_lost(expansion, decrement)
+            if lost:
                 # F resolves no more, but the dual may still rise.
                 stalled = stalled + 1 if self.gap > 0.9 * least else 0
                 least = min(least, self.gap)
@@ -87,10 +92,10 @@ class _Run:
             patience -= 1
             before = expansion
             expansion = _advance(before, p, decrement)
-            if not final and (decrement <= CENTRAL * before.noisy or not patience):
+            if not final and (decrement <= CENTRAL * before.blurred or not patience):
                 patience = PATIENCE
                 blur = max(self.blur, blur / SPEED)
-                if blur <= NOTHING * float(np.quantile(expansion.rows.scale, 0.01)):
+                if blur <= NOTHING * float(np.quantile(expansion.scale, 0.01)):
                     blur = self.blur
                 expansion = level.with_blur(blur).expand(expansion.W, expansion.b)
                 self.inverse.forget()
@@ -100,8 +105,14 @@ class _Run:
                 previous = decrement
         return expansion.W, expansion.b
 
-    def _certify(self, expansion: Expansion, *, thorough: bool) -> bool:
+    def _certify(self, expansion: Expansion, thorough: bool, surely: bool) -> bool:
+        if self.room is not None and not (thorough or surely or self.settings.verbose):
+            estimate = certify_uncertain(expansion, self.target, room=self.room)
+            if estimate.gap > HOPEFUL * self.target:
+                return False
         certificate = certify_uncertain(expansion, self.target, thorough=thorough)
+        if "room" in expansion.__dict__:
+            self.room = expansion.room
         self.dual = max(self.dual, certificate.dual)
         if self.best is None or expansion.value < self.best.value:
             self.best = expansion
@@ -123,7 +134,7 @@ class _Run:
         assert best is not None
         W, b = best.W - best.W.mean(axis=0), best.b - best.b.mean()
         # Without the blur; beside noise a million times as large it changes no digit.
-        sharp = self.blur <= 1e-6 * float(best.rows.scale.min())
+        sharp = self.blur <= 1e-6 * float(best.scale.min())
         value = best.value if sharp else objective.expand(W, b).value
         constant, intercepts = objective.constant()
         collapsed = constant <= value

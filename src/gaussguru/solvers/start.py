@@ -39,13 +39,16 @@ class Sampled(Protocol):
 Problem = TypeVar("Problem", bound=Sampled)
 
 
-def subsamples(objective: Problem, seed: int) -> list[Problem]:
-    """Return ever larger parts of the data, the smallest first, all of them much smaller than the whole."""
+def subsamples(objective: Problem, seed: int, apart: float = 4) -> list[Problem]:
+    """Return ever larger parts of the data, the smallest first, all of them much smaller than the whole.
+
+    What is at least ``apart`` times as large as the smallest part can be has a smaller one.
+    """
     levels: list[Problem] = []
     # With many classes each pair of them has few of the rows.
     per_column = ROWS_PER_COLUMN * max(1.0, objective.rows.width / 4)
     n, least = objective.rows.n_rows, max(MIN_ROWS, round(per_column * objective.rows.n_columns))
-    while n >= 4 * least:
+    while n >= apart * least:
         rng = np.random.default_rng(seed)
         n = max(n // GROWTH, least)
         levels.insert(0, (levels[0] if levels else objective).subsample(n, rng))
