@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import data as problems
@@ -27,12 +28,16 @@ from gaussguru import (
     KernelGuruClassifier,
     __version__,
     cli,
+    demo,
     models,
     sigma_path,
     tables,
     training,
 )
 from gaussguru.errors import Measured
+from gaussguru.experiments import EXPERIMENTS
+from gaussguru.experiments.kernel import KERNEL
+from gaussguru.experiments.store import Store
 from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import (
     certified_radius,
@@ -427,7 +432,7 @@ def test_talk(run):
     code, out, err = run("path", "t.csv", "--target", "y", "--sigmas", "2")
     assert " ".join(out.splitlines()[0].split()) == "sigma norm training accuracy cv accuracy gap"
     assert run("--version")[:2] == (0, f"gaussguru {__version__}\n")
-    for command in ([], ["fit"], ["predict"], ["evaluate"], ["path"], ["show"]):
+    for command in ([], ["fit"], ["predict"], ["evaluate"], ["path"], ["show"], ["demo"], ["reproduce"]):
         code, out, err = run(*command, "--help")
         assert (code, err) == (0, [])
         assert "Usage: gaussguru" in out
@@ -439,12 +444,68 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
     code, _, err = run("fit", "t.csv", "--target", "y", "--sigma", "1000", "-o", "m")
     assert code == 0
     assert any(line.startswith("warning: ") and "--balanced" in line and "fit_intercept" not in line for line in err)
-    monkeypatch.setattr(cli.tables, "fit_model", lambda data, **options: training.fit_model(data, **options, max_iter=1))
+    hasty = partial(training.fit_model, max_iter=1)
+    monkeypatch.setattr(cli.tables, "fit_model", hasty)
     code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
     assert code == cli.NOT_CERTIFIED == 3
     assert any("NOT proven optimal" in line for line in err)
     assert json.loads(out)["fit"]["certified"] is False
     assert Path("n").exists()
+
+
+def test_a_report_of_an_evaluation(run, fails):
+    toy().to_csv("t.csv", index=False)
+    assert run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m")[0] == 0
+    code, out, err = run("evaluate", "m", "t.csv", "--report", "r.html", "--json")
+    assert (code, err) == (0, ["wrote r.html"])
+    assert json.loads(out)["accuracy"] == json.loads(run("evaluate", "m", "t.csv", "--json")[1])["accuracy"]
+    page = Path("r.html").read_text()
+    assert "<title>m on t.csv" in page
+    assert "Model card" in page
+    fails("evaluate", "m", "t.csv", "--report", "r.html", words=["r.html", "--force"])
+    assert run("evaluate", "m", "t.csv", "--report", "r.html", "--force")[0] == 0
+
+
+def test_the_demo_says_what_it_measured_and_writes_a_report(run, fails, monkeypatch):
+    monkeypatch.setattr(cli.trials.demonstration, "run", partial(demo.run, n_splits=2))
+    code, out, err = run("demo", "-o", "d.html")
+    assert (code, err) == (0, [])
+    assert "d.html" in out.splitlines()[-1]
+    assert Path("d.html").read_text().startswith("<!DOCTYPE html>")
+    fails("demo", "-o", "d.html", words=["d.html", "--force"])
+
+
+def test_reproduce_computes_once_and_names_what_it_knows(run, fails):
+    code, out, err = run("reproduce", "variants", "hinge", "--quick", "--jobs", "1", "-o", "r")
+    assert (code, out) == (0, "")
+    assert err[0].startswith("0 of 8 done, 0 found")
+    assert sorted(path.name for path in Path("r").iterdir()) == [
+        "hinge.png", "report.html", "results.jsonl", "variants.png",
+    ]  # fmt: skip
+    before = Path("r/results.jsonl").read_bytes()
+    code, out, err = run("reproduce", "variants", "--quick", "--jobs", "1", "-o", "r", "--json")
+    assert json.loads(out) == {"output": "r", "tables": []}
+    assert err[0].startswith("6 of 7 done, 6 found")
+    assert Path("r/results.jsonl").read_bytes() == before
+    code, out, _ = run("reproduce", "--list", "--json")
+    assert list(json.loads(out)) == list(EXPERIMENTS)
+    assert len(run("reproduce", "--list")[1].splitlines()) == len(EXPERIMENTS) + 1
+    fails("reproduce", "figure-7", words=["'figure-7'", "'variants'"])
+    fails("reproduce", "binary", "--data-home", "nowhere", words=["data_home", "nowhere"])
+
+
+@needs["pima"]
+def test_reproduce_prints_tables_whole(run):
+    with Store(Path("r/results.jsonl")) as store:
+        for key in KERNEL.cells(quick=True):
+            store.add(key, {"test": [0.5 + 0.1 * key["seed"]]})
+    code, out, err = run("reproduce", "kernel", "--quick", "--jobs", "1", "-o", "r", "--data-home", problems._DIRECTORY)
+    assert (code, err[-1]) == (0, "wrote r: results, tables, figures, report.html")
+    lines = out.splitlines()
+    assert lines[1] == "KEN-GURU and SVM, two classes, kernels: test accuracy (%)"
+    assert lines[3].split() == ["Ionosphere", "83.55", "81.58", *["55.00", "±", "5.00"] * 3, "2"]
+    assert len(lines) == 3 + len(KERNEL.problems)
+    assert "| Ionosphere | 83.55 |" in Path("r/tables.md").read_text()
 
 
 def test_a_failure_of_ours_is_not_hidden(run, monkeypatch):
