@@ -11,7 +11,7 @@ import gaussguru
 ROOT = Path(gaussguru.__file__).parent
 # Lowest first: a module imports only from lower layers, or from its own package of the same layer.
 LAYERS = [
-    ["gaussguru._kernels"],
+    ["gaussguru._kernels", "gaussguru.files"],
     ["gaussguru.losses"],
     ["gaussguru.noise"],
     ["gaussguru.errors"],

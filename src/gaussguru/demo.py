@@ -1,8 +1,6 @@
 """What it is worth to know the noise: proofs, a comparison with a support vector machine, error bars, a report.
 
-Runs in seconds on data that ships with scikit-learn, without a network::
-
-    python -m gaussguru.demo
+``gaussguru demo`` runs it: in seconds, on data that ships with scikit-learn, without a network.
 """
 
 import os

@@ -42,7 +42,7 @@ def reproduce(
     ] = "reproduction",
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Few values of the grids and two repeats: minutes, not half an hour."),
+        typer.Option("--quick", help="Few values of the grids, few repeats: minutes, not half an hour."),
     ] = False,
     data_home: Annotated[
         str | None,
@@ -78,7 +78,8 @@ def reproduce(
         for table in tables:
             print(f"\n{table.title}")
             show_table(dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True)))
-    say(f"wrote {output}: results, tables, figures, report.html")
+            print(table.note)
+    say(f"wrote {output}{'/quick' if quick else ''}")
 
 
 def _progress() -> Any:

@@ -117,8 +117,8 @@ def load_usps(*, n_samples: int = 11000, data_home: Any = None, return_X_y: bool
     Parameters
     ----------
     n_samples : {11000, 9298}, default=11000
-        Which of two versions: Roweis's 1100 images of each digit, which the thesis uses, or the older one with 7291
-        images for training and 2007 for testing, in this order in the file.
+        Which of two versions: Roweis's 1100 images of each digit, which the thesis uses, or the older one, of 7291
+        images for training and 2007 for testing.
     data_home : path, default=None
         A directory that may hold ``usps_all_11000.npz`` (or Roweis's ``usps_all.mat``) or ``usps_9298.npz``; None: the
         environment variable ``GAUSSGURU_DATA``, if it is set.
@@ -207,7 +207,10 @@ def _find(stored: _Stored, data_home: Any) -> tuple[Any, Any, str]:
                 raise ValueError(message) from error
         if stored.also and (directory / stored.also[0]).exists():
             path = directory / stored.also[0]
-            return *stored.also[1](path), str(path)
+            try:
+                return *stored.also[1](path), str(path)
+            except (OSError, KeyError, ValueError) as error:
+                raise ValueError(f"{path} is not what holds {stored.name}; it cannot be read: {error}") from error
     if stored.bundled is not None:
         return *stored.bundled(return_X_y=True), "scikit-learn"
     looked = f"there is no {stored.file}.npz in {directory}" if directory else "no data directory is set"

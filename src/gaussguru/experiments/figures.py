@@ -25,7 +25,7 @@ from gaussguru.plotting import (
 SOME = 40
 
 
-def hinge(data_home: Any = None) -> Any:
+def hinge() -> Any:
     """Chapter 1: the hinge loss is a convex surrogate of the zero-one loss."""
     figure = style.figure(1, size=(5.0, 3.2))
     ax, margin = figure.axes[0], np.linspace(-2, 3, 501)
@@ -37,13 +37,13 @@ def hinge(data_home: Any = None) -> Any:
     return figure
 
 
-def margin(data_home: Any = None) -> Any:
+def margin() -> Any:
     """Chapter 1: both margins are ``1/||w||`` away from the boundary."""
     X, y = datasets.make_gaussians(SOME, random_state=1)
     X = X + np.outer(y, [1.2, 0.0])
     model = GuruClassifier(0.0, l2=0.1).fit(X, y)  # without noise: a support vector machine
     figure = style.figure(1, size=(5.0, 3.4))
-    ax = CloudDisplay.from_estimator(model, X, y, n_std=1e-6, ax=figure.axes[0]).ax_
+    ax = CloudDisplay.from_estimator(model, X, y, ax=figure.axes[0]).ax_
     w, b = model.coef_[0], model.intercept_[0]
     foot = X.mean(axis=0) - (w @ X.mean(axis=0) + b) * w / (w @ w)
     ends = [foot + sign * w / (w @ w) for sign in (-1, 1)]
@@ -53,7 +53,7 @@ def margin(data_home: Any = None) -> Any:
     return figure
 
 
-def clouds(data_home: Any = None) -> Any:
+def clouds() -> Any:
     """Chapter 2: a sample becomes a cloud, the adversary turns it across the boundary, and its tail is the loss."""
     X, y = datasets.make_gaussians(12, random_state=3)
     X = X + np.outer(y, [0.8, 0.0])
@@ -77,17 +77,17 @@ def clouds(data_home: Any = None) -> Any:
     return figure
 
 
-def smooth_loss(data_home: Any = None) -> Any:
+def smooth_loss() -> Any:
     """Chapter 2: f is a smooth approximation of the hinge."""
     return LossDisplay.from_losses("gaussian", ax=_one().axes[0]).figure_
 
 
-def robust_loss(data_home: Any = None) -> Any:
+def robust_loss() -> Any:
     """Chapter 2: the robust loss for several sigma, ``||w|| = 1``."""
     return LossDisplay.from_sigmas((0.1, 0.5, 1.0, 2.0), ax=_one().axes[0]).figure_
 
 
-def toys(data_home: Any = None) -> Any:
+def toys() -> Any:
     """Chapter 2: the toy problems, and GURU's boundary."""
     figure = style.figure(2)
     for ax, name, sigma in zip(figure.axes, ("toy-a", "toy-b"), (1.0, 0.5), strict=True):
@@ -113,7 +113,7 @@ def digits(data_home: Any = None) -> Any:
     return figure
 
 
-def norms(data_home: Any = None) -> Any:
+def norms() -> Any:
     """Chapter 3: the norm of the optimal classifier against sigma."""
     figure = _one()
     for name in ("toy-a", "toy-b"):
@@ -124,17 +124,17 @@ def norms(data_home: Any = None) -> Any:
     return figure
 
 
-def dual_constraint(data_home: Any = None) -> Any:
+def dual_constraint() -> Any:
     """Chapter 3: the dual constraint and its approximations."""
     return LossDisplay.from_conjugates(ax=_one().axes[0]).figure_
 
 
-def loss_family(data_home: Any = None) -> Any:
+def loss_family() -> Any:
     """Chapter 3: the losses that belong to them."""
     return LossDisplay.from_losses(ax=_one().axes[0]).figure_
 
 
-def radial(data_home: Any = None) -> Any:
+def radial() -> Any:
     """Chapter 4: small sigma decides locally, large sigma globally."""
     X, y = datasets.make_radial(random_state=0)
     figure = style.figure(2, 2, size=(3.6, 3.4))
@@ -144,7 +144,7 @@ def radial(data_home: Any = None) -> Any:
     return figure
 
 
-def constraints(data_home: Any = None) -> Any:
+def constraints() -> Any:
     """Chapter 5: covariances of bounded trace are among those of bounded largest eigenvalue."""
     figure = style.figure(1, size=(4.4, 3.2))
     ax = figure.axes[0]
@@ -155,7 +155,7 @@ def constraints(data_home: Any = None) -> Any:
     return figure
 
 
-def toys_multiclass(data_home: Any = None) -> Any:
+def toys_multiclass() -> Any:
     """Chapter 5: Toy-3 and Toy-4, and M-GURU's boundaries."""
     figure = style.figure(2)
     for ax, n_classes in zip(figure.axes, (3, 4), strict=True):
@@ -164,17 +164,17 @@ def toys_multiclass(data_home: Any = None) -> Any:
     return figure
 
 
-def adversarial(data_home: Any = None) -> Any:
+def adversarial() -> Any:
     """Appendix A: the displacements of ASVC."""
     return _displaced(AdversarialSVC(delta=0.5), "ASVC moves every sample against its label")
 
 
-def total(data_home: Any = None) -> Any:
+def total() -> Any:
     """Appendix A: the displacements of TSVC."""
     return _displaced(TotalSVC(delta=0.5), "TSVC moves every sample in favour of its label")
 
 
-def diagonal(data_home: Any = None) -> Any:
+def diagonal() -> Any:
     """Appendix B: an adversary with a diagonal covariance spends all noise on one feature."""
     X, y = datasets.make_gaussians(12, random_state=3)
     X = (X * [1.0, 2.0] + np.outer(y, [0.8, 0.0])) @ np.array([[0.95, 0.3], [-0.3, 0.95]])
@@ -212,7 +212,6 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "smooth-loss": smooth_loss,
     "robust-loss": robust_loss,
     "toys": toys,
-    "digits": digits,
     "norms": norms,
     "dual-constraint": dual_constraint,
     "loss-family": loss_family,

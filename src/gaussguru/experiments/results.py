@@ -8,11 +8,9 @@ import numpy as np
 
 from gaussguru.experiments.problems import Problem
 from gaussguru.experiments.search import Candidate, Grids, choose
-from gaussguru.experiments.store import Key, Store
+from gaussguru.experiments.store import Key, Store, make_key
 
-QUICK_REPEATS = 2
-# Raised when what is computed changes, so that older results in a file are not taken for new ones.
-PROTOCOL = 1
+UNCONVERGED = "* of some seeds, the fit that was chosen had been stopped before it met its tolerance"
 Search = Callable[[Any, Grids], Iterator[Candidate]]
 
 
@@ -25,16 +23,19 @@ class Table:
     title : str
     columns : list of str
     rows : list of list of str
+    note : str
     """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
+    note: str
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
         lines = [self.columns, ["---"] + ["---:"] * (len(self.columns) - 1), *self.rows]
-        return "\n".join([f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+        text = [f"| {' | '.join(line)} |" for line in lines]
+        return "\n".join([f"### {self.title}", "", *text, "", self.note.replace("*", r"\*"), ""])
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,17 @@ class ResultsTable:
             (seed, problem, method)
             for problem in problems or self.problems
             for method in methods or self.methods
-            for seed in range(QUICK_REPEATS if quick else self.repeats[problem])
+            for seed in range(self._n_repeats(problem, quick))
         ]
         return [
-            {
-                "experiment": self.name,
-                "problem": problem,
-                "method": method,
-                "seed": seed,
-                "quick": quick,
-                "protocol": PROTOCOL,
-            }
+            make_key(self.name, problem=problem, method=method, seed=seed, quick=quick)
             for seed, problem, method in sorted(chosen, key=lambda piece: piece[0])
         ]
+
+    def _n_repeats(self, problem: str, quick: bool) -> int:
+        if quick:
+            return 2 if self.problems[problem].toy else 1
+        return self.repeats[problem]
 
     def compute(self, key: Key, data_home: Any = None) -> dict[str, Any]:
         """Return the result of a piece of work."""
@@ -94,26 +93,28 @@ class ResultsTable:
         """Return the printed numbers beside ours, mean and standard error over the seeds that are done."""
         rows = []
         for name, problem in self.problems.items():
-            scores = [self.scores(store, quick, name, method)[:, 0] for method in self.methods]
             printed = [f"{number:g}" for number in self.printed.get(name, ())] or ["-"] * len(self.theirs)
-            seeds = {len(score) for score in scores}
-            rows.append([problem.title, *printed, *map(_summary, scores), "-".join(str(n) for n in sorted(seeds))])
+            done = [self._done(store, quick, name, method) for method in self.methods]
+            seeds = sorted({len(results) for results in done})
+            rows.append([problem.title, *printed, *map(_summary, done), "-".join(map(str, seeds))])
         columns = ["", *(f"thesis {name}" for name in self.theirs), *self.methods, "seeds"]
-        return Table(f"{self.title}: test accuracy (%)", columns, rows)
+        return Table(f"{self.title}: test accuracy (%)", columns, rows, UNCONVERGED)
+
+    def _done(self, store: Store, quick: bool, problem: str, method: str) -> list[Any]:
+        return [result for _, result in store.matching(self.cells(quick, [problem], [method]))]
 
     def scores(self, store: Store, quick: bool, problem: str, method: str) -> Any:
         """Return test accuracies, shape (n_seeds, n_noise_levels), of the seeds that are done."""
-        cells = self.cells(quick, [problem], [method])
-        return np.array([result["test"] for _, result in store.matching(cells)]).reshape(
-            -1, self._n_levels(problem, method)
-        )
-
-    def _n_levels(self, problem: str, method: str) -> int:
-        return len(self.problems[problem].noise_levels) if method in self.noisy else 1
+        n_levels = len(self.problems[problem].noise_levels) if method in self.noisy else 1
+        done = self._done(store, quick, problem, method)
+        return np.array([result["test"] for result in done]).reshape(-1, n_levels)
 
 
-def _summary(scores: Any) -> str:
-    if not len(scores):
+def _summary(results: list[Any]) -> str:
+    """Return mean and standard error without noise, with a star if some choice fell on a fit that was cut off."""
+    if not results:
         return "-"
-    mean = f"{100 * np.mean(scores):.2f}"
-    return mean if len(scores) == 1 else f"{mean} ± {100 * np.std(scores, ddof=1) / np.sqrt(len(scores)):.2f}"
+    scores = 100 * np.array([result["test"][0] for result in results])
+    star = "" if all(result["converged"][0] for result in results) else " *"
+    error = f" ± {scores.std(ddof=1) / np.sqrt(len(scores)):.2f}" if len(scores) > 1 else ""
+    return f"{scores.mean():.2f}{error}{star}"

@@ -21,6 +21,7 @@ from gaussguru.experiments.kernel import KERNEL
 from gaussguru.experiments.multiclass import MULTICLASS
 from gaussguru.experiments.results import ResultsTable, Table
 from gaussguru.experiments.store import Key, Store
+from gaussguru.files import replacing
 from gaussguru.report import Report
 from gaussguru.validation import check_choice
 
@@ -67,10 +68,12 @@ def _of_noise(title: str, names: tuple[str, ...]) -> Experiment:
     )
 
 
-def _of_figure(draw: Callable[..., Any]) -> Experiment:
-    title = (draw.__doc__ or "").split("\n")[0].rstrip(".").replace("``", "")
-    loaders = (datasets.load_usps,) if draw is figures.digits else ()
-    return Experiment(title, draw=lambda store, quick, data_home: draw(data_home), loaders=loaders)
+def _of_figure(draw: Callable[[], Any]) -> Experiment:
+    return Experiment(_first_line(draw), draw=lambda store, quick, data_home: draw())
+
+
+def _first_line(draw: Callable[..., Any]) -> str:
+    return (draw.__doc__ or "").split("\n")[0].rstrip(".").replace("``", "")
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -84,6 +87,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         variants.cells,
         variants.compute,
         draw=lambda store, quick, data_home: variants.draw(store, quick),
+    ),
+    "digits": Experiment(
+        _first_line(figures.digits),
+        draw=lambda store, quick, data_home: figures.digits(data_home),
+        loaders=(datasets.load_usps,),
     ),
     **{name: _of_figure(draw) for name, draw in figures.FIGURES.items()},
 }
@@ -110,8 +118,9 @@ def reproduce(
 ) -> list[Table]:
     """Compute tables and figures of the thesis again.
 
-    Into ``output`` go ``results.jsonl``, a line for each piece of work as it is done, ``tables.md``, a PNG for each
-    figure, and ``report.html`` with all of them.
+    Into ``output`` go ``results.jsonl``, a line for each piece of work as it is done, and into it or, of quick runs,
+    into ``quick`` in it: Markdown for each table, a PNG for each figure, and where all of them are computed
+    ``report.html``.
 
     Parameters
     ----------
@@ -120,12 +129,12 @@ def reproduce(
     output : path, default="reproduction"
         A directory. Results that are there are not computed again.
     quick : bool, default=False
-        Few values of the grids, and two repeats.
+        Few values of the grids, few epochs, and one repeat, of toys two.
     data_home : path, default=None
         See :mod:`gaussguru.datasets`.
     n_jobs : int, default=-1
         Processes; -1: one for each core.
-    tell : callable, default=None
+    tell : callable
         Called with a :class:`Progress` after every piece and picture.
 
     Returns
@@ -139,7 +148,10 @@ def reproduce(
     with Store(directory / "results.jsonl") as store:
         # Figures of noise show what a table is made of: the same piece may be asked for twice.
         work = {str(key): (name, key) for name, each in experiments.items() for key in each.cells(quick)}
-        missing = [(name, key) for name, key in work.values() if key not in store]
+        # Seed after seed: an unfinished run has something of everything, and what takes long is not left to the end.
+        missing = sorted(
+            ((name, key) for name, key in work.values() if key not in store), key=lambda piece: piece[1]["seed"]
+        )
         total, found = len(work) + len(experiments), len(work) - len(missing)
         tell(Progress(found, total, found, "what was there already"))
         jobs = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
@@ -147,21 +159,25 @@ def reproduce(
         for done, (key, result, seconds) in enumerate(computed, start=found + 1):
             store.add(key, result, seconds=round(seconds, 3))
             tell(Progress(done, total, found, " ".join(str(part) for part in list(key.values())[:3])))
-        tables, report = [], Report("Gaussian robust classification: tables and figures of the thesis, computed again")
+        tables, shown = [], directory / "quick" if quick else directory
+        shown.mkdir(exist_ok=True)
+        report = Report("Gaussian robust classification: tables and figures of the thesis, computed again")
         for done, (name, experiment) in enumerate(experiments.items(), start=len(work) + 1):
             report.heading(experiment.title)
             if experiment.table:
-                tables.append(experiment.table(store, quick))
-                report.table(tables[-1].columns, tables[-1].rows, caption=tables[-1].title)
+                table = experiment.table(store, quick)
+                tables.append(table)
+                with replacing(shown / f"{name}.md") as file:
+                    file.write(table.markdown().encode())
+                report.table(table.columns, table.rows, caption=f"{table.title} ({table.note})")
             if experiment.draw:
                 figure = experiment.draw(store, quick, data_home)
-                _write(directory / f"{name}.png", partial(figure.savefig, format="png", dpi=150))
+                with replacing(shown / f"{name}.png") as file:
+                    figure.savefig(file, format="png", dpi=150)
                 report.figure(figure, caption=experiment.title)
             tell(Progress(done, total, found, name))
-        if tables:
-            text = "\n".join(table.markdown() for table in tables)
-            _write(directory / "tables.md", lambda path: path.write_text(text, encoding="utf-8"))
-        report.save(directory / "report.html")
+        if len(experiments) == len(EXPERIMENTS):
+            report.save(shown / "report.html")
     return tables
 
 
@@ -169,10 +185,3 @@ def _timed(name: str, key: Key, data_home: Any) -> tuple[Key, Any, float]:
     began = time.perf_counter()
     result = EXPERIMENTS[name].compute(key, data_home)
     return key, result, time.perf_counter() - began
-
-
-def _write(path: Path, save: Callable[[Path], Any]) -> None:
-    """Write a file beside the one that is there, and put it in its place when it is whole."""
-    part = path.with_suffix(".part")
-    save(part)
-    part.replace(path)

@@ -17,6 +17,8 @@ except ImportError:  # not on Windows, where nothing keeps two processes apart
     fcntl = None  # type: ignore[assignment]
 
 Key = dict[str, Any]
+# Raised when the same piece of work would give another result, so that older ones in a file are not taken for it.
+PROTOCOL = 2
 
 
 class StoreError(ValueError):
@@ -95,6 +97,11 @@ class Store:
     def matching(self, keys: Iterable[Key]) -> Iterator[tuple[Key, Any]]:
         """Yield those of the keys that have a result, with it."""
         return ((key, self[key]) for key in keys if key in self)
+
+
+def make_key(experiment: str, **parts: Any) -> Key:
+    """Return the key of a piece of work."""
+    return {"experiment": experiment, **parts, "protocol": PROTOCOL}
 
 
 def _name(key: Key) -> str:

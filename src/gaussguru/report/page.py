@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from gaussguru.files import replacing
 from gaussguru.plotting import style
 
 # Narrow enough that its text can be read on a phone.
@@ -183,15 +184,9 @@ class Report:
         -------
         Path
         """
-        path = Path(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")  # beside it, or it could not be renamed
-        try:
-            with part.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(self.html())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-        return path
+        with replacing(path) as file:
+            file.write(self.html().encode())
+        return Path(path)
 
 
 def new_axes() -> Any:
