@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
+from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from gaussguru._kernels import _binding
 from gaussguru.losses import Array, Index
@@ -387,13 +388,15 @@ class Population:
         Deviations are taken from the means of the first rows, so that nothing of note cancels.
         """
         (n, d), firsts = X.shape, _firsts(X)
-        about = X[: firsts.step].mean(axis=0, dtype=np.float64)
-        view = _binding.MatrixView(X)
-        sums = np.zeros((2, d))
-        for part in map(lambda first: _binding.column_sums(first, min(n, first + firsts.step), view, about), firsts):
-            sums += part.reshape(2, d)
-        apart, squares = sums / n
         with np.errstate(over="ignore", invalid="ignore"):  # where X is not finite, it is not either
+            about = X[: firsts.step].mean(axis=0, dtype=np.float64)
+            view = _binding.MatrixView(X)
+            sums = np.zeros((2, d))
+            for part in map(
+                lambda first: _binding.column_sums(first, min(n, first + firsts.step), view, about), firsts
+            ):
+                sums += part.reshape(2, d)
+            apart, squares = sums / n
             return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
 
     @property
@@ -414,6 +417,15 @@ class Population:
         rows, columns = np.nonzero(missing)
         errors[rows, columns, columns] = self.spreads[columns] ** 2
         return filled, errors
+
+
+def mean_spread(X: Any) -> float:
+    """Return the root of the mean variance of the features, or 1 if they do not vary."""
+    if sp.issparse(X):
+        variances = mean_variance_axis(sp.csr_matrix(X, dtype=np.float64), axis=0)[1]
+    else:
+        variances = np.square(Population.of(np.asarray(X, dtype=np.float64), None).spreads)
+    return float(np.sqrt(np.mean(variances))) or 1.0
 
 
 def like(X: Any, values: Array) -> Any:

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru.errors import Measured, split_errors
+from gaussguru.errors import Measured, mean_spread, split_errors
 from gaussguru.estimator import CollapseWarning
 from gaussguru.linear import GuruClassifier
 from gaussguru.losses import Array, Index
@@ -231,7 +231,7 @@ class RobustnessCurveDisplay:
         """
         X, X_err = split_errors(X, X_err)
         if noise_levels is None:
-            noise_levels = np.linspace(0, _spread(X) if X_err is None else 3.0, 21)
+            noise_levels = np.linspace(0, mean_spread(X) if X_err is None else 3.0, 21)
         curve = robustness_curve(
             estimator, X, y, noise_levels, X_err=X_err, method=method, n_repeats=n_repeats, random_state=random_state
         )
@@ -357,10 +357,3 @@ class ConvergenceDisplay:
         style.finish(ax, label, "distance (units of the objective)", "Convergence and its certificate")
         self.ax_, self.figure_ = ax, ax.figure
         return self
-
-
-def _spread(X: Any) -> float:
-    """Return the root of the mean square of what is left of the features without their means."""
-    mean = np.asarray(X.mean(axis=0)).ravel()
-    squares = X.multiply(X).mean() if hasattr(X, "multiply") else np.mean(np.square(np.asarray(X, dtype=np.float64)))
-    return float(np.sqrt(max(squares - np.mean(np.square(mean)), 0.0))) or 1.0
