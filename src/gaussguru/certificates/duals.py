@@ -1,0 +1,192 @@
+"""The dual problem for users: its objective and feasibility, and the norm that it leaves out."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gaussguru.certificates.gaps import Certificate
+from gaussguru.losses import Array, Loss, resolve_loss
+from gaussguru.noise import Noise, norm
+
+
+def norm_bound(loss: Loss, noise: Noise, radius: float, direction: Array) -> float:
+    """Return a bound on ``||w*||`` without an intercept: ``1 / (a(u) f(-R / a(u)))`` for the unit vector ``u``.
+
+    It follows from ``F(w*) <= F(0)`` and ``F(w) >= S a(w) f(-R ||w|| / a(w))`` with ``R = max ||x_i||``.
+    """
+    scale = noise.scale(direction / norm(direction))
+    least = scale * float(loss.value(np.array([-radius / scale]))[0])
+    return 1.0 / least if least > 0 else np.inf
+
+
+class Recovered(NamedTuple):
+    """A primal solution recovered from a dual one, by two formulas.
+
+    Attributes
+    ----------
+    norm, intercept : ``||w*||`` and ``b*``, from the samples: the mean of their equations
+    by_sample : ``||w*||`` from every sample alone, given the intercept; NaN where alpha is 0 or 1
+    by_sums : ``||w*||`` from the sums over all samples, without a ridge; NaN if alpha is 1 somewhere, which has no z
+    """
+
+    norm: float
+    intercept: float
+    by_sample: Array
+    by_sums: float
+
+
+def recover_norm(
+    loss: str | Loss,
+    noise: Noise,
+    alpha: Any,
+    y: Any,
+    X: Any,
+    direction: Any,
+    *,
+    sample_weight: Any = None,
+    fit_intercept: bool = True,
+) -> Recovered:
+    """Return the norm of ``w*``, and ``b*``, from a dual solution and the direction of ``w*``.
+
+    A sample with ``0 < alpha < 1`` sits at ``z = f'^-1(alpha)``, and the optimum ``sum s a f(z)`` is ``sum s alpha``::
+
+        ||w*|| = (1 - y b) / (a(u) z + y u.x)         for every such sample
+        ||w*|| = sum s alpha / (a(u) sum s f(z))
+
+    for the unit vector u along ``w*``. (In the thesis, chapter 3, both lack the sigma in ``a(u)``.) The equations of
+    the samples are weighted by how well alpha determines z. With an intercept both labels must have such a sample. The
+    second formula needs z where it matters most and is known least, next to ``alpha = 1``: prefer the first.
+
+    Parameters
+    ----------
+    loss : str or Loss
+    noise : Noise
+    alpha : array-like of shape (n_samples,)
+        The dual solution.
+    y : array-like of shape (n_samples,)
+        Labels, -1 and 1.
+    X : array or sparse matrix of shape (n_samples, n_features)
+    direction : array-like of shape (n_features,)
+        Any multiple of ``w*``; ``sum s y alpha x`` is one.
+    sample_weight : array-like of shape (n_samples,), default=None
+    fit_intercept : bool, default=True
+        Whether the problem has an intercept; else it is 0.
+
+    Returns
+    -------
+    Recovered
+    """
+    loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
+    unit = np.asarray(direction, dtype=np.float64) / norm(np.asarray(direction, dtype=np.float64))
+    scale = noise.scale(unit)
+    inside = (alpha > 0) & (alpha < 1)
+    z = loss.slope_inverse(alpha[inside])
+    left = scale * z + y[inside] * np.asarray(X @ unit)[inside]
+    # How well alpha determines z; next to 0 and 1, where z may be that of the end itself, it does not.
+    known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
+    positive = y[inside] > 0
+    groups = (positive, ~positive) if fit_intercept else (np.ones_like(positive),)
+    if not all(known[mine].sum() > 0 for mine in groups):
+        raise ValueError("alpha must have a sample with 0 < alpha < 1, of either label if there is an intercept")
+    means = [float(np.average(left[mine], weights=known[mine])) for mine in groups]
+    inverse = float(np.mean(means))
+    b = 0.5 * (means[1] - means[0]) / inverse if fit_intercept else 0.0
+    by_sample = np.full(len(alpha), np.nan)
+    by_sample[inside] = (1 - y[inside] * b) / left
+    cost = np.zeros(len(alpha))
+    cost[inside] = loss.value(z)
+    cost[(alpha >= 1) & (weight > 0)] = np.nan
+    return Recovered(1.0 / inverse, b, by_sample, float(weight @ alpha / (scale * (weight @ cost))))
+
+
+class Feasibility(NamedTuple):
+    """By how much a dual point misses its constraints; all of them 0 is feasible.
+
+    Attributes
+    ----------
+    box : how far alpha leaves [0, 1]
+    balance : ``|sum s y alpha|``; 0 without an intercept
+    cone : ``polar(sum s y alpha x) - sum s f*(alpha)`` where that is positive
+    """
+
+    box: float
+    balance: float
+    cone: float
+
+
+def dual_objective(
+    loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, l2: float = 0.0
+) -> float:
+    """Return the objective of the dual: a lower bound of the minimum wherever :func:`dual_feasibility` is 0.
+
+    ::
+
+        sum s alpha - excess(v, sum s f*(alpha))^2 / (2 l2),    v = sum s y alpha x
+
+    without a ridge only ``sum s alpha``; with one the cone is no constraint.
+
+    Parameters
+    ----------
+    loss, noise, alpha, y, X, sample_weight : as in :func:`recover_norm`
+    l2 : float, default=0.0
+        Weight of the ridge.
+
+    Returns
+    -------
+    float
+    """
+    loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
+    value = float(weight @ alpha)
+    if l2:
+        excess = noise.excess(np.asarray(X.T @ (weight * y * alpha)), float(weight @ loss.conjugate(alpha)))
+        value -= excess**2 / (2 * l2)
+    return value
+
+
+def dual_feasibility(
+    loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, fit_intercept: bool = True
+) -> Feasibility:
+    """Return by how much a dual point misses its constraints.
+
+    Parameters
+    ----------
+    loss, noise, alpha, y, X, sample_weight, fit_intercept : as in :func:`recover_norm`
+
+    Returns
+    -------
+    Feasibility
+    """
+    loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
+    box = max(0.0, float(-alpha.min()), float(alpha.max() - 1))
+    balance = abs(float(weight @ (y * alpha))) if fit_intercept else 0.0
+    level = float(weight @ loss.conjugate(np.clip(alpha, 0.0, 1.0)))
+    return Feasibility(box, balance, max(0.0, noise.polar(np.asarray(X.T @ (weight * y * alpha))) - level))
+
+
+def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+    """Return a proven bound on how far a fitted estimator is above the least objective on any data.
+
+    Parameters
+    ----------
+    estimator : GuruClassifier
+        Fitted.
+    X, y, sample_weight : as in its ``certificate``, which also has the objective and its bound themselves
+
+    Returns
+    -------
+    float
+    """
+    certificate: Certificate = estimator.certificate(X, y, sample_weight)
+    return certificate.gap
+
+
+def _dual_point(loss: str | Loss, alpha: Any, y: Any, X: Any, sample_weight: Any) -> tuple[Loss, Array, Array, Array]:
+    """Return the loss, alpha, labels and weights, checked."""
+    alpha, y = np.asarray(alpha, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    for name, values in (("alpha", alpha), ("y", y), ("sample_weight", weight)):
+        if values.shape != (X.shape[0],):
+            raise ValueError(f"{name} must have shape ({X.shape[0]},), one number a sample; got shape {values.shape}")
+    if not np.all(np.abs(y) == 1):
+        raise ValueError(f"y must hold the labels -1 and 1; got {np.unique(y)[:5].tolist()!r}")
+    return resolve_loss(loss), alpha, y, weight

@@ -1,0 +1,236 @@
+"""Gaps of several classes, and of samples with error bars: duals that are flows between classes."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gaussguru import multiclass, uncertain
+from gaussguru.certificates.gaps import EPS, SHRINKS, Certificate, certify, lengths
+from gaussguru.losses import Array
+from gaussguru.noise import Noise, norm
+from gaussguru.objective import Objective
+
+# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
+NEGLIGIBLE = (1e-6, 1e-3)
+# The gap that is usually wanted, relative to F(0): much less is negligible.
+USUAL = 1e-6
+
+
+def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: bool = False) -> Certificate:
+    """Return a certificate of a multiclass problem from the slopes of a point.
+
+    The dual has a flow between the classes: vectors ``B_ck = -B_kc`` with ``polar(B_ck) <= sum s f*`` of the pair that
+    carry away what the rows pull at every class, ``sum_k B_ck = n_c``; its value is ``sum s alpha``, less
+    ``||n - sum B||^2 / (2 l2 C)`` with a ridge. The noise's own pull on each pair is a flow that does this at the
+    optimum. What is left elsewhere, the gradient, is sent through the pairs as a current through resistors whose
+    conductance is what a pair gains in room when all alpha shrink; then they shrink until every pair has room.
+    """
+    objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
+    mass = float(cells.slope.sum())
+    reach = float(np.sqrt((point.coef**2).sum(axis=0)) @ lengths(objective, mass))
+    primal = point.value + 4 * EPS * (point.value + reach)
+    if primal <= target or (primal - mass > target and not thorough):
+        return Certificate(primal, 0.0)
+    dual = 0.0
+    for negligible in NEGLIGIBLE:
+        dual = max(dual, _flow(expansion, negligible * target, np.inf if thorough else primal - target))
+        if primal - dual <= target:
+            break
+    return Certificate(primal, dual)
+
+
+def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> float:
+    """Return a dual value of :func:`certify_joint`, or 0 if it cannot be ``wanted``; inf wants all there is."""
+    objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
+    # Pairs that hardly touch are left out, alpha = 0: they add nothing and nothing could flow through them.
+    used = cells.slope + cells.slope.T > negligible
+    slope = np.where(used, cells.slope, 0.0)
+    kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
+    if objective.fit_intercept:
+        surplus = find_surplus(slope)
+        if surplus is None:
+            return 0.0
+        kept -= np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0)
+        slope = slope - surplus
+    mass = float(slope.sum())
+    # What rounding may change: |sum s alpha x_j| of a cell, by Cauchy and Schwarz or by the largest x_j.
+    both = cells.slope + cells.slope.T
+    roots = np.sqrt(cells.slope) + np.sqrt(cells.slope.T)
+    room = kept * cells.conjugate  # f* is concave and 0 at 0
+    tension = (room + room.T) / point.scales
+    combined = expansion.combined if np.all(kept == 1) else expansion.combined_with(kept)
+    rest = -(combined + multiclass.laplacian(tension) @ expansion.metric)
+    rest[~used.any(axis=1)] = 0.0
+    if objective.l2:
+        ridge = objective.l2 * objective.n_classes
+        longest = np.minimum(roots * math.sqrt(objective.squares), both * objective.radius)
+        return max(0.0, mass - (norm(rest.ravel()) + 8 * EPS * float(longest.sum())) ** 2 / (2 * ridge))
+    gain = np.where(used, cells.value + cells.value.T, 0.0)
+    inverse, network = inverse_laplacian(gain), multiclass.laplacian(gain)
+    potentials = inverse @ rest
+    potentials += inverse @ (rest - network @ potentials)
+    noise = objective.noise
+    size = (
+        8
+        * EPS
+        * np.minimum(
+            roots * noise.polar_within(np.sqrt(objective.column_squares)), both * (objective.radius * noise.unit_polar)
+        )
+    )
+    size += _carried(gain, np.abs(rest - network @ potentials), noise)
+    for c in range(objective.n_classes - 1):
+        flow = tension[c, c + 1 :, np.newaxis] * (expansion.metric[c] - expansion.metric[c + 1 :])
+        flow += gain[c, c + 1 :, np.newaxis] * (potentials[c] - potentials[c + 1 :])
+        polar = np.array([noise.polar(v) for v in flow])
+        size[c, c + 1 :] += polar
+        size[c + 1 :, c] += polar
+    here = size - (room + room.T)
+    short = (here > 0) & used
+    if not short.any():
+        return mass
+    # Steeper than at c = 1 no pair gains room as alpha shrinks: is the target in reach at all?
+    steepest = np.maximum(size + gain - expansion.conjugate, here)[short]
+    if mass * (1 - float((here[short] / steepest).max())) < wanted < np.inf:
+        return 0.0
+
+    def chord(shrink: float) -> float:
+        """Return how far alpha must shrink for every pair to have room, by the chord from ``shrink`` to 1, or 0."""
+        room = kept * objective.shrunk_conjugate(point, shrink)
+        there = shrink * size - (room + room.T)
+        if np.any(there[short] >= 0):
+            return 0.0
+        return float((1 - (1 - shrink) * here[short] / (here[short] - there[short])).min())
+
+    for shrink in SHRINKS:
+        feasible = chord(shrink)
+        if feasible > 0:
+            # A second chord, from the end of the first, bounds it better.
+            return max(feasible, chord(feasible)) * mass
+    return 0.0
+
+
+def certify_uncertain(
+    expansion: uncertain.Expansion, target: float, *, thorough: bool = False, room: uncertain.Room | None = None
+) -> Certificate:
+    """Return a certificate of a problem with error bars from the slopes of a point.
+
+    A dual point needs, for every pair of classes, a vector in the sum of the noise sets of its rows, ``sum s f* A_i``,
+    that carries away what the rows pull. ``q_i = (Sigma_i + N) u / a_i`` is in ``A_i``, so the noise's own pull does it
+    at the optimum. The rest, the gradient, flows through the pairs by their gains; when all alpha shrink to
+    ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it ``room`` for the flow. That is
+    concave in c and 0 at 1, so one c tells enough. A gap that cannot fall below ``target`` is not computed to the end,
+    unless ``thorough``. With the ``room`` of another place, which saves a look at the errors, it is but an estimate.
+    """
+    primal, dual = expansion.value * (1 + 4 * EPS), 0.0
+    if primal - float(expansion.mass.sum()) <= target or thorough:
+        # Two classes always touch.
+        for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
+            dual = max(dual, _room(expansion, negligible * target, room))
+            if primal - dual <= target:
+                break
+    return Certificate(primal, dual)
+
+
+def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None) -> float:
+    """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that."""
+    objective, C = expansion.objective, expansion.objective.n_classes
+    used = expansion.mass + expansion.mass.T > negligible
+    slope, kept = np.where(used, expansion.mass, 0.0), np.where(used, 1.0, 0.0)
+    if objective.fit_intercept:
+        surplus = find_surplus(slope)
+        if surplus is None:
+            return 0.0
+        kept -= np.divide(surplus, slope, out=np.zeros_like(kept), where=slope > 0)
+    mass = float(np.vdot(kept, expansion.mass))
+    cells = kept[:, :, np.newaxis] * (expansion.pull - expansion.noise)
+    rest = cells.sum(axis=1) - cells.sum(axis=0)
+    if objective.l2:
+        return max(0.0, mass - float(np.vdot(rest, rest)) / (2 * objective.l2 * C))
+    gain = kept * expansion.gain
+    gain = gain + gain.T
+    potentials = inverse_laplacian(gain) @ rest
+    lost = rest - multiclass.laplacian(gain) @ potentials
+    if not norm(lost.ravel()) <= 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):  # or not a number
+        return 0.0
+    # The room of every cell when all alpha shrink: of error bars, and of the model's own noise.
+    (free, roots), crowded = room or expansion.room, 0.0
+    for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
+        flow, capacity = gain[c, k] * (potentials[c] - potentials[k]), 0.0
+        for one, other in ((c, k), (k, c)):
+            length = objective.errors.length(flow, kept[one, other] * roots[one][other])
+            if objective.noise is not None:
+                own = kept[one, other] * free[one, other]
+                length = min(length, objective.noise.polar(flow) / own if own > 0 else np.inf)
+            capacity += 1 / length if length > 0 else np.inf
+        crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
+    shrink = (1 - uncertain.SHRUNK) * crowded + 4 * EPS
+    return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
+
+
+def _carried(gain: Array, rest: Array, noise: Noise) -> Array:
+    """Return how much of what a flow left at the classes goes through each pair on its way to the strongest class.
+
+    ``rest`` has the sizes in every column; what comes back are polars.
+
+    Every class sends it through its strongest pair with a class stronger than itself. Where there is none it is the
+    strongest of those that touch at all, where all adds up to nothing but rounding.
+    """
+    result = np.zeros_like(gain)
+    order = np.argsort(-gain.sum(axis=1), kind="stable")
+    carried = rest.copy()
+    for place in range(len(order) - 1, 0, -1):
+        c = order[place]
+        towards = order[np.argmax(gain[c, order[:place]])]
+        if gain[c, towards] == 0:
+            continue
+        result[c, towards] = result[towards, c] = noise.polar_within(carried[c])
+        carried[towards] += carried[c]
+    return result
+
+
+def find_surplus(slope: Array) -> Array | None:
+    """Return what to take from each cell for every class to give as much as it takes, or None if it is too much."""
+    net = slope.sum(axis=1) - slope.sum(axis=0)
+    # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one
+    # that gives: which one it is depends on the potentials, so they are found again.
+    amount = np.minimum(slope, slope.T)
+    for attempt in range(8):
+        potential = inverse_laplacian(amount) @ net
+        surplus = np.maximum(0.0, amount * (potential[:, np.newaxis] - potential))
+        left = net - surplus.sum(axis=1) + surplus.sum(axis=0)
+        if np.all(surplus <= slope) and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
+            return np.asarray(surplus)
+        giving = np.triu(np.where(potential[:, np.newaxis] > potential, slope, slope.T))
+        amount = giving + giving.T if attempt else slope + slope.T
+    return None
+
+
+def inverse_laplacian(weights: Array) -> Array:
+    """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
+    if len(weights) == 2:
+        inverse = 0.25 / weights[0, 1] if weights[0, 1] > 0 else 0.0
+        return np.array([[inverse, -inverse], [-inverse, inverse]])
+    weights = np.where(weights > 1e-100 * weights.max(), weights, 0.0)  # or the inverse overflows
+    degree = weights.sum(axis=1)
+    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+    scaled = multiclass.laplacian(weights) * scale * scale[:, np.newaxis]
+    return np.asarray(np.linalg.pinv(scaled, rcond=1e-13, hermitian=True) * scale * scale[:, np.newaxis])
+
+
+def certify_params(
+    objective: Objective | multiclass.Multiclass | uncertain.Uncertain, coef: Array, intercept: Any
+) -> tuple[Certificate, Array]:
+    """Return the certificate of any classifier, ``(w, b)`` or ``(W, b)``, and the slopes that it comes from."""
+    if isinstance(objective, uncertain.Uncertain):
+        place = objective.expand(*uncertain.symmetric(coef, intercept))
+        return certify_uncertain(place, USUAL * objective.weight, thorough=True), place.alpha
+    if isinstance(objective, multiclass.Multiclass):
+        joint = objective.visit(coef, intercept)
+        return certify_joint(joint, 0.0, thorough=True), objective.slopes(joint.point)
+    if not coef.any():
+        # The slopes of the hinge; its dual value is left at 0.
+        alpha = (objective.signed_weight * intercept < np.abs(objective.signed_weight)) * 1.0
+        return Certificate(objective.constant_at(intercept), 0.0), alpha
+    expansion = objective.visit(coef, intercept)
+    return certify(expansion, 0.0, thorough=True), objective.slopes(expansion.point)
