@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import oracles
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from common import every_loss, with_and_without
@@ -21,7 +22,7 @@ from sklearn.svm import SVC
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru.certificates import certify_uncertain
-from gaussguru.errors import Diagonal, Factored, LowRank, PerSample, Population, check_errors
+from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
 from gaussguru.uncertain import Uncertain
@@ -546,3 +547,21 @@ def test_forms_agree_with_their_covariances(form):
             assert direction @ v / length <= t @ np.sqrt(Sigma @ direction @ direction) * (1 + 1e-9)
     assert errors.n_samples == n
     assert isinstance(errors, PerSample | Diagonal | Factored)
+
+
+@pytest.mark.parametrize("wrong", ["columns", "rows", "names"])
+def test_tables_of_errors_must_agree_with_those_of_values(wrong):
+    """Or the errors of one feature, or sample, would be given to another."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.standard_normal((40, 3)), columns=["a", "b", "c"], index=range(100, 140))
+    E, y = 0.1 + X.abs(), np.arange(40) % 2
+    clf = GuruClassifier(0.1).fit(X, y, X_err=E)
+    assert clf.objective_ == GuruClassifier(0.1).fit(X, y, X_err=E.to_numpy()).objective_
+    assert clf.objective_ == GuruClassifier(0.1).fit(X, y, X_err=pd.DataFrame(E.to_numpy())).objective_  # no names
+    other = {"columns": E[["c", "b", "a"]], "rows": E.iloc[::-1], "names": E.rename(columns={"b": "z"})}[wrong]
+    with pytest.raises(ValueError, match=r"X_err must have the (columns|index) of X, in the same order"):
+        clf.fit(X, y, X_err=other)
+    with pytest.raises(ValueError, match="X_err must have"):
+        clf.predict_proba(X, X_err=other)
+    with pytest.raises(ValueError, match="X_err must have"):
+        GuruClassifier(0.1).fit(Measured(X, other), y)

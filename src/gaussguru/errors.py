@@ -113,8 +113,30 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     """Return X and X_err, of which X may carry the second (:class:`Measured`).
 
     What X carries wins: in a pipeline ``X_err`` is what the errors were before the steps in between changed them.
+    Tables must agree in their columns and rows, by name.
     """
-    return (X.X, X.err) if isinstance(X, Measured) else (X, X_err)
+    if isinstance(X, Measured):
+        X, X_err = X.X, X.err
+    for axis in ("columns", "index"):
+        names, others = _names(X, axis), _names(X_err, axis)
+        if names is None or others is None or names == others:
+            continue
+        place = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), -1)
+        raise ValueError(
+            f"X_err must have the {axis} of X, in the same order; got {len(others)} for {len(names)}, "
+            f"{others[place]!r} where X has {names[place]!r}"
+        )
+    return X, X_err
+
+
+def _names(table: Any, axis: str) -> list[Any] | None:
+    """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any but their numbers."""
+    names = getattr(table, axis, None)
+    if names is None or callable(names):  # a list has a method of that name
+        return None
+    named = list(names)
+    is_named = all(isinstance(name, str) for name in named) if axis == "columns" else named != list(range(len(named)))
+    return named if is_named else None
 
 
 def take_rows(values: Any, index: Any) -> Any:
