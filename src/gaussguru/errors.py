@@ -119,7 +119,7 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
         X, X_err = X.X, X.err
     for axis in ("columns", "index"):
         names, others = _names(X, axis), _names(X_err, axis)
-        if names is None or others is None or names == others:
+        if names is None or others is None or np.array_equal(names, others):
             continue
         place = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), -1)
         raise ValueError(
@@ -129,14 +129,15 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     return X, X_err
 
 
-def _names(table: Any, axis: str) -> list[Any] | None:
+def _names(table: Any, axis: str) -> NDArray[Any] | None:
     """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any but their numbers."""
     names = getattr(table, axis, None)
     if names is None or callable(names):  # a list has a method of that name
         return None
-    named = list(names)
-    is_named = all(isinstance(name, str) for name in named) if axis == "columns" else named != list(range(len(named)))
-    return named if is_named else None
+    named = np.asarray(names)
+    if axis == "columns":
+        return named if all(isinstance(name, str) for name in names) else None
+    return None if np.array_equal(named, np.arange(len(named))) else named
 
 
 def take_rows(values: Any, index: Any) -> Any:
