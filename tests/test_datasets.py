@@ -209,6 +209,14 @@ def test_a_checksum_minds_values_and_labels_but_no_order():
     assert checksum(X, y, 0.25) != before
 
 
+def test_frames_have_the_names_of_the_features():
+    X, y = datasets.load_wine(return_X_y=True, as_frame=True)
+    bunch = datasets.load_wine()
+    assert list(X.columns) == bunch.feature_names
+    np.testing.assert_array_equal(X, bunch.data)
+    np.testing.assert_array_equal(y, bunch.target)
+
+
 # --- splits -----------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ class DataNotFoundError(FileNotFoundError):
     """A data set is in none of the places where it was looked for."""
 
 
-def load_wine(*, data_home: Any = None, return_X_y: bool = False) -> Any:
+def load_wine(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return wine: 178 samples of 13 chemical measurements, of 3 growers.
 
     Parameters
@@ -35,16 +35,18 @@ def load_wine(*, data_home: Any = None, return_X_y: bool = False) -> Any:
     data_home : path, default=None
         A directory that may hold ``wine.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
     return_X_y : bool, default=False
+    as_frame : bool, default=False
+        Whether X is a DataFrame and y a Series of pandas.
 
     Returns
     -------
     Bunch or (X, y)
         ``data``, ``target`` (0, 1, ...), ``feature_names``, ``target_names``, and ``source``, where it was found.
     """
-    return _load(_WINE, data_home, return_X_y=return_X_y)
+    return _given(_load(_WINE, data_home), return_X_y, as_frame)
 
 
-def load_ionosphere(*, data_home: Any = None, return_X_y: bool = False) -> Any:
+def load_ionosphere(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return ionosphere: 351 radar returns of 34 numbers in [-1, 1], bad or good (target 1).
 
     Parameters
@@ -52,16 +54,18 @@ def load_ionosphere(*, data_home: Any = None, return_X_y: bool = False) -> Any:
     data_home : path, default=None
         A directory that may hold ``ionosphere.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
     return_X_y : bool, default=False
+    as_frame : bool, default=False
+        Whether X is a DataFrame and y a Series of pandas.
 
     Returns
     -------
     Bunch or (X, y)
         As for :func:`load_wine`.
     """
-    return _load(_IONOSPHERE, data_home, return_X_y=return_X_y)
+    return _given(_load(_IONOSPHERE, data_home), return_X_y, as_frame)
 
 
-def load_pima(*, data_home: Any = None, return_X_y: bool = False) -> Any:
+def load_pima(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return Pima diabetes: 768 women, 8 measurements in their own units, diabetes or not (target 1 if so).
 
     Zeros that cannot be (a blood pressure of 0) are values that were not measured; they are returned as they are.
@@ -71,16 +75,20 @@ def load_pima(*, data_home: Any = None, return_X_y: bool = False) -> Any:
     data_home : path, default=None
         A directory that may hold ``pima.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
     return_X_y : bool, default=False
+    as_frame : bool, default=False
+        Whether X is a DataFrame and y a Series of pandas.
 
     Returns
     -------
     Bunch or (X, y)
         As for :func:`load_wine`.
     """
-    return _load(_PIMA, data_home, return_X_y=return_X_y)
+    return _given(_load(_PIMA, data_home), return_X_y, as_frame)
 
 
-def load_splice(*, coding: str = "numbers", data_home: Any = None, return_X_y: bool = False) -> Any:
+def load_splice(
+    *, coding: str = "numbers", data_home: Any = None, return_X_y: bool = False, as_frame: bool = False
+) -> Any:
     """Return splice: 3190 pieces of DNA, 60 letters long: a boundary of one kind (EI), the other (IE), or none (N).
 
     Parameters
@@ -92,6 +100,8 @@ def load_splice(*, coding: str = "numbers", data_home: Any = None, return_X_y: b
         A directory that may hold ``splice_nominal.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is
         set.
     return_X_y : bool, default=False
+    as_frame : bool, default=False
+        Whether X is a DataFrame and y a Series of pandas.
 
     Returns
     -------
@@ -108,10 +118,12 @@ def load_splice(*, coding: str = "numbers", data_home: Any = None, return_X_y: b
     else:
         bunch.data = shares.reshape(len(shares), -1)
         bunch.feature_names = [f"{name} {letter}" for name in bunch.feature_names for letter in "AGCT"]
-    return (bunch.data, bunch.target) if return_X_y else bunch
+    return _given(bunch, return_X_y, as_frame)
 
 
-def load_usps(*, n_samples: int = 11000, data_home: Any = None, return_X_y: bool = False) -> Any:
+def load_usps(
+    *, n_samples: int = 11000, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False
+) -> Any:
     """Return USPS: digits from envelopes, 16 x 16 pixels between 0 (paper) and 1 (ink), row by row.
 
     Parameters
@@ -123,6 +135,8 @@ def load_usps(*, n_samples: int = 11000, data_home: Any = None, return_X_y: bool
         A directory that may hold ``usps_all_11000.npz`` (or Roweis's ``usps_all.mat``) or ``usps_9298.npz``; None: the
         environment variable ``GAUSSGURU_DATA``, if it is set.
     return_X_y : bool, default=False
+    as_frame : bool, default=False
+        Whether X is a DataFrame and y a Series of pandas.
 
     Returns
     -------
@@ -131,7 +145,7 @@ def load_usps(*, n_samples: int = 11000, data_home: Any = None, return_X_y: bool
     """
     if n_samples not in _USPS:
         raise ValueError(f"n_samples must be one of {sorted(_USPS)}, the versions of USPS; got {n_samples!r}")
-    return _load(_USPS[n_samples], data_home, return_X_y=return_X_y)
+    return _given(_load(_USPS[n_samples], data_home), return_X_y, as_frame)
 
 
 # What each letter of the data stands for.
@@ -169,7 +183,7 @@ class _Stored:
     bundled: Callable[..., Any] | None = None
 
 
-def _load(stored: _Stored, data_home: Any, *, return_X_y: bool = False) -> Any:
+def _load(stored: _Stored, data_home: Any) -> Bunch:
     raw_X, raw_y, source = _find(stored, data_home)
     try:
         X, y = stored.tidy(raw_X, raw_y)
@@ -182,8 +196,6 @@ def _load(stored: _Stored, data_home: Any, *, return_X_y: bool = False) -> Any:
             f"{source} is not the data set {stored.name}: its checksum is {found}, and that of the data set "
             f"{stored.checksum}. Replace it, or remove it and another source is tried"
         )
-    if return_X_y:
-        return X, y
     return Bunch(
         data=X,
         target=y,
@@ -191,6 +203,15 @@ def _load(stored: _Stored, data_home: Any, *, return_X_y: bool = False) -> Any:
         target_names=np.array(stored.classes),
         source=source,
     )
+
+
+def _given(bunch: Bunch, return_X_y: bool, as_frame: bool) -> Any:
+    if as_frame:
+        import pandas as pd  # noqa: PLC0415 - optional
+
+        bunch.data = pd.DataFrame(bunch.data, columns=bunch.feature_names)
+        bunch.target = pd.Series(bunch.target, name="target")
+    return (bunch.data, bunch.target) if return_X_y else bunch
 
 
 def _find(stored: _Stored, data_home: Any) -> tuple[Any, Any, str]:
