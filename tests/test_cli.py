@@ -16,10 +16,12 @@ import data as problems
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import dump_svmlight_file
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
+from test_report import Page
 from test_tables import BAD
 
 from gaussguru import (
@@ -34,6 +36,7 @@ from gaussguru import (
     tables,
     training,
 )
+from gaussguru.cli import console
 from gaussguru.errors import Measured
 from gaussguru.experiments import EXPERIMENTS
 from gaussguru.experiments.kernel import KERNEL
@@ -312,9 +315,16 @@ def test_columns_are_found_by_name(run, fails):
     assert succeeds(run("predict", "m", "x.csv", "--keep", "a")) == "a,label,probability,flip_probability,radius\n"
 
 
-@pytest.mark.parametrize("name", BAD)
+# Tables that can be read and evaluated, but not learnt.
+NEVER = {
+    "never-a-value": ("a,b,y\n,1,0\n,2,1\n", ["'a'", "no value in any row"], {"missing": "mean"}),
+    "never-measured": ("a,a_err,y\n1,inf,0\n,2,1\n", ["'a'", "no value in any row"], {}),
+}
+
+
+@pytest.mark.parametrize("name", [*BAD, *NEVER])
 def test_bad_tables(fails, tmp_path, name):
-    content, words, options = BAD[name]
+    content, words, options = (BAD | NEVER)[name]
     (tmp_path / "t.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     arguments = [] if options.get("target", "y") is None else ["--target", options.get("target", "y")]
     for option in ("drop", "features"):
@@ -342,6 +352,7 @@ OPTIONS = {
     "kernel-noise": (["--kernel", "rbf", "--noise", "axis"], ["--noise axis"]),
     "kernel-unmeasured": (["--kernel", "rbf", "--missing", "unmeasured"], ["rbf", "unmeasured"]),
     "folds": (["--folds", "1"], ["--folds", "1"]),
+    "no-folds": (["--folds", "0"], ["--folds", "0"]),
     "unknown": (["--sgima", "1"], ["--sgima"]),
     "json": (["--json", "-o", "-"], ["--json", "-o -"]),
     "directory": (["-o", "."], ["directory"]),
@@ -363,11 +374,16 @@ def test_bad_models_and_commands(run, fails):
         fails(command, "t.csv", "t.csv", words=["t.csv", "no model"])
         fails(command, "none", "t.csv", words=["none", "No such file"])
         fails(command, ".", "t.csv", words=["directory"])
+    Path("noise_levels_X_err.csv").write_text("a,b\n1\n")
+    fails("fit", "noise_levels_X_err.csv", "--target", "b", "-o", "m", words=["noise_levels_X_err.csv: row 1"])
     fails("fit", words=["FILE"])
     fails("teach", words=["teach"])
     fails("fit", "t.csv", "--target", "y", words=["--output"])
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
     fails("predict", "m", "none.csv", words=["none.csv"])
+    fails("predict", "-", "-", words=["MODEL", "FILE", "standard input"])
+    fails("predict", "-", "t.csv", words=["standard input is no model"])
+    fails("evaluate", "m", "t.csv", "--report", "-", words=["--report", "file"])
     fails("predict", "m", "t.csv", "-o", "p.svm", words=["p.svm", "CSV or Parquet"])
     fails("predict", "m", "t.csv", "--json", words=["--json"])
     fails("evaluate", "m", "t.csv", "--noise-levels", "0,x", words=["--noise-levels", "'0,x'"])
@@ -407,6 +423,9 @@ def test_pipes(run):
     from_pipe = run("predict", "m", "-", "--quiet", stdin=content)
     assert from_pipe == (0, succeeds(run("predict", "m", "t.csv")), [])
     assert succeeds(run("evaluate", "m", "-", stdin=content)) == succeeds(run("evaluate", "m", "t.csv"))
+    for command in (["predict", "{}", "t.csv"], ["evaluate", "{}", "t.csv"], ["show", "{}"]):
+        named, piped = ([word.format(model) for word in command] for model in ("m", "-"))
+        assert succeeds(run(*piped, stdin=Path("m").read_bytes())) == succeeds(run(*named))
 
 
 def test_talk(run):
@@ -464,6 +483,64 @@ def test_a_report_of_an_evaluation(run, fails):
     assert "Model card" in page
     fails("evaluate", "m", "t.csv", "--report", "r.html", words=["r.html", "--force"])
     assert run("evaluate", "m", "t.csv", "--report", "r.html", "--force")[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "mean", "errors", "unscaled", "sparse", "kernel"])
+@pytest.mark.parametrize("levels", [[], ["--noise-levels", "0,0.3,2"]])
+def test_a_report_has_the_numbers_of_the_evaluation(run, kind, levels):
+    train, test = (toy(seed=seed) for seed in (0, 1))
+    options = {"mean": ["--missing", "mean"], "unscaled": ["--no-scale"], "kernel": ["--kernel", "rbf"]}.get(kind, [])
+    options += ["--sigma", "0.5"] if kind == "sparse" else ["--target", "y", "--sigma", "0.5"]
+    for frame, name in ((train, "t"), (test, "u")):
+        frame["b"] *= 100
+        if kind == "mean":
+            frame.loc[::11, "b"] = np.nan
+        if kind == "errors":
+            frame["b_err"] = np.linspace(0, 900, len(frame))
+        if kind == "sparse":
+            dump_svmlight_file(frame[["a", "b", "c"]], frame["y"] == "no", f"{name}.svm", zero_based=False)
+        else:
+            frame.to_csv(f"{name}.csv", index=False)
+    end = "svm" if kind == "sparse" else "csv"
+    succeeds(run("fit", f"t.{end}", *options, "-o", "m"))
+    found = json.loads(succeeds(run("evaluate", "m", f"u.{end}", *levels, "--json", "--report", "r.html")))
+    page, curve = Page(Path("r.html").read_text()), found["robustness"]
+    assert "Trained on" in page.headings
+    assert hashlib.sha256(Path(f"t.{end}").read_bytes()).hexdigest() in Path("r.html").read_text()
+    rows = page.table("noise level", "accuracy")
+    np.testing.assert_allclose([float(row[0]) for row in rows], curve["noise_level"], rtol=1e-3)
+    shares = [float(row[1].removesuffix(" %")) / 100 for row in rows]
+    # Draws are those of the report.
+    np.testing.assert_allclose(shares, curve["accuracy"], atol=0.05 if kind == "kernel" else 1e-4)
+    if kind == "kernel":
+        return
+    shown = {row[0]: row[1] for row in page.table("", "share")}
+    assert float(shown["expected accuracy"].removesuffix(" %")) / 100 == pytest.approx(
+        found["expected_accuracy"], abs=1e-4
+    )
+    predicted = predictions(succeeds(run("predict", "m", f"u.{end}")))
+    doubts = page.table("row", "predicted", "true")
+    radii = predicted["radius"][[int(row[0]) for row in doubts]]
+    np.testing.assert_allclose([float(row[4]) for row in doubts], radii, rtol=1e-3)
+
+
+def test_a_report_of_a_table_without_a_column(run):
+    toy().assign(b=np.nan).to_csv("u.csv", index=False)
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "--missing", "mean", "-o", "m"))
+    plain = json.loads(succeeds(run("evaluate", "m", "u.csv", "--json")))
+    assert json.loads(succeeds(run("evaluate", "m", "u.csv", "--json", "--report", "r.html"))) == plain
+
+
+def test_libsvm_has_no_columns_to_keep(run, fails):
+    dump_svmlight_file(toy()[["a", "b", "c"]], toy()["y"] == "no", "t.svm")
+    succeeds(run("fit", "t.svm", "--sigma", "0.5", "-o", "m"))
+    fails("predict", "m", "t.svm", "--keep", "id", words=["t.svm", "--keep id"])
+
+
+def test_quoted_words_are_the_users():
+    told = console._in_options("X_err of 'X_err' and \"noise_levels\": class_weight='balanced'")
+    assert told == "columns of errors of 'X_err' and \"noise_levels\": --balanced"
 
 
 def test_the_demo_says_what_it_measured_and_writes_a_report(run, fails, monkeypatch):

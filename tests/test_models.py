@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import skops.io
+from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -99,6 +100,22 @@ def test_probabilities_fit_together(name):
     assert ("radius" in columns) == model.is_linear
 
 
+def test_a_model_that_is_saved_again_says_so(tmp_path):
+    path = tmp_path / "model"
+    save_model(fit("linear"), str(path))
+    versions = {"gaussguru": "0.0.1", "scikit-learn": "1.0", "numpy": "1.0"}
+    path.write_bytes(rewritten(path, format=0, versions=versions, created="2001-01-01T00:00:00+00:00"))
+    old = load_model(str(path))
+    with pytest.raises(TableError, match=r"exists; force=True replaces it$"):
+        save_model(old, str(path))
+    save_model(old, str(path), force=True)
+    card = load_model(str(path)).card
+    assert list(card)[:3] == ["format", "versions", "created"]
+    assert card["format"] == FORMAT
+    assert card["versions"]["numpy"] == np.__version__
+    assert card["created"] > "2026"
+
+
 def test_predicting_does_not_change_the_table(tmp_path):
     model, _ = fitted("linear")
     save_model(model, str(tmp_path / "model"))
@@ -160,14 +177,15 @@ def test_other_types_are_refused_and_not_created(tmp_path):
             load_model(str(tmp_path / "model"))
 
 
-def rewritten(path, card=None, drop=None, **changes):
+def rewritten(path, card=None, drop=None, drop_key=None, **changes):
     """Return the bytes of a model with another card."""
     out = io.BytesIO()
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.namelist():
             content = old.read(entry)
             if entry == models.CARD:
-                content = json.dumps({**json.loads(content), **changes} if card is None else card).encode()
+                changed = {**json.loads(content), **changes} if card is None else card
+                content = json.dumps({key: changed[key] for key in changed if key != drop_key} if drop_key else changed)
             if entry != drop:
                 new.writestr(entry, content)
     return out.getvalue()
@@ -187,11 +205,19 @@ def test_what_is_no_model_is_refused(tmp_path):
         skops.io.dumps(model.estimator): "no model",
         rewritten(path, card=[1, 2]): "no model",
         rewritten(path, card={}): "no model",
-        rewritten(path, layout={"target": "y"}): "no model",
+        rewritten(path, layout={"target": "y"}): "damaged",
         rewritten(path, format=FORMAT + 1): f"format {FORMAT + 1}",
         rewritten(path, versions={**versions, "gaussguru": "99.0"}): "gaussguru 99.0",
         rewritten(path, versions={**versions, "scikit-learn": "99.1.2"}): "scikit-learn 99.1.2",
         rewritten(path, drop="schema.json"): "damaged",
+        rewritten(path, drop_key="labels"): "damaged",
+        rewritten(path, drop_key="spread"): "damaged",
+        rewritten(path, labels="number"): "damaged",
+        rewritten(path, labels="complex"): "damaged",
+        rewritten(path, spread=None): "damaged",
+        rewritten(path, layout={**model.card["layout"], "missing": "guess"}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "errors": ["d"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "features": [1, 2, 3], "errors": []}): "damaged",
         rewritten(path, layout={**model.card["layout"], "features": ["a"]}): "damaged",
     }
     for place, (content, words) in enumerate(bad.items()):
@@ -234,8 +260,9 @@ def test_tables_that_cannot_be_learnt():
     ):
         with pytest.raises(TableError, match=words):
             fit_model(table(**changes))
-    with pytest.raises(TableError, match="--folds"):
-        fit_model(table(), folds=1)
+    for folds in (1, 0, -1):
+        with pytest.raises(TableError, match=f"--folds.* {folds}"):
+            fit_model(table(), folds=folds)
     with pytest.raises(TableError, match="poly"):
         fit_model(table(), kernel="poly")
     with pytest.raises(TableError, match="'maybe' is none of the model's, c0, c1"):
@@ -248,3 +275,24 @@ def test_a_fit_that_is_not_certified_says_so():
     card = fit_model(table(), sigma=0.01, max_iter=1).card["fit"]
     assert not card["certified"]
     assert "proven optimal only" in card["warnings"][0]
+
+
+def test_certified_is_what_the_classifier_says():
+    # Weights below 1 make the gap that is allowed smaller than the number of rows would.
+    model = fit_model(table(), sigma=0.5, class_weight={"c0": 1e-3, "c1": 1e-3}, max_iter=1, tol=1e-4)
+    assert not model.classifier.converged_
+    assert not model.card["fit"]["certified"]
+
+
+@pytest.mark.parametrize("name", ["linear", "errors", "unmeasured", "mean", "unscaled"])
+def test_levels_of_noise_are_in_the_units_of_sigma(name):
+    model, data = fitted(name)
+    y = model.labels(data.y, "table")
+    found = evaluate_model(model, [(data.X, data.X_err, y)], [0.0, 0.7])["robustness"]
+    X = data.X.to_numpy()
+    X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    if name != "unscaled":
+        X = (X - X.mean(axis=0)) / (np.nanstd(data.X, axis=0) if name == "unmeasured" else X.std(axis=0))
+    w = model.classifier.coef_[0]
+    margins = (X @ w + model.classifier.intercept_) * np.where(y == "c1", 1, -1) / np.linalg.norm(w)
+    np.testing.assert_allclose(found["accuracy"], [np.mean(margins > 0), norm.cdf(margins / 0.7).mean()], rtol=1e-9)

@@ -1,5 +1,6 @@
 """Tables and what their columns mean: what is written is read again, and what cannot be used is refused in one line."""
 
+import csv
 import gzip
 import hashlib
 import io
@@ -140,7 +141,8 @@ def test_hash_is_that_of_the_file(tmp_path):
     frame = many()
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet", index=False)
-    for name in ("t.csv", "t.parquet"):
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))
+    for name in ("t.csv", "t.parquet", "t.csv.gz"):
         table = open_table(str(tmp_path / name))
         read_all(table, Layout.of(table, "y", drop=["id"]))
         assert table.sha256() == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
@@ -156,6 +158,27 @@ def test_standard_input(tmp_path, monkeypatch, format):
     data = read("-")
     np.testing.assert_array_equal(data.X, VALUES)
     assert data.name == "standard input"
+
+
+class Drops(io.BytesIO):
+    """A pipe that gives a few bytes at a time."""
+
+    def read1(self, size=-1):
+        return super().read1(7)
+
+
+@pytest.mark.parametrize("width", [2, 20_000])
+def test_a_table_means_the_same_however_it_arrives(monkeypatch, width):
+    names = [f"c{j}" for j in range(width)]
+    rows = [["true" if i % 2 else "false", *["1.5"] * (width - 1), "no" if i % 3 else "yes"] for i in range(5)]
+    content = "".join(",".join(row) + "\n" for row in [[*names, "y"], *rows]).encode()
+    found = []
+    for pipe in (io.BytesIO, Drops):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(pipe(content)))
+        found.append(read("-"))
+    np.testing.assert_array_equal(found[1].X["c0"], [0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(found[0].X, found[1].X)
+    assert found[0].y.tolist() == found[1].y.tolist()
 
 
 @pytest.mark.parametrize("start", [0, 1])
@@ -174,9 +197,15 @@ def test_libsvm(tmp_path, start):
     (part,) = read_parts(table, data.layout, labels=False)
     table.close()
     np.testing.assert_array_equal(part.X.toarray(), [[2, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 3]])
+    table = open_table(put(tmp_path / "u.svm", f"1 {start + 1}:2\n-1 {start + 5}:3\n"))
+    whole = read_all(table, data.layout)
+    table.close()
+    assert whole.layout == data.layout
+    np.testing.assert_array_equal(whole.X.toarray(), [[0, 2, 0, 0, 0, 0], [0, 0, 0, 0, 0, 3]])
     refuses(put(tmp_path / "v.svm", "1 1:2\nx y\n"), "v.svm", "libsvm", target=None)
     refuses(put(tmp_path / "w.svm", "1 1:2\n-1 1:inf\n"), "w.svm", "inf", "row 2", target=None)
     refuses(put(tmp_path / "x.svm", ""), "x.svm", "empty", target=None)
+    refuses(put(tmp_path / "y.svm", "1\n-1\n"), "y.svm", "no feature", target=None)
     refuses(str(tmp_path / "t.svm"), "t.svm", "--missing drop", target=None, missing="drop")
     refuses(str(tmp_path / "t.svm"), "t.svm", "--target")
 
@@ -200,15 +229,15 @@ BAD = {
     "no-parquet": (b"PAR1 and no more", ["Parquet"], {}),
     "broken-gzip": (gzip.compress(CSV.encode() * 9999)[:60], ["cannot be read"], {}),
     "missing": (CSV.replace("0.25", "").replace("4", "NA"), ["3 rows", "1 in 'a', 1 in 'b'", "--missing"], {}),
-    "never-a-value": ("a,b,y\n,1,0\n,2,1\n", ["'a'", "no value in any row"], {"missing": "mean"}),
-    "never-measured": ("a,a_err,y\n1,inf,0\n,2,1\n", ["'a'", "no value in any row"], {}),
     "nothing-left": ("a,b,y\n,1,0\n,2,1\n", ["none of 2 rows"], {"missing": "drop"}),
     "no-label": (CSV.replace("no", ""), ["no label in 1 of 3 rows", "row 2", "'y'"], {}),
+    "no-labels": (CSV.replace("no", "NULL").replace("yes", " n/a "), ["no label in 3 of 3 rows"], {}),
     "near": (CSV, ["'Y'", "did you mean 'y'"], {"target": "Y"}),
     "far": (CSV, ["'class'", "a, b, y"], {"target": "class"}),
     "no-target": (CSV, ["--target"], {"target": None}),
     "drop-unknown": (CSV, ["'c'", "--drop"], {"drop": ["c"]}),
     "feature-unknown": (CSV, ["'c'", "--features"], {"features": ["c"]}),
+    "feature-dropped": (CSV, ["'a'", "--features", "--drop"], {"features": ["a", "b"], "drop": ["a"]}),
     "feature-target": (CSV, ["'y'", "target"], {"features": ["y"]}),
     "nothing-to-use": (CSV, ["no column for a feature"], {"drop": ["a", "b"]}),
     "errors-alone": ("a,b_err,y\n1,2,0\n", ["'b_err'", "'b'", "--drop"], {}),
@@ -241,6 +270,8 @@ def test_parquet_of_other_types(tmp_path):
     np.testing.assert_array_equal(data.X, [[1, 1], [2, 0], [3, 1]])
     assert data.y.tolist() == ["1", "0", "1"]
     refuses(path, "'c'", "string", "--drop 'c'")
+    pd.DataFrame({"a": [1.0, 2.0], "z": [[1], [2]]}).to_parquet(path, index=False)
+    refuses(path, "t.parquet", "'z'", "list", target="z")
 
 
 def test_columns_of_truth_values_are_numbers(tmp_path):
@@ -249,7 +280,9 @@ def test_columns_of_truth_values_are_numbers(tmp_path):
 
 
 def test_columns_without_a_name_are_not_features(tmp_path):
-    assert read(put(tmp_path / "t.csv", ",a,y\n0,5,x\n1,6,z\n")).layout.features == ["a"]
+    path = put(tmp_path / "t.csv", ",a,y\n0,5,x\n1,6,z\n")
+    assert read(path).layout.features == ["a"]
+    refuses(path, "no column ''", features=[""])
 
 
 def test_errors_follow_their_columns(tmp_path):
@@ -261,6 +294,24 @@ def test_errors_follow_their_columns(tmp_path):
     assert read(path, errors=False, missing="mean").X_err is None
     assert read(path, features=["b"]).layout.features == ["b"]
     np.testing.assert_array_equal(read(path, errors=False, missing="unmeasured").X_err, [[0, 0], [0, 0], [np.inf, 0]])
+
+
+def test_columns_that_are_chosen_are_values(tmp_path):
+    path = put(tmp_path / "t.csv", "a,a_err,std_err,y\n1,0.5,7,0\n3,0.1,8,1\n")
+    data = read(path, features=["std_err", "a"])
+    assert (data.layout.features, data.layout.errors) == (["std_err", "a"], ["a"])
+    np.testing.assert_array_equal(data.X, [[7, 1], [8, 3]])
+    np.testing.assert_array_equal(data.X_err, [[0, 0.5], [0, 0.1]])
+    data = read(path, features=["a", "a_err"])
+    assert data.X_err is None
+    np.testing.assert_array_equal(data.X, [[1, 0.5], [3, 0.1]])
+
+
+@pytest.mark.parametrize("text", tables.NO_VALUE)
+def test_no_value_has_the_same_spellings_for_numbers_and_labels(tmp_path, text):
+    data = read(put(tmp_path / "t.csv", f"a,y,z\n1,no,0\n{text},None,0\n3,{text},0\n4,None,0\n"), missing="drop")
+    assert data.X["a"].tolist() == [1, 4]
+    assert data.y.tolist() == ["no", "None"]
 
 
 @pytest.mark.parametrize(("texts", "kind", "values"), [
@@ -277,6 +328,18 @@ def test_labels_are_no_regression():
         label_values(["1", "0.5"])
 
 
+def test_texts_of_any_type_are_written_as_csv():
+    words = ["a, b", 'c "d"', None]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        file = io.BytesIO()
+        write_tables(file, [{"x": pa.array(words, pa.string()).cast(kind), "n": pa.array([1, 2, 3])}], "csv")
+        assert list(csv.reader(io.StringIO(file.getvalue().decode()))) == [
+            ["x", "n"], ["a, b", "1"], ['c "d"', "2"], ["", "3"],
+        ]  # fmt: skip
+    with pytest.raises(TableError, match=r"column 'x' .* list.* CSV .* Parquet"):
+        write_tables(io.BytesIO(), [{"x": pa.array([[1]])}], "csv")
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "out.csv"
     for before in (None, b"precious"):
@@ -287,13 +350,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
             raise KeyboardInterrupt
         assert (path.read_bytes() if path.exists() else None) == before
         assert [other.name for other in tmp_path.iterdir()] == ["out.csv"] * (before is not None)
-    with pytest.raises(TableError, match="--force"), writing(str(path), force=False):
+    with pytest.raises(TableError, match="exists; force=True"), writing(str(path), force=False):
         pass
     assert path.read_bytes() == b"precious"
+    path.chmod(0o600)
     os.symlink(path, tmp_path / "link")
     with writing(str(tmp_path / "link"), force=True) as file:
         file.write(b"new")
     assert path.read_bytes() == b"new"
+    assert os.name != "posix" or path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "link").is_symlink()
 
 

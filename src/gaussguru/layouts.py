@@ -2,6 +2,7 @@
 
 A :class:`Layout` is found once, for the table that a model learns from, and kept with the model. :func:`read_parts`
 gives any table in the terms of a layout, checked: no value that the model could not use gets through, no row is lost.
+Both serve the command, and errors name its options.
 """
 
 import difflib
@@ -18,8 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru.losses import Array
-from gaussguru.preprocessing import errors_from_frame
-from gaussguru.tables import Libsvm, Table, TableError
+from gaussguru.tables import NO_VALUE, Libsvm, Table, TableError
 
 __all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "read_all", "read_parts"]
 
@@ -27,7 +27,6 @@ __all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "
 MISSING = ("error", "drop", "mean", "unmeasured")
 # Beyond, squares overflow.
 LARGEST = 1e150
-NO_LABEL = ("", "NA", "NaN", "nan", "<NA>")
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Layout:
         target : str or None
             The column of labels.
         features : iterable of str
-            The columns to use; empty for all others that are not dropped. Error bars come along.
+            The columns to use, all of them as values; empty for all others that are not dropped. Error bars come along.
         drop : iterable of str
             Columns to leave out, with their error bars.
         err_suffix : str or None
@@ -108,16 +107,18 @@ class Layout:
             table.require(name, "--features")
             if name == target:
                 raise TableError(f"{table.place(name)} is the target and cannot be a feature")
+            if name in dropped:
+                raise TableError(f"{table.place(name)} cannot be one of --features and left out with --drop")
         there = set(table.columns)
         names = [name for name in table.columns if name and name != target and name not in dropped]
-        bars = {name for name in names if name.endswith(suffix) and name != suffix}
+        bars = {name for name in names if name.endswith(suffix) and name != suffix and name not in chosen}
         alone = [name for name in names if name in bars and name[: -len(suffix)] not in there - {target}]
         if alone and not chosen:
             raise TableError(
                 f"{table.place(alone[0])} must be the errors of a column {alone[0][: -len(suffix)]!r}, which is not "
                 f"there or the target; leave it out with --drop {alone[0]!r}, or give another --err-suffix"
             )
-        values = [name for name in chosen or names if name not in bars]
+        values = chosen or [name for name in names if name not in bars]
         with_bars = [name for name in values if name + suffix in bars] if errors else []
         if err_suffix is not None and not with_bars:
             raise TableError(
@@ -166,6 +167,8 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
     target = (layout.target or "label") if labels else None
     if sparse and not all(name.isdecimal() for name in layout.features):
         raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {layout.features[0]!r}, ...")
+    if sparse and keep:
+        raise TableError(f"{table.name}: libsvm has no names of columns, so no --keep {keep[0]}")
     if not sparse:
         there = set(table.columns)
         absent = [name for name in [*layout.features, *bars] if name not in there]
@@ -182,7 +185,7 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
     others = [*([target] if target else []), *(name for name in keep if name != target)]
     for numbers, columns in table.parts([*layout.features, *bars], others):
         n = numbers.shape[0]
-        y = _labels(columns[target]) if target else None
+        y = _labels(columns[target], table.place(target)) if target else None
         X, X_err = _checked_sparse(table, numbers, first) if sparse else _checked(table, layout, numbers, first)
         missing = np.zeros((n, 0), dtype=bool) if sparse else np.isnan(X)
         if X_err is not None:
@@ -221,14 +224,13 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
 
 def _checked(table: Table, layout: Layout, frame: pd.DataFrame, first: int) -> tuple[Array, Array | None]:
     """Return values, NaN where there is none, and errors, infinite there."""
+    X = np.ascontiguousarray(frame[layout.features].to_numpy())
     errors: Array | None = None
-    if layout.errors:
-        values, bars = errors_from_frame(frame, layout.err_suffix)
-        X, errors = (np.ascontiguousarray(part.to_numpy()) for part in (values, bars))
-    else:
-        X = np.ascontiguousarray(frame.to_numpy())
-        if layout.missing == "unmeasured":
-            errors = np.where(np.isnan(X), np.inf, 0.0)
+    if layout.has_errors:
+        errors = np.zeros_like(X)
+        for name in layout.errors:
+            errors[:, layout.features.index(name)] = frame[name + layout.err_suffix]
+        errors[np.isnan(X)] = np.inf
 
     def refuse(wrong: NDArray[np.bool_], values: Array, suffix: str, expected: str) -> None:
         if wrong.any():
@@ -264,16 +266,16 @@ def _checked_sparse(table: Table, X: Any, first: int) -> tuple[Any, None]:
     return X, None
 
 
-def _labels(column: Any) -> NDArray[Any]:
+def _labels(column: Any, place: str) -> NDArray[Any]:
     """Return labels as texts, None where there is none."""
     try:
         texts = column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise TableError(
-            f"the target has values of type {column.type}; expected are texts, whole numbers, or true and false"
+            f"{place} has labels of type {column.type}; expected are texts, whole numbers, or true and false"
         ) from None
     encoded = pc.utf8_trim_whitespace(texts).dictionary_encode()
-    known = [None if text in NO_LABEL else text for text in encoded.dictionary.to_pylist()]
+    known = [None if text in NO_VALUE else text for text in encoded.dictionary.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
     labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
     return labels
@@ -334,7 +336,7 @@ class Data(NamedTuple):
 
 
 def read_all(table: Table, layout: Layout) -> Data:
-    """Return a whole table to learn from.
+    """Return a whole table with its labels.
 
     Parameters
     ----------
@@ -344,7 +346,7 @@ def read_all(table: Table, layout: Layout) -> Data:
     Returns
     -------
     Data
-        With the layout, which has the features of a libsvm file only now.
+        With the layout; one without features, of a libsvm file to learn from, has them only now.
     """
     parts = list(read_parts(table, layout, labels=True))
     n_rows = sum(len(part.complete) for part in parts)
@@ -354,17 +356,13 @@ def read_all(table: Table, layout: Layout) -> Data:
     if not len(y):
         raise TableError(f"{table.name}: --missing drop leaves none of {n_rows} rows")
     if isinstance(table, Libsvm):
-        X, layout = _stack_sparse([part.X for part in parts], layout)
+        X, layout = _stack_sparse([part.X for part in parts], layout, table.name)
         return Data(table.name, X, None, y, layout, n_rows)
     errors = [part.X_err for part in parts]
     arrays = [part.X.to_numpy() for part in parts]
     del parts
     X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
     X_err = None if errors[0] is None else _stack(errors)
-    for j, name in enumerate(layout.features):
-        unknown = np.isnan(X[name].to_numpy()) | (False if X_err is None else np.isinf(X_err[:, j]))
-        if unknown.all():
-            raise TableError(f"{table.place(name)} has no value in any row; leave it out with --drop {name!r}")
     return Data(table.name, X, X_err, y, layout, n_rows)
 
 
@@ -379,12 +377,14 @@ def _stack(parts: list[Any]) -> Array:
     return stacked
 
 
-def _stack_sparse(parts: list[Any], layout: Layout) -> tuple[Any, Layout]:
+def _stack_sparse(parts: list[Any], layout: Layout, name: str) -> tuple[Any, Layout]:
     width = max(part.shape[1] for part in parts)
     for part in parts:
         part.resize(part.shape[0], width)
     X = sp.csr_matrix(sp.vstack(parts, format="csr"))
+    if layout.features:
+        return X, layout
     start = 0 if not width or (X.indices == 0).any() else 1  # indices from 1 on, as is usual
     if width <= start:
-        raise TableError("the table has no feature: expected are lines 'label index:value index:value ...'")
+        raise TableError(f"{name} has no feature: expected are lines 'label index:value index:value ...'")
     return X[:, start:], replace(layout, features=[str(j) for j in range(start, width)])

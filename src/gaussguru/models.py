@@ -7,6 +7,7 @@ it was fitted to and how, and which versions can read it. Loading creates object
 import io
 import json
 import platform
+import sys
 import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from sklearn.pipeline import Pipeline
 import gaussguru
 from gaussguru.errors import Measured
 from gaussguru.kernel import KernelGuruClassifier
-from gaussguru.layouts import Layout, label_value
+from gaussguru.layouts import MISSING, Layout, label_value
 from gaussguru.linear import GuruClassifier
 from gaussguru.robustness import (
     certified_radius,
@@ -39,6 +40,8 @@ __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model
 # Of a model file; raised when something that was written before can no longer be read.
 FORMAT = 1
 CARD = "gaussguru.json"
+# Of labels, and of the arrays that hold them.
+KINDS = {"number": "i", "bool": "b", "text": "U"}
 # What may be in a model file beside the types that skops trusts anyway.
 TRUSTED = [
     "gaussguru.errors.Population",
@@ -62,7 +65,7 @@ TRUSTED = [
 ]
 
 
-class ModelError(ValueError):
+class ModelError(TableError):
     """Why a file cannot be used as a model, in one line."""
 
 
@@ -171,12 +174,12 @@ def save_model(model: Model, path: str, *, force: bool = False) -> None:
     force : bool, default=False
         Whether a file that exists is replaced. It stays as it is until the new one is complete.
     """
-    card = {
+    fresh = {
         "format": FORMAT,
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
-        **model.card,
     }
+    card = fresh | model.card | fresh  # the first say where they stand, the last what they are
     archive = io.BytesIO(skops.io.dumps(model.estimator, compression=zipfile.ZIP_DEFLATED))
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
         file.writestr(CARD, json.dumps(card, indent=1))
@@ -204,41 +207,58 @@ def load_model(path: str) -> Model:
     Parameters
     ----------
     path : str
+        "-" is standard input.
 
     Returns
     -------
     Model
     """
+    name = "standard input" if path == "-" else path
     try:
-        archive = io.BytesIO(Path(path).read_bytes())
+        archive = io.BytesIO(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes())
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
     try:
         with zipfile.ZipFile(archive) as file:
             card = json.loads(file.read(CARD))
-        newer, layout = _newer(card), Layout(**card["layout"])
+        newer = _newer(card)
     except Exception:  # whatever is in a file of another kind, or damaged
-        raise ModelError(f"{path} is no model of gaussguru; expected is a file that `gaussguru fit` wrote") from None
+        raise ModelError(f"{name} is no model of gaussguru; expected is a file of `gaussguru fit`") from None
     if newer:
-        raise ModelError(f"{path} was written by {newer}; install that version or newer, or fit again")
+        raise ModelError(f"{name} was written by {newer}; install that version or newer, or fit again")
     try:
+        layout = _checked_layout(card)
         unknown = sorted(set(skops.io.get_untrusted_types(file=archive)) - set(TRUSTED))
         if unknown:
             raise ModelError(
-                f"{path} is not trusted: it holds objects of type {', '.join(unknown)}, which no model has"
+                f"{name} is not trusted: it holds objects of type {', '.join(unknown)}, which no model has"
             )
         estimator = skops.io.load(archive, trusted=TRUSTED)
         known = isinstance(estimator, Pipeline) and isinstance(estimator[-1], GuruClassifier | KernelGuruClassifier)
         fits = known and estimator.n_features_in_ == len(layout.features)
+        fits = fits and estimator.classes_.dtype.kind == KINDS[card["labels"]]
     except ModelError:
         raise
     except Exception as error:  # or forged
-        raise ModelError(f"{path} is damaged: {type(error).__name__}, {error}") from None
+        raise ModelError(f"{name} is damaged: {type(error).__name__}, {error}") from None
     if not fits:
-        raise ModelError(
-            f"{path} is damaged: it holds no classifier of the {len(layout.features)} features of its card"
-        )
+        raise ModelError(f"{name} is damaged: it holds no classifier of the features and labels of its card")
     return Model(estimator, card)
+
+
+def _checked_layout(card: dict[str, Any]) -> Layout:
+    """Return the layout of a card that has everything that predictions and evaluations ask it for, or raise."""
+    layout = Layout(**card["layout"])
+    names = [*layout.features, *layout.errors, layout.err_suffix, layout.target or ""]
+    if (
+        not all(isinstance(name, str) for name in names)
+        or not set(layout.errors) <= set(layout.features)
+        or layout.missing not in MISSING
+        or card["labels"] not in KINDS
+        or not 0 < float(card["spread"]) < np.inf
+    ):
+        raise ValueError("its card says what cannot be")
+    return layout
 
 
 def _newer(card: dict[str, Any]) -> str:

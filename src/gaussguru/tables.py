@@ -31,6 +31,8 @@ import pyarrow.parquet
 import scipy.sparse as sp
 from sklearn.datasets import load_svmlight_file
 
+from gaussguru.files import replacing
+
 __all__ = [
     "FORMATS",
     "Libsvm",
@@ -48,6 +50,10 @@ FORMATS = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet", ".pq"), "lib
 # Bytes of CSV, or numbers of Parquet and libsvm, that are read together.
 BLOCK = 1 << 22
 SEPARATORS = ",;\t|"
+# How a table says that there is no value, as a label or as a number. "None" is a word.
+NO_VALUE = ["", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-NaN", "-nan"]
+# So many bytes of CSV are looked at to find out what it is like, however they arrive; more if two lines take more.
+LOOK = 1 << 16
 # A header does not take more.
 LONGEST_HEADER = 1 << 26
 
@@ -57,11 +63,11 @@ class TableError(ValueError):
 
 
 class _Stream(io.RawIOBase):
-    """Bytes that can be looked at before they are read, and that are hashed on the way."""
+    """Bytes that can be looked at before they are read, and that are hashed on the way: those of ``below``, if any."""
 
     def __init__(self, name: str, raw: Any, below: "_Stream | None" = None) -> None:
         super().__init__()
-        self._name, self._raw, self._below, self._head, self.digest = name, raw, below, b"", hashlib.sha256()
+        self._name, self._raw, self._below, self._head, self._digest = name, raw, below, b"", hashlib.sha256()
 
     def _more(self, size: int) -> bytes:
         try:
@@ -84,14 +90,16 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         part = self._head[: len(buffer)] or self._more(len(buffer))
         self._head = self._head[len(buffer) :]
-        self.digest.update(part)
+        if self._below is None:
+            self._digest.update(part)
         buffer[: len(part)] = part
         return len(part)
 
-    def read_rest(self) -> None:
-        """Hash what is left unread."""
+    def sha256(self) -> str:
+        """Return the hash of the file, of its own bytes where it is compressed, after what is left unread."""
         while self.read(1 << 20):
             pass
+        return self._digest.hexdigest() if self._below is None else self._below.sha256()
 
     def close(self) -> None:
         if self._raw is not sys.stdin.buffer:
@@ -120,8 +128,7 @@ class Table(ABC):
 
     def sha256(self) -> str:
         """Return the hash of the bytes of the whole file; to be asked for last."""
-        self._stream.read_rest()
-        return self._stream.digest.hexdigest()
+        return self._stream.sha256()
 
     def place(self, name: str) -> str:
         """Return a column as an error names it."""
@@ -129,7 +136,7 @@ class Table(ABC):
 
     def require(self, name: str, role: str) -> None:
         """Raise unless there is such a column."""
-        if name in self.columns:
+        if name and name in self.columns:
             return
         lower = {column.lower(): column for column in reversed(self.columns)}
         near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)]
@@ -145,7 +152,7 @@ class _Csv(Table):
         for option, text in (("--sep", sep), ("--decimal", decimal)):
             if text is not None and not (len(text) == 1 and text.isascii() and text not in '"\r\n'):
                 raise TableError(f"{option} must be one character, or tab; got {text!r}")
-        head = stream.look(lambda head: b"\n" in head or len(head) > LONGEST_HEADER)
+        head = _first_lines(stream)
         try:
             text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
         except UnicodeDecodeError as error:
@@ -187,7 +194,10 @@ class _Csv(Table):
                 ),
                 parse_options=pyarrow.csv.ParseOptions(delimiter=self.sep, newlines_in_values=True),
                 convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=types, include_columns=list(types), decimal_point=self._decimal
+                    column_types=types,
+                    include_columns=list(types),
+                    decimal_point=self._decimal,
+                    null_values=NO_VALUE,
                 ),
             )
             for batch in reader:
@@ -214,6 +224,18 @@ class _Csv(Table):
         if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
             return f"{self.name}: row {int(found[1]) - self._skip} has {found[3]} fields, the header {found[2]}"
         return f"{self.name} cannot be read as CSV: {message}"
+
+
+def _first_lines(stream: _Stream) -> bytes:
+    """Return the first lines of CSV, whole ones, and the same however they arrive."""
+
+    def end(head: bytes) -> int:
+        """Return the end of the second line, or LOOK if that is more; 0 if it is not there yet."""
+        second = head.find(b"\n", head.find(b"\n") + 1) + 1
+        return max(LOOK, second) if len(head) >= LOOK and head.count(b"\n", 0, second) == 2 else 0
+
+    head = stream.look(lambda head: end(head) > 0 or len(head) > LONGEST_HEADER)
+    return head[: head.rfind(b"\n", 0, end(head)) + 1] or head
 
 
 class _Parquet(Table):
@@ -355,7 +377,7 @@ def check_writable(path: str, *, force: bool) -> bool:
     if not target.parent.is_dir():
         raise TableError(f"{path} cannot be written: there is no directory {target.parent}")
     if target.is_file() and not force:
-        raise TableError(f"{path} exists; give --force to replace it")
+        raise TableError(f"{path} exists; force=True replaces it")
     return target.exists() and not target.is_file()
 
 
@@ -370,27 +392,17 @@ def writing(path: str, *, force: bool) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target = Path(os.path.realpath(path))
     if check_writable(path, force=force):
-        with target.open("wb") as device:
+        with open(path, "wb") as device:
             yield device
         return
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        file = beside.open("xb")
+        with replacing(path) as file:
+            yield file
+            if not force and os.path.exists(path):
+                raise TableError(f"{path} came to exist meanwhile, and is not replaced")
     except OSError as error:
         raise TableError(f"{path} cannot be written: {error.strerror or error}") from None
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists() and not force:
-            raise TableError(f"{path} came to exist meanwhile; give --force to replace it")
-        os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def write_tables(file: BinaryIO, tables: Iterable[dict[str, Any]], format: str) -> int:
@@ -411,12 +423,26 @@ def write_tables(file: BinaryIO, tables: Iterable[dict[str, Any]], format: str) 
                 parquet = parquet or pyarrow.parquet.ParquetWriter(file, table.schema)
                 parquet.write_table(table)
             else:
-                file.write(_csv_of(table, header=first))
+                file.write(_csv_of(_plain(table), header=first))
             n_rows, first = n_rows + table.num_rows, False
     finally:
         if parquet is not None:
             parquet.close()
     return n_rows
+
+
+def _plain(table: Any) -> Any:
+    """Return a table whose texts are of one type; raise where a cell of CSV cannot hold a value."""
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if pa.types.is_primitive(column.type):
+            continue
+        try:
+            table = table.set_column(place, name, pc.cast(column, pa.string()))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise TableError(
+                f"column {name!r} has values of type {column.type}, which CSV cannot hold; write Parquet"
+            ) from None
+    return table
 
 
 def _csv_of(table: Any, *, header: bool) -> bytes:

@@ -1,4 +1,7 @@
-"""Models of tables, learnt and judged: fits, paths of noise levels, evaluations in parts."""
+"""Models of tables, learnt and judged: fits, paths of noise levels, evaluations in parts.
+
+All serve the command, and errors name its options.
+"""
 
 import math
 import warnings
@@ -15,14 +18,14 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru.errors import Measured, Population, split_errors
+from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru.kernel import KernelGuruClassifier
 from gaussguru.layouts import Data, label_values
 from gaussguru.linear import GuruClassifier
 from gaussguru.model_selection import GuruClassifierCV, sigma_path
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
-from gaussguru.robustness import expected_accuracy, log_loss_scorer, robustness_curve
+from gaussguru.robustness import expected_accuracy, fill_unmeasured, log_loss_scorer, robustness_curve
 from gaussguru.tables import TableError
 
 __all__ = ["evaluate_model", "fit_model", "path_table"]
@@ -57,7 +60,8 @@ def fit_model(
         Whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is then in
         these units.
     folds : int, default=5
-        Of the cross-validation; fewer where a class has fewer rows.
+        Of the cross-validation; fewer where a class has fewer rows. Features are scaled, and filled in, before the rows
+        are divided: the units of ``sigma`` are the same in all folds, and a held-out part has had its share in them.
     **options
         Parameters of the classifier.
 
@@ -71,14 +75,15 @@ def fit_model(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         steps, samples = _prepare(data, scale)
-        classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds if _needs_folds(sigma) else 0, options)
+        folds = _fold_count(y, folds) if isinstance(sigma, str | list | tuple) else 0
+        classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, options)
     weight = len(y) * (len(classifier.classes_) - 1)
     fit = {
         "sigma": float(classifier.sigma),
         "objective": float(classifier.objective_),
         "gap": float(classifier.dual_gap_),
         "relative_gap": float(classifier.dual_gap_) / weight,
-        "certified": bool(classifier.dual_gap_ <= classifier.tol * weight * (1 + 1e-9)),
+        "certified": bool(classifier.converged_),
         "iterations": int(classifier.n_iter_),
         "training_accuracy": float(np.mean(classifier.predict(samples) == y)),
         "cv_accuracy": None if scores is None else scores["accuracy"][scores["best"]],
@@ -90,7 +95,7 @@ def fit_model(
         "labels": kind,
         "classes": classifier.classes_.tolist(),
         "scaled": scale,
-        "spread": 1.0 if scale else _spread(samples),
+        "spread": 1.0 if scale else mean_spread(split_errors(samples)[0]),
         "classifier": type(classifier).__name__,
         "parameters": {name: value for name, value in classifier.get_params().items() if _is_plain(value)},
         "fit": fit,
@@ -106,6 +111,10 @@ def fit_model(
 
 def _prepare(data: Data, scale: bool) -> tuple[list[tuple[str, Any]], Any]:
     """Return the fitted steps before the classifier, and what they make of the data."""
+    for j, name in enumerate([] if sp.issparse(data.X) else data.layout.features):
+        unknown = np.isnan(data.X[name].to_numpy()) | (False if data.X_err is None else np.isinf(data.X_err[:, j]))
+        if unknown.all():
+            raise TableError(f"{data.name}: column {name!r} has no value in any row; leave it out with --drop {name!r}")
     steps: list[tuple[str, Any]] = []
     samples: Any = data.X if data.X_err is None else Measured(data.X, data.X_err)
     sparse, scaler = sp.issparse(data.X), None
@@ -174,10 +183,6 @@ def path_table(
     return {name: column for name, column in columns.items() if column}, _messages(caught)
 
 
-def _needs_folds(sigma: Any) -> bool:
-    return isinstance(sigma, str | list | tuple)
-
-
 def _encode_labels(data: Data) -> tuple[str, NDArray[Any]]:
     """Return the kind of the labels of a table, and the labels; raise unless they can be learnt."""
     texts = pd.Series(data.y, dtype=object)
@@ -209,7 +214,6 @@ def _fit_classifier(
     samples: Any, y: NDArray[Any], sigma: Any, kernel: str, folds: int, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return a fitted classifier, and what cross-validation said of each sigma."""
-    folds = _fold_count(y, folds) if folds else 0
     if kernel == "linear":
         if not folds:
             return GuruClassifier(sigma, **options).fit(samples, y), None
@@ -234,16 +238,6 @@ def _fit_classifier(
     }  # fmt: skip
 
 
-def _spread(samples: Any) -> float:
-    """Return the root of the mean variance of the features."""
-    X, _ = split_errors(samples)
-    if sp.issparse(X):
-        variances = np.asarray(X.multiply(X).mean(axis=0)) - np.square(np.asarray(X.mean(axis=0)))
-    else:
-        variances = np.square(Population.of(np.asarray(X), None).spreads)
-    return float(np.sqrt(np.mean(variances))) or 1.0
-
-
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
@@ -259,7 +253,7 @@ def evaluate_model(
     parts : iterable of (X, X_err, y)
     noise_levels : iterable of float, default=None
         Standard deviations of noise that is added to every feature as the classifier sees it, so in the units of
-        sigma; None is 0, 0.05, 0.1, 0.2, 0.5 and 1 times the spread of the features.
+        sigma, whatever the error bars are; None is 0, 0.05, 0.1, 0.2, 0.5 and 1 times the spread of the features.
 
     Returns
     -------
@@ -279,7 +273,10 @@ def evaluate_model(
             continue
         samples, n = model.seen(X, X_err), len(y)
         sums += n * np.array(_scores(model, samples, y))
-        part = robustness_curve(model.classifier, samples, y, levels, method=method, random_state=n_rows % 2**31)
+        values, bars = split_errors(samples)
+        if has_unmeasured(bars):
+            values, _ = fill_unmeasured(model.classifier, values, bars)
+        part = robustness_curve(model.classifier, values, y, levels, method=method, random_state=n_rows % 2**31)
         accuracy += n * part.accuracy
         errors.append(n * part.error)
         n_rows += n

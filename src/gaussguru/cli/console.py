@@ -8,6 +8,7 @@ and an exit code.
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ import rich.table
 import typer
 
 import gaussguru
+from gaussguru.tables import TableError, check_writable
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 
@@ -73,7 +75,9 @@ def main(arguments: list[str]) -> int:
         return BROKEN_PIPE
     except usage_error as error:
         return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
-    except (ValueError, OSError, MemoryError) as error:
+    except (TableError, OSError, MemoryError) as error:  # in the words of the command, and of the user
+        return _fail(str(error) or type(error).__name__, MENDABLE)
+    except ValueError as error:
         return _fail(_in_options(str(error)) or type(error).__name__, MENDABLE)
 
 
@@ -95,10 +99,9 @@ def warn(messages: Iterable[str]) -> None:
 
 
 def _in_options(message: str) -> str:
-    """Return what the library says to programmers in the words of the command."""
-    for word, option in _WORDS.items():
-        message = message.replace(word, option)
-    return message
+    """Return what the library says to programmers in the words of the command; what it quotes is left as it is."""
+    known = "|".join(map(re.escape, _WORDS))
+    return re.sub(rf"{known}|'[^']*'|\"[^\"]*\"", lambda found: _WORDS.get(found[0], found[0]), message)
 
 
 _WORDS = {
@@ -109,6 +112,13 @@ _WORDS = {
     "noise_levels": "--noise-levels",
     "n_components": "--components",
 }
+
+
+def check_output(path: str, *, force: bool) -> None:
+    """Raise before any work if a file cannot be written."""
+    if os.path.isfile(path) and not force:
+        raise TableError(f"{path} exists; give --force to replace it")
+    check_writable(path, force=True)
 
 
 def busy(what: str) -> AbstractContextManager[Any]:

@@ -16,6 +16,7 @@ from gaussguru.cli.console import (
     app,
     busy,
     cell,
+    check_output,
     count,
     say,
     show_table,
@@ -28,8 +29,8 @@ from gaussguru.layouts import MISSING, Data, Layout, Part, read_all, read_parts
 from gaussguru.losses import LOSSES
 from gaussguru.models import Model, load_model, save_model
 from gaussguru.noise import NOISES
-from gaussguru.report import evaluation_report
-from gaussguru.tables import FORMATS, Table, TableError, check_writable, format_of, open_table, write_tables, writing
+from gaussguru.report import Report, evaluation_report
+from gaussguru.tables import FORMATS, Table, TableError, format_of, open_table, write_tables, writing
 from gaussguru.training import evaluate_model, fit_model, path_table
 
 
@@ -47,7 +48,9 @@ def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
 
 # Options that several commands have.
 File = Annotated[str, typer.Argument(metavar="FILE", help="CSV, Parquet or libsvm; - is standard input.")]
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="A file that 'gaussguru fit' wrote.")]
+ModelFile = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A file that 'gaussguru fit' wrote; - is standard input.")
+]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -90,7 +93,7 @@ NoiseModel = Annotated[str, one_of(NOISES, "What noise may do: any direction, or
 LossName = Annotated[str, one_of(LOSSES, "The expected hinge loss, or an approximation of it.")]
 Ridge = Annotated[float, typer.Option(help="Weight of a ridge term; the noise regularises already.")]
 Balanced = Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight.")]
-Folds = Annotated[int, typer.Option(help="Parts of the cross-validation.")]
+Folds = Annotated[int, typer.Option(help="Parts of the cross-validation; columns are scaled before they are made.")]
 Tol = Annotated[float, typer.Option(help="Proven accuracy of the fit: gap against the objective at zero.")]
 Jobs = Annotated[int | None, typer.Option(help="Threads. Default: all cores.")]
 InputFormat = Annotated[str | None, one_of(FORMATS, "Of FILE. Default: by its name, else csv.", "--format")]
@@ -240,7 +243,14 @@ def _check_output(output: str, force: bool, as_json: bool) -> None:
     if output == "-" and as_json:
         raise TableError("--json and -o - both want standard output; give -o a file")
     if output != "-":
-        check_writable(output, force=force)
+        check_output(output, force=force)
+
+
+def _load(model: str, file: str) -> Model:
+    """Return a model to be used on a file."""
+    if model == file == "-":
+        raise TableError("MODEL and FILE cannot both be standard input")
+    return load_model(model)
 
 
 @app.command()
@@ -270,7 +280,7 @@ def predict(
     """
     talk.quiet = quiet
     _check_output(output, force, json)
-    loaded, kept = load_model(model), keep or []
+    loaded, kept = _load(model, file), keep or []
     kind = "csv" if output == "-" else format_of(output)
     if kind == "libsvm":
         raise TableError(f"{output}: predictions are written as CSV or Parquet")
@@ -348,9 +358,11 @@ def evaluate(
     levels = None
     if noise_levels is not None:
         levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
-    loaded = load_model(model)
+    if report == "-":
+        raise TableError("--report must be the name of a file; standard output has the evaluation")
     if report is not None:
-        check_writable(report, force=force)
+        check_output(report, force=force)
+    loaded = _load(model, file)
     with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("evaluating"):
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
@@ -358,8 +370,9 @@ def evaluate(
         samples = ((part.X, part.X_err, loaded.labels(part.y, table.name)) for part in parts)
         result = evaluate_model(loaded, samples, levels)
         if whole is not None and report is not None:
-            y = loaded.labels(whole.y, table.name)
-            evaluation_report(loaded.estimator, whole.X, y, whole.X_err, title=f"{model} on {file}").save(report)
+            page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=table.sha256())
+            with writing(report, force=force) as out:
+                out.write(page.html().encode())
             say(f"wrote {report}")
     if json:
         tell({"model": model, "file": file, **result})
@@ -372,6 +385,21 @@ def evaluate(
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     show_table({name.replace("_", " "): values for name, values in curve.items()})
+
+
+def _report(model: Model, data: Data, result: dict[str, Any], *, title: str, sha256: str) -> Report:
+    """Return a report of what an evaluation found, in the same units, and of what the model was fitted to."""
+    samples, y = model.seen(data.X, data.X_err), model.labels(data.y, data.name)
+    levels = result["robustness"]["noise_level"]
+    page = evaluation_report(model.classifier, samples, y, title=title, noise_levels=levels, absolute=True)
+    groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
+    others = {name: value for name, value in model.card.items() if name not in groups}
+    page.heading("Trained on").text(
+        "All of the above sees features as the classifier does, "
+        + ("scaled to standard deviation 1 in the data of the fit" if model.card.get("scaled") else "not scaled")
+        + f". The file of this report has {data.n_rows} rows and the SHA-256 {sha256}."
+    )
+    return page.card({"model": others, **groups})
 
 
 @app.command()

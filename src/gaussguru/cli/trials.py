@@ -8,10 +8,9 @@ import rich.progress
 import typer
 
 from gaussguru import demo as demonstration
-from gaussguru.cli.console import AsJson, Force, Quiet, app, say, show_table, talk, tell
+from gaussguru.cli.console import AsJson, Force, Quiet, app, check_output, say, show_table, talk, tell
 from gaussguru.experiments import EXPERIMENTS, Progress
 from gaussguru.experiments import reproduce as run
-from gaussguru.tables import check_writable
 
 
 @app.command()
@@ -27,7 +26,7 @@ def demo(
 
     Example: gaussguru demo
     """
-    check_writable(output, force=force)
+    check_output(output, force=force)
     demonstration.run(output)
 
 

@@ -44,6 +44,7 @@ def evaluation_report(
     *,
     title: str = "Evaluation",
     noise_levels: Any = None,
+    absolute: bool = False,
     random_state: Any = 0,
     date: str | datetime | None = None,
 ) -> Report:
@@ -63,6 +64,8 @@ def evaluation_report(
     noise_levels : array-like of shape (n_levels,), default=None
         In multiples of the error bars. Without error bars, in standard deviations of each feature; for sparse X in the
         units of the features. None is 0 to 3, or to 1 without error bars.
+    absolute : bool, default=False
+        Whether noise levels are in the units of the features for any X.
     random_state : int, RandomState instance or None, default=0
         For noise that must be drawn because the model is not linear.
     date : str or datetime, default=None
@@ -86,7 +89,7 @@ def evaluation_report(
     page = _Evaluation(Report(title, date=date), model, X, y, X_err)
     page.summary()
     page.confusion()
-    page.noise(noise_levels, random_state)
+    page.noise(noise_levels, absolute, random_state)
     page.doubts()
     page.path()
     page.certificate(card)
@@ -160,16 +163,16 @@ class _Evaluation:
         self.report.heading("Most frequent confusions").table(["true class", "predicted", "samples"], rows)
         self.left_out["Confusion matrix"] = f"it would have {len(names)} rows"
 
-    def noise(self, noise_levels: Any, random_state: Any) -> None:
+    def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
         """Show what noise does to the accuracy."""
         what = "Accuracy under noise"
         if get_tags(self.final).input_tags.pairwise:
             self.left_out[what] = "X is a kernel matrix, there are no features"
             return
-        X, y, X_err, top = self.X, self.y, self.X_err, 1.0
+        X, y, X_err, top = self.X, self.y, None if absolute else self.X_err, 1.0
         if X_err is not None:
             unit, top = "multiples of the error bars", 3.0
-        elif sp.issparse(X):
+        elif absolute or sp.issparse(X):
             unit = "units of the features"
         else:
             unit = "standard deviations of each feature"
