@@ -539,8 +539,8 @@ def test_libsvm_has_no_columns_to_keep(run, fails):
 
 
 def test_quoted_words_are_the_users():
-    told = console._in_options("X_err of 'X_err' and \"noise_levels\": class_weight='balanced'")
-    assert told == "columns of errors of 'X_err' and \"noise_levels\": --balanced"
+    told = console._in_options("the model's X_err of 'X_err' and \"noise_levels\": class_weight='balanced'")
+    assert told == "the model's columns of errors of 'X_err' and \"noise_levels\": --balanced"
 
 
 def test_the_demo_says_what_it_measured_and_writes_a_report(run, fails, monkeypatch):

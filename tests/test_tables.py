@@ -160,11 +160,11 @@ def test_standard_input(tmp_path, monkeypatch, format):
     assert data.name == "standard input"
 
 
-class Drops(io.BytesIO):
-    """A pipe that gives a few bytes at a time."""
+class Lines(io.BytesIO):
+    """A pipe that gives a line at a time."""
 
     def read1(self, size=-1):
-        return super().read1(7)
+        return self.readline(size)
 
 
 @pytest.mark.parametrize("width", [2, 20_000])
@@ -173,7 +173,7 @@ def test_a_table_means_the_same_however_it_arrives(monkeypatch, width):
     rows = [["true" if i % 2 else "false", *["1.5"] * (width - 1), "no" if i % 3 else "yes"] for i in range(5)]
     content = "".join(",".join(row) + "\n" for row in [[*names, "y"], *rows]).encode()
     found = []
-    for pipe in (io.BytesIO, Drops):
+    for pipe in (io.BytesIO, Lines):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(pipe(content)))
         found.append(read("-"))
     np.testing.assert_array_equal(found[1].X["c0"], [0, 1, 0, 1, 0])

@@ -51,7 +51,7 @@ FORMATS = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet", ".pq"), "lib
 BLOCK = 1 << 22
 SEPARATORS = ",;\t|"
 # How a table says that there is no value, as a label or as a number. "None" is a word.
-NO_VALUE = ["", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-NaN", "-nan"]
+NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>"]
 # So many bytes of CSV are looked at to find out what it is like, however they arrive; more if two lines take more.
 LOOK = 1 << 16
 # A header does not take more.

@@ -101,7 +101,7 @@ def warn(messages: Iterable[str]) -> None:
 def _in_options(message: str) -> str:
     """Return what the library says to programmers in the words of the command; what it quotes is left as it is."""
     known = "|".join(map(re.escape, _WORDS))
-    return re.sub(rf"{known}|'[^']*'|\"[^\"]*\"", lambda found: _WORDS.get(found[0], found[0]), message)
+    return re.sub(rf"{known}|(?<!\w)'[^']*'|\"[^\"]*\"", lambda found: _WORDS.get(found[0], found[0]), message)
 
 
 _WORDS = {
