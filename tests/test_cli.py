@@ -631,3 +631,25 @@ def test_without_the_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gaussguru: the command needs typer; pip install 'gaussguru[cli]'\n"
+
+
+def test_rows_that_are_left_out_and_values_not_measured_are_counted(run):
+    table = toy()
+    table.loc[[3, 5], "a"] = np.nan
+    table.to_csv("t.csv", index=False)
+    assert run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "--missing", "drop", "-o", "m")[0] == 0
+    for report in ([], ["--report", "r.html"]):
+        found = json.loads(run("evaluate", "m", "t.csv", "--json", *report)[1])
+        assert (found["rows"], found["rows_left_out"]) == (len(table) - 2, 2)
+    table["a_err"] = 0.1
+    table.to_csv("e.csv", index=False)
+    code, _, err = run("fit", "e.csv", "--target", "y", "--sigma", "0.5", "-o", "e")
+    assert code == 0
+    assert "2 values not measured" in err[0]
+
+
+def test_a_table_may_be_read_in_part(many):
+    with command("evaluate", "m", "many.csv") as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.BROKEN_PIPE

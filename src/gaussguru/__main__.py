@@ -12,6 +12,9 @@ def main() -> int:
             raise
         print(f"gaussguru: the command needs {error.name}; pip install 'gaussguru[cli]'", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # while all that is imported
+        print("gaussguru: interrupted", file=sys.stderr)
+        return 130
     return cli.main(sys.argv[1:])
 
 

@@ -149,6 +149,11 @@ class Part(NamedTuple):
     complete: NDArray[np.bool_]
     kept: dict[str, Any]
 
+    @property
+    def n_rows(self) -> int:
+        """How many rows of the table these are, complete or not."""
+        return len(self.complete)
+
 
 def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str] = ()) -> Iterator[Part]:
     """Yield a table in parts, checked.
@@ -211,7 +216,7 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
     if unlabelled:
         raise TableError(
             f"{table.name} has no label in {len(unlabelled)} of {first} rows, the first is row "
-            f"{unlabelled[0]} (column {target!r}); --missing drop leaves such rows out"
+            f"{unlabelled[0]} (column {target!r}); a model fitted with --missing drop leaves such rows out"
         )
     if empty.any():
         counts = [f"{count} in {name!r}" for name, count in zip(layout.features, empty, strict=True) if count]

@@ -206,6 +206,9 @@ class _Csv(Table):
             if reader is None and "straddling" in str(error):  # nothing after the header
                 return
             raise TableError(self._explain(str(error))) from None
+        finally:
+            if reader is not None:
+                reader.close()  # or the thread that reads ahead may outlive the interpreter, which aborts then
 
     def _is_bool(self, place: int) -> bool:
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
@@ -215,7 +218,7 @@ class _Csv(Table):
         """Return what Arrow says in the terms of the file; it counts rows from the first line on."""
         if found := re.search(r"column #(\d+): Row #(\d+): .* invalid value '(.*)'", message, re.DOTALL):
             column, row, value = self.columns[int(found[1])], int(found[2]) - self._skip, found[3]
-            advice = f"leave the column out with --drop {column!r}, or mend it"
+            advice = f"mend it, or leave the column out of the fit with --drop {column!r}"
             if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) and self._decimal == ".":
                 advice = "is it a decimal comma? Then give --decimal ,"
             return f"{self.place(column)} has {_short(value)} in row {row}, where a number is expected; {advice}"

@@ -153,7 +153,10 @@ def show_table(columns: dict[str, list[Any]]) -> None:
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(cell, row))
     # Wide enough for any: a line that is wrapped can be read, one that is cut cannot.
-    rich.console.Console(highlight=False, soft_wrap=True, width=1000).print(table)
+    console = rich.console.Console(highlight=False, soft_wrap=True, width=1000)
+    with console.capture() as text:
+        console.print(table)
+    print(text.get(), end="")  # a reader that has seen enough is no failure, which it is to rich
 
 
 def cell(value: Any) -> str:

@@ -232,6 +232,8 @@ def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     parts.append(count(len(data.layout.features), "feature"))
     if layout.errors:
         parts.append(f"{len(layout.errors)} of them with errors")
+    if data.X_err is not None and (unmeasured := int(np.isinf(data.X_err).sum())):
+        parts.append(f"{count(unmeasured, 'value')} not measured")
     if unnamed := table.columns.count(""):
         parts.append(f"{count(unnamed, 'column')} without a name not used")
     parts.append(f"labels in {layout.target!r}" if layout.target else "labels")
@@ -367,8 +369,17 @@ def evaluate(
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         parts = read_parts(table, loaded.layout, labels=True) if whole is None else [whole]
-        samples = ((part.X, part.X_err, loaded.labels(part.y, table.name)) for part in parts)
-        result = evaluate_model(loaded, samples, levels)
+        n_rows = 0
+
+        def samples() -> Iterator[Any]:
+            nonlocal n_rows
+            for part in parts:
+                n_rows += part.n_rows
+                yield part.X, part.X_err, loaded.labels(part.y, table.name)
+
+        result = evaluate_model(loaded, samples(), levels)
+        used = result.pop("rows")
+        result = {"rows": used, "rows_left_out": n_rows - used, **result}
         if whole is not None and report is not None:
             page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=table.sha256())
             with writing(report, force=force) as out:
@@ -457,6 +468,8 @@ def path(
     if output is not None:
         with writing(output, force=force) as out:
             write_tables(out, [columns], "csv" if output == "-" else format_of(output))
+        if output != "-":
+            say(f"wrote {output}")
     if json:
         tell({"file": file, **columns})
     elif output is None:
