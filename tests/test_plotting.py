@@ -104,6 +104,44 @@ def test_legends_lie_beside_the_axes_where_there_is_room():
     assert plain.ax_.get_legend()._loc == 0  # "best"
 
 
+def test_legends_lie_below_narrow_axes():
+    display = plotting.LossDisplay.from_losses(ax=style.figure(1, size=(4.0, 3.0)).axes[0])
+    figure = display.figure_
+    figure.draw_without_rendering()
+    legend, label = (part.get_window_extent() for part in (display.ax_.get_legend(), display.ax_.xaxis.label))
+    assert legend.y1 <= label.y0
+    assert legend.y0 >= 0
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("span", [1.3, 3.0, 12.0, 90.0, 1e4])
+def test_logarithmic_axes_have_numbers(span):
+    values = np.geomspace(0.7, 0.7 * span, 5)
+    display = plotting.SigmaPathDisplay(values, {"norm": 1 / values}).plot()
+    display.figure_.draw_without_rendering()
+    for axis in (display.ax_.xaxis, display.ax_.yaxis):
+        low, high = axis.get_view_interval()
+        shown = [tick.get_loc() for tick in axis.get_major_ticks() if tick.label1.get_text()]
+        assert sum(low <= place <= high for place in shown) >= 3
+
+
+def legend_of(display):
+    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
+
+
+def test_legends_of_the_plane_name_all_that_is_drawn():
+    X, y = make_gaussians(40, random_state=0)
+    model = GuruClassifier(0.5).fit(X, y)
+    lines_and_classes = ["boundary", "margins", "class -1", "class 1"]
+    cloud = plotting.CloudDisplay.from_estimator(model, X, y, n_std=2)
+    assert set(legend_of(cloud)) == {*lines_and_classes, "noise: 2 std. dev."}
+    moved = plotting.DisplacementDisplay.from_estimator(AdversarialSVC(0.5).fit(X, y), X, y)
+    assert set(legend_of(moved)) == {*lines_and_classes, "hollow: after the move"}
+    regions = plotting.RegionsDisplay.from_estimator(model, X, y)
+    assert set(legend_of(regions)) == {"boundary", "class -1", "class 1", "wrong"}
+
+
 @pytest.mark.parametrize("quantity", ["norm", "accuracy", "gap"])
 def test_path_shows_the_fits(quantity):
     X, y = make_gaussians(60, random_state=0)
@@ -138,7 +176,8 @@ def test_path_of_several_classes_with_error_bars_and_collapse():
 def test_cross_validation_shows_scores_and_choice():
     X, y = make_narrow_gaussians(100, random_state=0)
     model = GuruClassifierCV([0.1, 1.0, 10.0], cv=4).fit(X, y)
-    display = plotting.SigmaPathDisplay.from_cv(model)
+    display = plotting.SigmaPathDisplay.from_cv(model, unit="standard deviations")
+    assert "(standard deviations)" in display.ax_.get_xlabel()
     np.testing.assert_allclose(display.line_.get_ydata(), model.scores_.mean(axis=1))
     np.testing.assert_allclose(display.error, model.scores_.std(axis=1, ddof=1) / 2)
     assert model.sigma_ in lines(display)[f"chosen: $\\sigma$ = {model.sigma_:.3g}"]
@@ -265,7 +304,7 @@ def test_boundaries_of_several_classes_are_ties():
     for _, points in contours(display.ax_):
         best = np.sort(model.decision_function(points), axis=1)
         assert np.abs(best[:, -1] - best[:, -2]).max() < 0.05  # linear between the points of the grid
-    assert list(scattered(display)) == ["0", "1", "2"]
+    assert list(scattered(display)) == ["class 0", "class 1", "class 2"]
 
 
 def test_radial_problem_is_local_for_small_sigma_and_global_for_large():
@@ -288,7 +327,7 @@ def test_regions_of_several_classes():
     X, y = load_iris(return_X_y=True)
     X, y = sp.csr_matrix(X[:, 2:]), np.array(["setosa", "versicolor", "virginica"])[y]
     display = plotting.RegionsDisplay.from_estimator(GuruClassifier(0.3).fit(X, y), X, y)
-    assert list(scattered(display)) == ["setosa", "versicolor", "virginica", "wrong"]
+    assert list(scattered(display)) == ["class setosa", "class versicolor", "class virginica", "wrong"]
     assert len(display.surface_.levels) == 4
 
 
@@ -326,6 +365,7 @@ def test_adversarial_samples_are_images_with_their_predictions():
     changed = model.predict(shown) != np.repeat(model.predict(X[:4]), 4)
     assert [text.get_color() == style.ALARM for text in display.texts_] == changed.tolist()
     assert changed.any()
+    assert "below each: the predicted class" in display.ax_.get_title()
     noise = (shown.reshape(4, 4, 64) - X[:4, np.newaxis])[:, 1:]
     np.testing.assert_allclose(np.linalg.norm(noise), 6 * np.sqrt(12), rtol=0.5)  # 12 draws of length 6, more or less
     with pytest.raises(ValueError, match=r"image_shape=\(8, 7\) does not fit X with 64"):

@@ -15,15 +15,17 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from gaussguru import GuruClassifier, GuruClassifierCV, KernelGuruClassifier
 from gaussguru.errors import LowRank, Measured
+from gaussguru.plotting import RobustnessCurveDisplay, style
 from gaussguru.preprocessing import WithErrors
 from gaussguru.report import Report, data_hash, evaluation_report, model_card, new_axes
 from gaussguru.robustness import certified_radius, expected_accuracy, flip_probability
@@ -39,7 +41,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.tags, self.attributes, self.tables, self.headings = [], [], [], [], []
-        self.texts, self.paragraphs = [], []
+        self.texts, self.paragraphs, self.captions = [], [], []
         self.feed(text)
         self.close()
         assert not self.open
@@ -59,6 +61,8 @@ class Page(HTMLParser):
             self.headings.append("")
         if tag == "p":
             self.texts.append("")
+        if tag == "figcaption":
+            self.captions.append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -66,12 +70,14 @@ class Page(HTMLParser):
             self.paragraphs.append((self.headings[-1], self.texts[-1]))
 
     def handle_data(self, data):
-        if self.open and self.open[-1] in ("th", "td"):
+        if {"th", "td"} & set(self.open):
             self.tables[-1][-1][-1] += data
         if self.open and self.open[-1] == "h2":
             self.headings[-1] += data
         if self.open and self.open[-1] == "p":
             self.texts[-1] += data
+        if self.open and self.open[-1] == "figcaption":
+            self.captions[-1] += data
 
     def table(self, *names):
         """Return the rows of the table whose header begins with these names."""
@@ -163,9 +169,10 @@ def test_saving_is_all_or_nothing(tmp_path):
 
 
 def test_figures_may_be_displays_axes_or_figures():
-    ax = figure()
-    texts = [Report("", date="").figure(each).html() for each in (ax, ax.figure)]
+    shown = RobustnessCurveDisplay(np.arange(2.0), np.ones(2), np.zeros(2)).plot(figure())
+    texts = [Report("", date="").figure(each).html() for each in (figure(), figure().figure)]
     assert texts[0] == texts[1]
+    assert len(drawings(Report("").figure(shown).html())) == 1
 
 
 def test_hash_is_that_of_the_values():
@@ -215,13 +222,13 @@ def test_card_of_a_pipeline(cancer):
     assert card["certificate"] == {
         "objective": final.objective_, "duality gap": final.dual_gap_, "converged": True, "iterations": final.n_iter_,
     }  # fmt: skip
-    assert card["data"]["samples"] == len(y)
-    assert card["data"]["samples by class"] == {
+    assert card["data of the evaluation"]["samples"] == len(y)
+    assert card["data of the evaluation"]["samples by class"] == {
         "benign": int(np.sum(y == "benign")),
         "malignant": int(np.sum(y != "benign")),
     }
-    assert card["data"]["feature names"] == list(X.columns)
-    assert card["data"]["sha256"] == data_hash(X, y)
+    assert card["data of the evaluation"]["feature names"] == list(X.columns)
+    assert card["data of the evaluation"]["sha256 of the values"] == data_hash(X, y)
     assert card["software"]["numpy"] == np.__version__
     search = GridSearchCV(model, {"guruclassifiercv__l2": [0.0]}).fit(X, y)
     assert model_card(search, X, y)["certificate"].keys() == card["certificate"].keys()
@@ -259,15 +266,20 @@ def test_evaluation_says_what_the_library_computes(cancer, tmp_path):
     spread = np.broadcast_to(X.std(ddof=0).to_numpy(), X.shape)
     assert curve[0.0] == shares["accuracy"]
     assert curve[1.0] == f"{100 * expected_accuracy(model, X, y, spread):.2f} %"
-    flips, radius = flip_probability(model, X), certified_radius(model, X)
+    scaled = model[0].transform(X)
+    flips = flip_probability(model, X)
+    radius = np.abs(scaled @ model[1].coef_[0] + model[1].intercept_) / np.linalg.norm(model[1].coef_)
     groups = page.table("probability of a change")
     assert [int(row[1]) for row in groups] == np.histogram(flips, [0, 0.001, 0.01, 0.1, 0.25, 1.0])[0].tolist()
-    for row in page.table("row"):
-        i = int(row[0])
+    for row in page.table("index"):  # that of the table, where it is not 0, 1, 2, ...
+        i = X.index.get_loc(int(row[0]))
         assert row[3] == f"{100 * flips[i]:.2f} %"
         assert row[4] == f"{radius[i]:.4g}"
         assert row[1:3] == [model.predict(X)[i], y[i]]
     assert len(drawings(report.html())) == 2
+    assert "distances are in units of the transformed features" in report.html()
+    plain = check_alone(evaluation_report(model, X.reset_index(drop=True), y).html())
+    assert [X.index[int(row[0]) - 1] for row in plain.table("row")] == [int(row[0]) for row in page.table("index")]
 
 
 def test_evaluation_with_error_bars_and_what_was_not_measured(cancer):
@@ -302,7 +314,10 @@ def test_evaluation_of_a_kernel():
     assert "not" in left_out(page)["Distance to the boundary"]
     curve = page.table("noise level")
     assert [row[0] for row in curve] == ["0", "0.5"]
-    assert curve[0][1:] == [f"{100 * model.score(X, two):.2f} %", "exact"]
+    assert curve[0][1:] == [f"{100 * model.score(X, two):.2f} %", "0.00 %"]
+    shares = {row[0]: row[1] for row in page.table("", "share")}
+    expected = model.predict_proba(X)[np.arange(len(X)), two.astype(int)].mean()
+    assert shares["expected accuracy"] == f"{100 * expected:.2f} %"
     three = KernelGuruClassifier(0.3).fit(X, y)
     assert "Doubtful predictions" in left_out(check_alone(evaluation_report(three, X, y, noise_levels=[0.0]).html()))
 
@@ -338,7 +353,22 @@ def test_evaluation_of_what_scikit_learn_has():
     words = pd.DataFrame({"colour": ["red", "green", "blue", "red"] * 5})
     model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(words, [0, 1, 1, 0] * 5)
     page = check_alone(evaluation_report(model, words, [0, 1, 1, 0] * 5).html())
-    assert "Accuracy under noise" in left_out(page)
+    assert "not finite numbers" in left_out(page)["Accuracy under noise"]
+    X[0, 0] = np.nan
+    model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression()).fit(X, y)
+    page = check_alone(evaluation_report(model, X, y).html())
+    assert "not finite numbers" in left_out(page)["Accuracy under noise"]
+
+
+def test_evaluation_of_what_a_search_found():
+    X, y = load_iris(return_X_y=True)
+    inner = Pipeline([("nothing", "passthrough"), ("guru", GuruClassifier(0.3))])
+    search = GridSearchCV(make_pipeline(StandardScaler(), inner), {"pipeline__guru__sigma": [0.3]}).fit(X, y)
+    page = check_alone(evaluation_report(search, X, y).html())
+    scaled = StandardScaler().fit_transform(X)
+    radius = certified_radius(GuruClassifier(0.3).fit(scaled, y), scaled)
+    for row in page.table("row"):
+        assert row[4] == f"{radius[int(row[0]) - 1]:.4g}"
 
 
 def test_evaluation_of_sparse_data_and_labels_never_seen():
@@ -349,14 +379,69 @@ def test_evaluation_of_sparse_data_and_labels_never_seen():
     assert {row[0]: row[1] for row in page.table("", "share")}["accuracy"] == f"{100 * model.score(X, y):.2f} %"
 
 
-def test_large_curves_take_a_part_of_the_samples(monkeypatch):
+def test_large_curves_take_a_part_of_the_samples_and_say_how_sure_they_are(monkeypatch):
     monkeypatch.setattr("gaussguru.report.evaluation.SAMPLED", 50)
     X, y = load_iris(return_X_y=True)
-    report = evaluation_report(KernelGuruClassifier(0.3).fit(X, y), pd.DataFrame(X), y, noise_levels=[0.0])
-    assert "for 50 of the 150 samples" in report.html()
+    y[::4] = 0  # so that no model is always right
+    model = KernelGuruClassifier(0.3).fit(X, y)
+    page = check_alone(evaluation_report(model, pd.DataFrame(X), y, noise_levels=[0.0]).html())
+    assert any("for 50 of the 150 samples" in text for text in page.captions)
+    ((_, share, error),) = page.table("noise level")
+    p = float(share.removesuffix(" %")) / 100
+    # Of 50 samples without replacement from 150, in all of which the accuracy is known.
+    assert error == f"{100 * np.sqrt(p * (1 - p) / 50 * 2 / 3):.2f} %"
+    assert abs(p - model.score(X, y)) < 4 * float(error.removesuffix(" %")) / 100
+    assert any(f"{share} of these samples, and for {100 * model.score(X, y):.2f} % of all" in c for c in page.captions)
     monkeypatch.setattr("gaussguru.report.evaluation.CLOSED", 60)
     report = evaluation_report(GuruClassifier(0.3).fit(X, y), X, y, np.full(len(X), 0.1), noise_levels=[0.0])
     assert "for 60 of the 150 samples" in report.html()
+
+
+def test_curves_of_many_classes_take_all_samples(monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    y = 2 * y + (X[:, 0] > np.median(X[:, 0]))
+    model = make_pipeline(StandardScaler(), GuruClassifier(0.5)).fit(X, y)
+    few = check_alone(evaluation_report(model, X, y, noise_levels=[0.0, 0.5]).html())
+    monkeypatch.setattr("gaussguru.report.evaluation.QUADRATURE", 100)
+    many = check_alone(evaluation_report(model, X, y, noise_levels=[0.0, 0.5]).html())
+    assert any("Mean over 100 draws of noise:" in text for text in many.captions)
+    accuracy = {row[0]: row[1] for row in many.table("", "share")}["accuracy"]
+    for page in (few, many):
+        assert page.table("noise level")[0] == ["0", accuracy, "0.00 %"]
+    exact, drawn = (float(page.table("noise level")[1][1].removesuffix(" %")) for page in (few, many))
+    error = float(many.table("noise level")[1][2].removesuffix(" %"))
+    assert abs(exact - drawn) < 4 * error + 0.2
+    monkeypatch.setattr("gaussguru.report.evaluation.VALUES", 4000)
+    page = check_alone(evaluation_report(model, X, y, noise_levels=[0.0]).html())
+    assert any("Computed without drawing noise, for 100 of the 150 samples" in text for text in page.captions)
+
+
+def test_faults_of_the_library_are_not_left_out(monkeypatch):
+    def broken(*_, **__):
+        raise ValueError("a fault")
+
+    X, y = load_iris(return_X_y=True)
+    model = GuruClassifier(0.3).fit(X, y)
+    for name in ("certified_radius", "flip_probability", "expected_accuracy", "robustness_curve"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"gaussguru.report.evaluation.{name}", broken)
+            with pytest.raises(ValueError, match="a fault"):
+                evaluation_report(model, X, y)
+
+
+def test_words_with_hyphens_and_numbers_with_errors_are_not_broken():
+    text = Report("").table(["as HM-STAR", "b"], [["K-GIANT", "96.93 ± 0.28"], ["x" * 30 + "-y", "1e-05"]]).html()
+    assert 'as <span class="word">HM-STAR</span>' in text
+    assert '<td class="number">96.93 ± 0.28</td>' in text
+    assert '<td class="number">1e-05</td>' in text
+    assert f"{'x' * 30}-y</th>" in text
+
+
+def test_wide_figures_scroll_and_narrow_ones_fit_a_phone():
+    wide = Report("").figure(style.figure(2)).html()
+    assert "min-width:504px" in wide
+    (least,) = re.findall(r"min-width:(\d+)px", Report("").figure(figure()).html())
+    assert int(least) <= 320 - 32  # the smallest phone, without margins
 
 
 def test_wrong_data_raises():

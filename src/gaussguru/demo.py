@@ -24,12 +24,14 @@ from gaussguru.model_selection import GuruClassifierCV
 from gaussguru.plotting import ConvergenceDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.preprocessing import WithErrors
 from gaussguru.report import Report, model_card, new_axes
+from gaussguru.report.page import is_number
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer, flip_probability, robustness_curve
 from gaussguru.validation import check_count
 
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # The noise that models are told of, in standard deviations of the features.
 TOLD = 1.0
+UNIT = "standard deviations of the features"
 COSTS = 4.0 ** np.arange(-6, 3)
 
 
@@ -103,9 +105,13 @@ class _Account:
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add a table of text."""
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        numbers = [all(map(is_number, column)) for column in zip(*rows, strict=True)]
         for row in (header, *rows):
-            cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-            print("   " + "  ".join([row[0].ljust(widths[0]), *cells[1:]]))
+            cells = [
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, numbers, strict=True)
+            ]
+            print("   " + "  ".join(cells).rstrip())
         self.report.table(header, rows)
 
 
@@ -133,7 +139,7 @@ def _fits(page: _Account, X: Array, y: Any, split: Any) -> tuple[GuruClassifier,
         caption="What a fit that is stopped early would have returned, and what it could prove.",
     )
     page.report.figure(
-        SigmaPathDisplay.from_cv(GuruClassifierCV().fit(X_train, y_train), ax=new_axes()),
+        SigmaPathDisplay.from_cv(GuruClassifierCV().fit(X_train, y_train), unit=UNIT, ax=new_axes()),
         caption="Where the noise is not known, cross-validation chooses sigma.",
     )
     return models[0.5], (scaler.transform(X[test]), y[test])
@@ -173,9 +179,7 @@ def _noise(page: _Account, X: Array, y: Any, splits: Any) -> None:
     ax = new_axes()
     for name, runs in curves.items():
         mean, error = np.mean(runs, axis=0), np.std(runs, axis=0, ddof=1) / np.sqrt(len(runs))
-        RobustnessCurveDisplay(
-            np.array(LEVELS), mean, error, name=name, unit="standard deviations of the features"
-        ).plot(ax)
+        RobustnessCurveDisplay(np.array(LEVELS), mean, error, name=name, unit=UNIT).plot(ax)
     page.report.figure(ax, caption="Accuracy under noise; bands are standard errors over the splits.")
 
 
@@ -216,7 +220,7 @@ def _predictions(page: _Account, model: GuruClassifier, X: Array, y: Any) -> Non
     order = np.argsort(-flips, kind="stable")
     shown = [*order[:4], order[len(order) // 2]]
     predicted, probabilities = model.predict(X), model.predict_proba(X)
-    rows = [[str(i), *(f"{p:.3f}" for p in probabilities[i]), str(predicted[i]), str(y[i])] for i in shown]
+    rows = [[str(i + 1), *(f"{p:.3f}" for p in probabilities[i]), str(predicted[i]), str(y[i])] for i in shown]
     page.table(["test sample", *(f"P({name})" for name in model.classes_), "predicted", "true"], rows)
     doubtful, right = flips > 0.1, predicted == y
     page.say(

@@ -38,6 +38,7 @@ from gaussguru.preprocessing import AffineMap
 from gaussguru.validation import check_choice, check_count
 
 __all__ = [
+    "NotLinearError",
     "RobustnessCurve",
     "certified_radius",
     "class_probabilities",
@@ -48,6 +49,10 @@ __all__ = [
     "robustness_curve",
     "top_probabilities",
 ]
+
+
+class NotLinearError(TypeError, ValueError):
+    """The scores of a classifier are not linear in X, or it has none: what noise does to it has no closed form."""
 
 
 def class_probabilities(
@@ -324,7 +329,7 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
     check_is_fitted(estimator)
     final = final_estimator(estimator)
     if not hasattr(estimator, "decision_function"):
-        raise TypeError(
+        raise NotLinearError(
             f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
             "there is robustness_curve(..., method='sampling')"
         )
@@ -334,7 +339,7 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
     try:
         affine.check(table, scores, final)
     except ValueError:
-        raise ValueError(
+        raise NotLinearError(
             f"estimator must have scores that are linear in X; those of {type(final).__name__} are not. For any "
             "classifier there is robustness_curve(..., method='sampling')"
         ) from None

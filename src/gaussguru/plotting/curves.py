@@ -19,7 +19,7 @@ from gaussguru.plotting import style
 from gaussguru.robustness import robustness_curve
 from gaussguru.validation import check_choice, check_count
 
-SIGMA = r"noise level $\sigma$ (units of the features)"
+UNIT = "units of the features"
 
 
 class SigmaPathDisplay:
@@ -35,6 +35,8 @@ class SigmaPathDisplay:
         The standard error of "score".
     chosen : float, default=None
         The level that cross-validation chose.
+    unit : str, default="units of the features"
+        What sigma is measured in: that of the features as the classifier gets them.
 
     Attributes
     ----------
@@ -43,12 +45,19 @@ class SigmaPathDisplay:
     """
 
     def __init__(
-        self, sigmas: Array, values: dict[str, Array], *, error: Array | None = None, chosen: float | None = None
+        self,
+        sigmas: Array,
+        values: dict[str, Array],
+        *,
+        error: Array | None = None,
+        chosen: float | None = None,
+        unit: str = UNIT,
     ) -> None:
         self.sigmas = sigmas
         self.values = values
         self.error = error
         self.chosen = chosen
+        self.unit = unit
 
     @classmethod
     def from_estimator(
@@ -103,7 +112,7 @@ class SigmaPathDisplay:
         return cls(levels, values).plot(ax, quantity=quantity, name=name)
 
     @classmethod
-    def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, ax: Any = None) -> Self:
+    def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, unit: str = UNIT, ax: Any = None) -> Self:
         """Draw the scores among which cross-validation chose.
 
         Parameters
@@ -111,6 +120,8 @@ class SigmaPathDisplay:
         estimator : fitted GuruClassifierCV
         name : str, default=None
             For the legend.
+        unit : str, default="units of the features"
+            What sigma is measured in; in a pipeline, that of the features after the steps before.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -121,7 +132,8 @@ class SigmaPathDisplay:
         scores = estimator.scores_
         n_folds = scores.shape[1]
         error = scores.std(axis=1, ddof=1) / np.sqrt(n_folds) if n_folds > 1 else None
-        display = cls(estimator.sigmas_, {"score": scores.mean(axis=1)}, error=error, chosen=estimator.sigma_)
+        values = {"score": scores.mean(axis=1)}
+        display = cls(estimator.sigmas_, values, error=error, chosen=estimator.sigma_, unit=unit)
         return display.plot(ax, quantity="score", name=name)
 
     def plot(self, ax: Any = None, *, quantity: str | None = None, name: str | None = None) -> Self:
@@ -149,8 +161,12 @@ class SigmaPathDisplay:
             ax.set_yscale("log")
         elif quantity in ("norm", "gap"):  # a collapsed classifier has norm 0, and a gap may vanish
             ax.set_yscale("symlog", linthresh=float(min(values[values > 0], default=1.0)))
+        for axis in (ax.xaxis, ax.yaxis):
+            style.label_short_log(axis)
         text, title = labels[quantity]
-        style.finish(ax, SIGMA, text, title, legend=name is not None or quantity == "score")
+        style.finish(
+            ax, rf"noise level $\sigma$ ({self.unit})", text, title, legend=name is not None or quantity == "score"
+        )
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -180,7 +196,7 @@ class RobustnessCurveDisplay:
         error: Array,
         *,
         name: str | None = None,
-        unit: str = "units of the features",
+        unit: str = UNIT,
     ) -> None:
         self.noise_levels = noise_levels
         self.accuracy = accuracy
@@ -235,7 +251,7 @@ class RobustnessCurveDisplay:
         curve = robustness_curve(
             estimator, X, y, noise_levels, X_err=X_err, method=method, n_repeats=n_repeats, random_state=random_state
         )
-        unit = unit or ("units of the features" if X_err is None else "multiples of the error bars")
+        unit = unit or (UNIT if X_err is None else "multiples of the error bars")
         return cls(*curve, name=style.name_of(estimator) if name is None else name, unit=unit).plot(ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:

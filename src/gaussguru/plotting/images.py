@@ -102,6 +102,6 @@ class AdversarialSamplesDisplay:
             ax.plot([0.5 * (width + across)] * 2, [0, n_rows * down], **style.REFERENCE)
         ax.set(xlim=(-0.02 * across, n_columns * across), ylim=(n_rows * down, -0.02 * down), aspect="equal")
         ax.set_axis_off()
-        ax.set_title(self.title, fontsize=style.TITLE)
+        ax.set_title(f"{self.title}\nbelow each: the predicted class", fontsize=style.TITLE)
         self.ax_, self.figure_ = ax, ax.figure
         return self

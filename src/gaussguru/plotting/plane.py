@@ -15,6 +15,8 @@ from gaussguru.plotting import style
 from gaussguru.validation import check_real
 
 RESOLUTION = 301
+# Of boundaries, and of entries in legends that stand for all classes.
+LINE = "0.25"
 
 
 def _points(X: Any) -> Array:
@@ -80,16 +82,27 @@ class _PlaneDisplay:
             best = np.sort(scores, axis=0)
             scores = scores - np.where(scores == best[-1], best[-2], best[-1])
             levels, styles = [0], ["-"]
-        look = {"levels": levels, "linestyles": styles, "colors": "0.25", "linewidths": 1.0}
+        look = {"levels": levels, "linestyles": styles, "colors": LINE, "linewidths": 1.0}
+        self._key(ax, "boundary", color=LINE, linewidth=1.0)
+        if len(levels) > 1:
+            self._key(ax, "margins", color=LINE, linewidth=1.0, linestyle="--")
         return [
             ax.contour(first, second, score, **look)
             for score in scores
             if any(score.min() < level < score.max() for level in levels)
         ]
 
+    def _draw_samples(self, ax: Any, samples: Array, number: int, label: Any) -> None:
+        ax.scatter(*samples.T, label=f"class {label}", **style.points_of(number, len(self.samples)))
+
+    @staticmethod
+    def _key(ax: Any, label: str, **look: Any) -> None:
+        """Add an entry to the legend for what is drawn in many parts."""
+        ax.plot([], [], label=label, **look)
+
     def _finish(self, ax: Any) -> None:
         ax.set_aspect("equal")  # or normals would not look like normals
-        style.finish(ax, self.names[0], self.names[1], self.title, legend_title="class")
+        style.finish(ax, self.names[0], self.names[1], self.title)
         self.ax_, self.figure_ = ax, ax.figure
 
     def _classes(self) -> Any:
@@ -184,7 +197,11 @@ class CloudDisplay(_PlaneDisplay):
                 linewidths=0.8,
             )  # fmt: skip
             self.ellipses_.append(ax.add_collection(clouds))
-            ax.scatter(*self.samples[mine].T, label=str(label), **look)
+            self._draw_samples(ax, self.samples[mine], number, label)
+        self._key(
+            ax, f"noise: {self.n_std:g} std. dev.", linestyle="none", marker="o", markersize=10,
+            markerfacecolor=(LINE, 0.10), markeredgecolor=(LINE, 0.45), markeredgewidth=0.8,
+        )  # fmt: skip
         ax.set(xlim=self.grid[0][0, [0, -1]], ylim=self.grid[1][[0, -1], 0])
         self._finish(ax)
         return self
@@ -251,7 +268,7 @@ class RegionsDisplay(_PlaneDisplay):
         self._draw_boundary(ax, margins=False)
         for number, label in enumerate(self.classes):
             mine = (self.labels == label) & ~self.wrong
-            ax.scatter(*self.samples[mine].T, label=str(label), **style.points_of(number, len(self.samples)))
+            self._draw_samples(ax, self.samples[mine], number, label)
         ax.scatter(*self.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4)
         self._finish(ax)
         return self
@@ -321,12 +338,16 @@ class DisplacementDisplay(_PlaneDisplay):
         for number, label, mine in self._classes():
             before, after = self.samples[mine], self.moved[mine]
             look = style.points_of(number, len(self.samples))
-            ax.scatter(*before.T, label=str(label), **look)
+            self._draw_samples(ax, before, number, label)
             ax.scatter(*after.T, facecolors="none", edgecolors=look.pop("color"), **look)
             arrows = ax.quiver(
                 *before.T, *(after - before).T, angles="xy", scale_units="xy", scale=1, width=0.003, alpha=0.6,
                 color=style.PALETTE[number % 7],
             )  # fmt: skip
             self.arrows_.append(arrows)
+        self._key(
+            ax, "hollow: after the move", linestyle="none", marker="o", markersize=4.5, markerfacecolor="none",
+            markeredgecolor=LINE, markeredgewidth=0.8,
+        )  # fmt: skip
         self._finish(ax)
         return self

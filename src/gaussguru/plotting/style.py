@@ -15,6 +15,8 @@ REFERENCE = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 ALARM = PALETTE[1]
 TITLE, LABEL, SMALL = 10, 9, 8
 SIZE = (6.4, 3.6)
+# In figures of less width, in inches, legends lie below.
+NARROW = 4.4
 # More points than this are one picture inside a drawing.
 MANY = 2000
 
@@ -66,8 +68,8 @@ def points_of(number: int, n_points: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True, legend_title: str | None = None) -> None:
-    """Label the axes; put the legend beside them where the figure makes room, else where it covers least."""
+def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True) -> None:
+    """Label the axes; put the legend beside or below where the figure makes room, else where it covers least."""
     ax.set_xlabel(x, fontsize=LABEL)
     ax.set_ylabel(y, fontsize=LABEL)
     if title:
@@ -76,12 +78,37 @@ def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True, l
     ax.grid(visible=True, color="0.88", linewidth=0.6)
     ax.set_axisbelow(True)
     if legend and ax.get_legend_handles_labels()[1]:
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "borderaxespad": 0.0}
-        makes_room = ax.figure.get_layout_engine() is not None
-        ax.legend(
-            title=legend_title, fontsize=SMALL, title_fontsize=SMALL, frameon=not makes_room,
-            **(beside if makes_room else {"loc": "best"}),
-        )  # fmt: skip
+        ax.legend(fontsize=SMALL, **_place_of_legend(ax))
+
+
+def _place_of_legend(ax: Any) -> dict[str, Any]:
+    figure = ax.figure
+    if figure.get_layout_engine() is None:
+        return {"loc": "best"}
+    if figure.get_size_inches()[0] >= NARROW:
+        return {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "borderaxespad": 0.0, "frameon": False}
+    from matplotlib.transforms import ScaledTranslation  # noqa: PLC0415 - optional
+
+    # Under the numbers and the name of the axis.
+    below = ax.transAxes + ScaledTranslation(0, -(SMALL + LABEL + 14) / 72, figure.dpi_scale_trans)
+    return {
+        "loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": below, "borderaxespad": 0.0,
+        "frameon": False, "ncols": min(2, len(ax.get_legend_handles_labels()[1])), "columnspacing": 1.0,
+    }  # fmt: skip
+
+
+def label_short_log(axis: Any) -> None:
+    """Write more numbers than powers of ten on a logarithmic axis that has hardly any of those."""
+    low, high = axis.get_view_interval()
+    if axis.get_scale() != "log" or high > 1000 * low:
+        return
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: PLC0415 - optional
+
+    ratio = high / low
+    steps = (1, 3) if ratio > 50 else (1, 2, 5) if ratio > 8 else (1, 1.5, 2, 3, 5, 7)
+    axis.set_major_locator(LogLocator(subs=steps) if ratio > 2 else MaxNLocator(5))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def name_of(estimator: Any) -> str:

@@ -30,8 +30,9 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     Returns
     -------
     dict of dict
-        Groups "model", "certificate" (if the model has one), "data" and "software", of plain values: text, numbers,
-        None, and lists and dicts of them.
+        Groups "model", "certificate" (if the model has one), "data of the evaluation" and "software", of plain values:
+        text, numbers, None, and lists and dicts of them. The SHA-256 is that of the values (:func:`data_hash`), not of
+        a file.
     """
     check_is_fitted(model)
     X, X_err = split_errors(X, X_err)
@@ -57,12 +58,12 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
             **({"converged": bool(final.converged_)} if hasattr(final, "converged_") else {}),
             "iterations": int(final.n_iter_),
         }
-    card["data"] = {
+    card["data of the evaluation"] = {
         "samples": int(X.shape[0]),
         "samples by class": {str(label): int(count) for label, count in zip(labels, counts, strict=True)},
         **({} if names is None else {"feature names": [str(name) for name in names]}),
         "error bars": X_err is not None,
-        "sha256": data_hash(X, y, X_err),
+        "sha256 of the values": data_hash(X, y, X_err),
     }
     packages = ("gaussguru", "numpy", "scipy", "scikit-learn")
     card["software"] = {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -1,6 +1,6 @@
 """How good a classifier is on some data, and how far noise on the features changes that."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
@@ -16,10 +17,12 @@ from gaussguru.errors import check_errors, has_unmeasured, split_errors, take_ro
 from gaussguru.kernel import KernelGuruClassifier
 from gaussguru.losses import Array
 from gaussguru.model_selection import GuruClassifierCV
+from gaussguru.orthant import expected_score
 from gaussguru.plotting import RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
 from gaussguru.robustness import (
+    NotLinearError,
     certified_radius,
     check_levels,
     expected_accuracy,
@@ -29,11 +32,15 @@ from gaussguru.robustness import (
     robustness_curve,
 )
 
-# A curve takes this many samples at most: with a closed form, and without (models that are not linear, more than three
-# classes). Noise that has to be drawn is drawn this often.
-CLOSED, SAMPLED, REPEATS = 100_000, 1000, 10
+# A curve takes this many samples at most, each of them seconds of work: with a closed form, with quadrature (more than
+# three classes), and with noise that is drawn, for models that are not linear.
+CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
+# How often noise is drawn, at least and at most, and how many values of it at a level. For linear models that is
+# cheaper than quadrature where there are many samples.
+REPEATS, VALUES = (10, 100), 30_000_000
 # Limits of tables: classes in a confusion matrix, single predictions.
 CLASSES, DOUBTFUL = 15, 10
+IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
 def evaluation_report(
@@ -67,7 +74,7 @@ def evaluation_report(
     absolute : bool, default=False
         Whether noise levels are in the units of the features for any X.
     random_state : int, RandomState instance or None, default=0
-        For noise that must be drawn because the model is not linear.
+        For noise that must be drawn: the model is not linear, or there are many classes and samples.
     date : str or datetime, default=None
         None is now.
 
@@ -111,19 +118,31 @@ class _Evaluation:
         self.predicted = model.predict(X)
         self.right = self.predicted == y
         self.left_out: dict[str, str] = {}
-        self.radius = self._try("Distance to the boundary", lambda: certified_radius(model, X))
-        self.is_linear = self.radius is not None
+        # Why noise on the features makes no sense, if so.
+        self.no_features = ""
+        if get_tags(self.final).input_tags.pairwise:
+            self.no_features = "X is a kernel matrix, there are no features"
+        elif not _holds_numbers(X):
+            self.no_features = "X holds values that are not finite numbers"
+        self.is_linear, why = False, self.no_features
+        if not why:
+            try:
+                certified_radius(model, X)
+                self.is_linear = True
+            except NotLinearError as reason:
+                why = str(reason).rstrip(".")
+        if why:
+            self.left_out["Distance to the boundary"] = why
+        self.seen = _seen(model, X)
+        # What sigma and distances are measured in.
+        self.unit = "units of the features" if self.seen is X else "units of the transformed features"
+        # The probability of each class under the noise in the space of a kernel.
+        self.in_kernel = None
+        if isinstance(self.final, KernelGuruClassifier) and hasattr(model, "predict_proba"):
+            self.in_kernel = np.asarray(model.predict_proba(X))
         # The names of all noise that predictions count.
         self.noises = ["the noise of the model"] if hasattr(self.final, "_score_noise") else []
         self.noises += [] if X_err is None else ["the error bars"]
-
-    def _try(self, what: str, compute: Callable[[], Any]) -> Any:
-        """Return what is computed, or None where the model or the data do not allow it, and note why."""
-        try:
-            return compute()
-        except (TypeError, ValueError) as reason:
-            self.left_out[what] = str(reason).rstrip(".")
-            return None
 
     def summary(self) -> None:
         """Say how often the model is right, with noise and without."""
@@ -135,9 +154,11 @@ class _Evaluation:
             ["most frequent class", percent(counts.max() / n), "the accuracy of always predicting it"],
         ]
         if self.is_linear and self.noises:
-            value = self._try("Expected accuracy", lambda: expected_accuracy(self.model, self.X, self.y, self.X_err))
-            if value is not None:
-                rows.append(["expected accuracy", percent(value), f"with {self.noises[-1]} added to the features"])
+            value = expected_accuracy(self.model, self.X, self.y, self.X_err)
+            rows.append(["expected accuracy", percent(value), f"with {self.noises[-1]} added to the features"])
+        elif self.in_kernel is not None:
+            value = expected_score(self.in_kernel, self.final.classes_, self.y)
+            rows.append(["expected accuracy", percent(value), f"with {IN_KERNEL}"])
         self.report.heading("Accuracy").table(["", "share", "meaning"], rows)
 
     def confusion(self) -> None:
@@ -166,8 +187,8 @@ class _Evaluation:
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
         """Show what noise does to the accuracy."""
         what = "Accuracy under noise"
-        if get_tags(self.final).input_tags.pairwise:
-            self.left_out[what] = "X is a kernel matrix, there are no features"
+        if self.no_features:
+            self.left_out[what] = self.no_features
             return
         X, y, X_err, top = self.X, self.y, None if absolute else self.X_err, 1.0
         if X_err is not None:
@@ -175,45 +196,60 @@ class _Evaluation:
         elif absolute or sp.issparse(X):
             unit = "units of the features"
         else:
-            unit = "standard deviations of each feature"
-            X_err = self._try(what, lambda: _spreads(X))
-            if X_err is None:
-                return
-        is_closed = self.is_linear and len(self.final.classes_) <= 3
+            unit, X_err = "standard deviations of each feature", _spreads(X)
+        method, most, repeats = self._plan()
+        is_closed = method == "analytic" and len(self.final.classes_) <= 3
         levels = np.linspace(0, top, 13 if is_closed else 7) if noise_levels is None else noise_levels
-        method, how = "analytic", "Computed without drawing noise"
-        if not self.is_linear:
-            method, how = "sampling", f"Mean over {REPEATS} draws of noise"
-        most = CLOSED if is_closed else SAMPLED
-        if len(y) > most:
-            some = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
+        how = "Computed without drawing noise" if method == "analytic" else f"Mean over {repeats} draws of noise"
+        n, m, note = len(y), min(most, len(y)), ""
+        if m < n:
+            some = np.sort(np.random.default_rng(0).permutation(n)[:m])
             X, y = take_rows(X, some), y[some]
             X_err = None if X_err is None else take_rows(X_err, some)
-            how += f", for {most} of the {len(self.y)} samples, drawn at random"
-        options = {"X_err": X_err, "method": method, "n_repeats": REPEATS, "random_state": random_state}
-        curve = self._try(what, lambda: robustness_curve(self.model, X, y, levels, **options))
-        if curve is None:
-            return
+            how += f", for {m} of the {n} samples, drawn at random"
+            note = (
+                f" Without noise the model is right for {percent(self.right[some].mean())} of these samples, and for "
+                f"{percent(self.right.mean())} of all. Standard errors include that of drawing them."
+            )
+        curve = robustness_curve(
+            self.model, X, y, levels, X_err=X_err, method=method, n_repeats=repeats, random_state=random_state
+        )
+        # The variance of what lies between 0 and 1 is at most p (1 - p); m of n samples leave 1 - m/n of that of m.
+        chance = curve.accuracy * (1 - curve.accuracy) / m * (1 - m / n)
+        curve = curve._replace(error=np.sqrt(np.square(curve.error) + chance))
         display = RobustnessCurveDisplay(*curve, unit=unit).plot(new_axes())
         self.report.heading(what).figure(
-            display, caption=f"{how}: the accuracy to be expected when noise is added to the features, in {unit}."
+            display, caption=f"{how}: the accuracy to be expected when noise is added to the features, in {unit}.{note}"
         )
-        rows = [
-            [float(level), percent(value), percent(error) if error else "exact"]
-            for level, value, error in zip(*curve, strict=True)
-        ]
-        self.report.table(["noise level", "accuracy", "standard error"], rows[:: -(-len(rows) // 7)])
+        header, columns = ["noise level", "accuracy"], [curve.noise_levels, [*map(percent, curve.accuracy)]]
+        if curve.error.any():
+            header, columns = [*header, "standard error"], [*columns, [*map(percent, curve.error)]]
+        rows = list(zip(*columns, strict=True))
+        self.report.table(header, rows[:: -(-len(rows) // 7)])
+
+    def _plan(self) -> tuple[str, int, int]:
+        """Return how to compute the accuracy under noise, for how many samples at most, and how often to draw noise."""
+        n, n_features = self.X.shape
+        least, greatest = REPEATS
+        affordable = VALUES // (least * n_features)
+        if not self.is_linear:
+            return "sampling", min(SAMPLED, max(QUADRATURE, affordable)), least
+        if len(self.final.classes_) <= 3:
+            return "analytic", CLOSED, least
+        if n <= QUADRATURE or affordable <= QUADRATURE:
+            return "analytic", QUADRATURE, least
+        return "sampling", affordable, min(greatest, max(least, VALUES // (n * n_features)))
 
     def doubts(self) -> None:
         """Say how easily noise changes single predictions."""
         what = "Doubtful predictions"
-        if self.is_linear:
+        if self.is_linear and self.noises:
             noise = " and ".join(self.noises)
-            flips = self._try(what, lambda: flip_probability(self.model, self.X, self.X_err))
+            flips = flip_probability(self.model, self.X, self.X_err)
+        elif self.in_kernel is not None:
+            noise, flips = IN_KERNEL, 1.0 - self.in_kernel.max(axis=1)
         else:
-            noise = "the noise of the model, in the space of its kernel"
-            flips = self._try(what, lambda: _other_probability(self.model, self.X))
-        if flips is None:
+            self.left_out[what] = f"{type(self.final).__name__} does not say what noise does to its predictions"
             return
         limits = [0.0, 0.001, 0.01, 0.1, 0.25, np.inf]
         names = ["below 0.1 %", "0.1 % to 1 %", "1 % to 10 %", "10 % to 25 %", "25 % and more"]
@@ -228,14 +264,19 @@ class _Evaluation:
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
         most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
-        header = ["row", "predicted", "true", "probability of a change"]
-        cells: list[list[Any]] = [[str(i), str(self.predicted[i]), str(self.y[i]), percent(flips[i])] for i in most]
-        caption = "The most doubtful predictions; rows are counted from 0."
-        if self.radius is not None:
+        names, counted = _row_names(self.X)
+        header = [counted, "predicted", "true", "probability of a change"]
+        cells: list[list[Any]] = [
+            [str(names[i]), str(self.predicted[i]), str(self.y[i]), percent(flips[i])] for i in most
+        ]
+        caption = "The most doubtful predictions"
+        caption += "; rows are counted from 1" if counted == "row" else ", by the index of the table"
+        if self.is_linear:
+            radius = certified_radius(self.final, self.seen)
             header.append("distance to the boundary")
-            cells = [[*row, float(self.radius[i])] for row, i in zip(cells, most, strict=True)]
-            caption = f"{caption[:-1]}, distances are in the units of the features."
-        self.report.table(header, cells, caption=caption)
+            cells = [[*row, float(radius[i])] for row, i in zip(cells, most, strict=True)]
+            caption += f"; distances are in {self.unit}"
+        self.report.table(header, cells, caption=f"{caption}.")
 
     def path(self) -> None:
         """Show among which noise levels cross-validation chose."""
@@ -243,9 +284,9 @@ class _Evaluation:
             return
         n_folds, sigma = self.final.scores_.shape[1], self.final.sigma_
         self.report.heading("Choice of the noise level").figure(
-            SigmaPathDisplay.from_cv(self.final, ax=new_axes()),
-            caption=f"Mean score of {n_folds} folds at each noise level; sigma = {sigma:.4g} was chosen, in the units "
-            "of the features as they reach the classifier.",
+            SigmaPathDisplay.from_cv(self.final, unit=self.unit, ax=new_axes()),
+            caption=f"Mean score of {n_folds} folds at each noise level; sigma = {sigma:.4g} was chosen, in "
+            f"{self.unit}.",
         )
 
     def certificate(self, card: Mapping[str, Mapping[str, Any]]) -> None:
@@ -264,15 +305,31 @@ class _Evaluation:
         self.report.heading("Certificate").text(text)
 
 
+def _holds_numbers(X: Any) -> bool:
+    """Return whether noise can be added to the values of X."""
+    try:
+        return bool(np.isfinite(X.data if sp.issparse(X) else np.asarray(X, dtype=np.float64)).all())
+    except (TypeError, ValueError):
+        return False
+
+
+def _seen(model: Any, X: Any) -> Any:
+    """Return X as the last step of a pipeline sees it; X itself where nothing transforms it."""
+    model = getattr(model, "best_estimator_", model)
+    if not isinstance(model, Pipeline):
+        return X
+    return _seen(model[-1], model[:-1].transform(X) if len(model) > 1 else X)
+
+
+def _row_names(X: Any) -> tuple[Any, str]:
+    """Return what rows are called, and what that is: their numbers, or the index of a table that has one of its own."""
+    index = getattr(X, "index", None)
+    if index is None or list(index) == list(range(len(index))):
+        return range(1, X.shape[0] + 1), "row"
+    return list(index), "index"
+
+
 def _spreads(X: Any) -> Array:
     """Return the standard deviation of its feature for every value."""
     values = np.asarray(X, dtype=np.float64)
     return np.broadcast_to(values.std(axis=0), values.shape)
-
-
-def _other_probability(model: Any, X: Any) -> Array:
-    """Return the probability of the classes that are not predicted."""
-    final = final_estimator(model)
-    if not isinstance(final, KernelGuruClassifier) or not hasattr(model, "predict_proba"):
-        raise ValueError(f"{type(final).__name__} does not say what noise does to its predictions")
-    return np.asarray(1.0 - model.predict_proba(X).max(axis=1))

@@ -16,10 +16,15 @@ import numpy as np
 from gaussguru.files import replacing
 from gaussguru.plotting import style
 
-# Narrow enough that its text can be read on a phone.
-FIGURE = (5.4, 3.2)
+# So narrow that its text can be read on a phone.
+FIGURE = (4.0, 3.0)
+# Pixels for an inch of a figure, at least and at most: if a screen has less, it scrolls.
+INCH = (70, 120)
 # Of a list in a model card so many are shown.
 SHOWN = 60
+_NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
+# Words with hyphens are not broken up to this length.
+WORD = 24
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
@@ -28,9 +33,11 @@ _PAGE = Template("""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-:root { color-scheme: light dark; --ink: #1d1d1f; --faint: #5c5c66; --paper: #fff; --line: #d5d5dc; --band: #f4f4f7; }
+:root { color-scheme: light dark; --ink: #1d1d1f; --faint: #5c5c66; --paper: #fff; --line: #d5d5dc;
+        --band: rgb(128 128 160 / .1); --shade: rgb(0 0 0 / .28); --clear: rgb(255 255 255 / 0); }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e9e9ee; --faint: #a6a6b2; --paper: #17171a; --line: #3c3c45; --band: #222227; }
+  :root { --ink: #e9e9ee; --faint: #a6a6b2; --paper: #17171a; --line: #3c3c45;
+          --shade: rgb(255 255 255 / .4); --clear: rgb(23 23 26 / 0); }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 50rem; color: var(--ink); background: var(--paper);
@@ -39,26 +46,35 @@ h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; padding-top: .6rem; border-top: 1px solid var(--line); }
 p { margin: .6rem 0; max-width: 42rem; }
 .date, figcaption { color: var(--faint); font-size: .875rem; }
-.scroll { overflow-x: auto; margin: .3rem 0; }
+/* What is cut off casts a shadow on that side: covers move with what is scrolled, shadows stay. */
+.scroll { overflow-x: auto; margin: .3rem 0;
+          background: linear-gradient(to right, var(--paper) 40%, var(--clear)) left / 2rem 100% no-repeat local,
+                      linear-gradient(to left, var(--paper) 40%, var(--clear)) right / 2rem 100% no-repeat local,
+                      linear-gradient(to right, var(--shade), transparent) left / .8rem 100% no-repeat scroll,
+                      linear-gradient(to left, var(--shade), transparent) right / .8rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th:first-child, td:first-child { padding-left: .3rem; }
 thead th { background: var(--band); }
 tbody th { font-weight: 500; }
 .number { text-align: right; }
-td.number { white-space: nowrap; }
+td.number, .word { white-space: nowrap; }
 .card td { overflow-wrap: anywhere; }
 .card .group { background: var(--band); font-weight: 600; }
 figure { margin: .8rem 0; }
-figure img { display: block; width: 100%; max-width: 40rem; min-width: 22rem; height: auto; background: #fff;
+figure img { display: block; width: 100%; height: auto; background: #fff;
              border: 1px solid var(--line); border-radius: 4px; }
 @media print {
   :root { --ink: #000; --faint: #444; --paper: #fff; --line: #bbb; --band: #eee; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   figure, tr { break-inside: avoid; }
   h2, figcaption { break-after: avoid; }
-  .scroll { overflow: visible; }
-  figure img { max-width: 13cm; border: 0; }
+  .scroll { overflow: visible; background: none; }
+  figure img { border: 0; }
+}
+@media (max-width: 30rem) {
+  th, td { padding: .25rem .4rem; }
+  table { font-size: .85rem; }
 }
 </style>
 </head>
@@ -102,7 +118,8 @@ class Report:
 
     def text(self, text: str) -> Self:
         """Add a paragraph."""
-        return self._add(f"<p>{escape(text)}</p>")
+        whole = escape(text).replace(" ± ", "&nbsp;±&nbsp;")  # a number and its error stay on a line
+        return self._add(f"<p>{whole}</p>")
 
     def table(self, header: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "") -> Self:
         """Add a table; numbers are rounded to four digits and aligned, the first column names the row.
@@ -120,7 +137,7 @@ class Report:
         self
         """
         rows = [list(row) for row in rows]
-        kinds = [' class="number"' if all(map(_is_number, cells)) else "" for cells in zip(*rows, strict=True)]
+        kinds = [' class="number"' if all(map(is_number, cells)) else "" for cells in zip(*rows, strict=True)]
         kinds = kinds or [""] * len(header)
         head = "".join(f'<th scope="col"{kind}>{_shown(cell)}</th>' for kind, cell in zip(kinds, header, strict=True))
         lines = []
@@ -150,7 +167,10 @@ class Report:
         figure = getattr(figure, "figure_", figure)
         figure = getattr(figure, "figure", None) or figure
         below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-        image = f'<img alt="{escape(alt or caption)}" src="data:image/svg+xml;base64,{_drawn(figure)}">'
+        least, greatest = (round(figure.get_figwidth() * pixels) for pixels in INCH)
+        size = f"min-width:{least}px;max-width:{greatest}px"
+        source = f"data:image/svg+xml;base64,{_drawn(figure)}"
+        image = f'<img style="{size}" alt="{escape(alt or caption)}" src="{source}">'
         return self._add(f'<figure><div class="scroll">{image}</div>{below}</figure>')
 
     def card(self, card: Mapping[str, Mapping[str, Any]]) -> Self:
@@ -202,6 +222,7 @@ def _drawn(figure: Any) -> str:
     """Return a figure as SVG, in base64; the same bytes every time."""
     import matplotlib as mpl  # noqa: PLC0415 - optional
 
+    figure.draw_without_rendering()  # where the aspect is fixed, room for legends is found the second time
     file = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "gaussguru", "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -213,10 +234,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def _is_number(cell: Any) -> bool:
-    """Return whether a cell is a number, a percentage, or nothing."""
+def is_number(cell: Any) -> bool:
+    """Return whether a cell is a number, maybe with its error or as a percentage, or nothing."""
     if isinstance(cell, str):
-        return re.fullmatch(r"[-+\d.]+ %", cell) is not None
+        return re.fullmatch(rf"{_NUMBER}( ± {_NUMBER})?( %)?", cell) is not None
     return cell is None or (isinstance(cell, int | float | np.number) and not isinstance(cell, bool))
 
 
@@ -233,4 +254,10 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         more = f", and {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return ", ".join(_shown(each) for each in value[:SHOWN]) + more
-    return escape(str(value))
+    text = escape(str(value))
+    return text if is_number(text) else re.sub(r"\S*\w-\w\S*", _kept_whole, text)
+
+
+def _kept_whole(word: re.Match[str]) -> str:
+    text = word[0]
+    return f'<span class="word">{text}</span>' if len(text) <= WORD else text
