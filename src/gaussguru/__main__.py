@@ -1,5 +1,6 @@
 """The ``gaussguru`` command, also ``python -m gaussguru``."""
 
+import os
 import sys
 
 
@@ -15,7 +16,14 @@ def main() -> int:
     except KeyboardInterrupt:  # while all that is imported
         print("gaussguru: interrupted", file=sys.stderr)
         return 130
-    return cli.main(sys.argv[1:])
+    code = cli.main(sys.argv[1:])
+    if code:
+        # A thread of Arrow that was reading ahead when something failed may outlive the interpreter, which aborts then.
+        # All files are closed, and nothing is left to be done.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -206,9 +206,6 @@ class _Csv(Table):
             if reader is None and "straddling" in str(error):  # nothing after the header
                 return
             raise TableError(self._explain(str(error))) from None
-        finally:
-            if reader is not None:
-                reader.close()  # or the thread that reads ahead may outlive the interpreter, which aborts then
 
     def _is_bool(self, place: int) -> bool:
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
