@@ -520,7 +520,7 @@ def test_a_report_has_the_numbers_of_the_evaluation(run, kind, levels):
     )
     predicted = predictions(succeeds(run("predict", "m", f"u.{end}")))
     doubts = page.table("row", "predicted", "true")
-    radii = predicted["radius"][[int(row[0]) for row in doubts]]
+    radii = predicted["radius"][[int(row[0]) - 1 for row in doubts]]
     np.testing.assert_allclose([float(row[4]) for row in doubts], radii, rtol=1e-3)
 
 
