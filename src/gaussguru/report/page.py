@@ -235,9 +235,9 @@ def percent(share: float) -> str:
 
 
 def is_number(cell: Any) -> bool:
-    """Return whether a cell is a number, maybe with its error or as a percentage, or nothing."""
+    """Return whether a cell is a number, maybe with its error, as a percentage or with a star, or nothing."""
     if isinstance(cell, str):
-        return re.fullmatch(rf"{_NUMBER}( ± {_NUMBER})?( %)?", cell) is not None
+        return cell == "-" or re.fullmatch(rf"{_NUMBER}( ± {_NUMBER})?( %)?( \*)?", cell) is not None
     return cell is None or (isinstance(cell, int | float | np.number) and not isinstance(cell, bool))
 
 
