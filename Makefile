@@ -10,7 +10,7 @@ demo: $(VENV)/installed ## fit, certify, compare with a support vector machine u
 	$(BIN)/gaussguru demo --force
 
 test: $(VENV)/installed-test lint ## every check: lint, types, tests
-	$(BIN)/python -m pytest
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
