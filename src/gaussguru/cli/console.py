@@ -5,6 +5,7 @@ Data goes to files or standard output, all talk to standard error. Commands are 
 and an exit code.
 """
 
+import io
 import json
 import math
 import os
@@ -153,10 +154,9 @@ def show_table(columns: dict[str, list[Any]]) -> None:
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(cell, row))
     # Wide enough for any: a line that is wrapped can be read, one that is cut cannot.
-    console = rich.console.Console(highlight=False, soft_wrap=True, width=1000)
-    with console.capture() as text:
-        console.print(table)
-    print(text.get(), end="")  # a reader that has seen enough is no failure, which it is to rich
+    text = io.StringIO()  # rich itself would take a reader that has seen enough for a failure
+    rich.console.Console(file=text, highlight=False, soft_wrap=True, width=1000).print(table)
+    print(text.getvalue(), end="")
 
 
 def cell(value: Any) -> str:
