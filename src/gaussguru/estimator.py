@@ -60,6 +60,14 @@ def has_two_classes(estimator: Any) -> bool:
     return True
 
 
+def winners(scores: Array) -> NDArray[np.intp]:
+    """Return which class wins in each row: by the sign of one score for two classes, else that of the best score."""
+    if scores.ndim == 1 or scores.shape[1] == 1:
+        return (scores.ravel() > 0).astype(np.intp)
+    best: NDArray[np.intp] = np.argmax(scores, axis=1)
+    return best
+
+
 class Classifier(ClassifierMixin, BaseEstimator):
     """What every classifier here does alike."""
 
@@ -82,8 +90,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        best = winners(self.decision_function(X))  # first: it says so where nothing was fitted
         labels: NDArray[Any] = self.classes_[best]
         return labels
 

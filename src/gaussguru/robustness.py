@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.pipeline import Pipeline
@@ -24,6 +23,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.errors import check_errors, has_unmeasured, split_errors
+from gaussguru.estimator import winners
 from gaussguru.losses import Array
 from gaussguru.orthant import (
     distance_to_boundary,
@@ -105,7 +105,7 @@ def flip_probability(estimator: Any, X: Any, X_err: Any = None) -> Array:
     """
     scores, noise = _noisy_scores(estimator, X, X_err, own=True)
     probabilities, _ = label_probabilities(scores, noise)
-    probabilities[np.arange(len(scores)), _predicted(scores)] = 0.0
+    probabilities[np.arange(len(scores)), winners(scores)] = 0.0
     return np.asarray(np.minimum(probabilities.sum(axis=1), 1.0))
 
 
@@ -369,7 +369,3 @@ def final_estimator(estimator: Any) -> Any:
     """Return the last step of a pipeline, of what a search found, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator
-
-
-def _predicted(scores: Array) -> NDArray[np.intp]:
-    return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)

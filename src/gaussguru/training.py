@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
+from gaussguru.estimator import winners
 from gaussguru.kernel import KernelGuruClassifier
 from gaussguru.layouts import Data, label_values
 from gaussguru.linear import GuruClassifier
@@ -168,11 +169,10 @@ def path_table(
         grid = grid if found is None else {"sigmas": found.sigmas_}
         levels, coefs, intercepts, gaps = sigma_path(X, y, X_err=X_err, **grid, **options)
     classes, values = np.unique(y), X if sp.issparse(X) else np.asarray(X)
-    accuracy = []
-    for coef, intercept in zip(coefs, intercepts, strict=True):
-        scores = values @ coef.T + intercept
-        best = (scores[:, 0] > 0).astype(np.intp) if len(coef) == 1 else scores.argmax(axis=1)
-        accuracy.append(float(np.mean(classes[best] == y)))
+    accuracy = [
+        float(np.mean(classes[winners(values @ coef.T + intercept)] == y))
+        for coef, intercept in zip(coefs, intercepts, strict=True)
+    ]
     columns = {
         "sigma": levels.tolist(),
         "norm": np.sqrt(np.square(coefs).sum(axis=(1, 2))).tolist(),

@@ -1,7 +1,7 @@
 """What the three results tables of the thesis have in common: problems, methods, seeds, printed numbers beside ours."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class ResultsTable:
     printed: dict[str, tuple[float, ...]]
     theirs: tuple[str, ...]
     repeats: dict[str, int]
-    noisy: tuple[str, ...] = field(default=())
+    noisy: tuple[str, ...] = ()
 
     def cells(self, quick: bool, problems: Any = None, methods: Any = None) -> list[Key]:
         """Return the pieces of work of a run, seed after seed, so that an unfinished run has something to show."""

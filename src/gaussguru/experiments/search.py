@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
 from gaussguru.datasets import Split
+from gaussguru.estimator import winners
 from gaussguru.kernel import KernelGuruClassifier
 from gaussguru.linear import GuruClassifier
 from gaussguru.losses import Array
@@ -91,7 +92,7 @@ def stochastic(solver: str, *, every: int = 1) -> Callable[[Split, Grids], Itera
     def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
         for sigma, rate in itertools.product(grids.coarse_sigmas, grids.rates[::every]):
             model = GuruClassifier(float(sigma), solver=solver, eta0=float(rate), max_iter=grids.epochs, random_state=0)
-            yield from _fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
+            yield _fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
 
     return candidates
 
@@ -100,8 +101,9 @@ def linear_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
     """Yield support vector machines of two classes (libsvm: the intercept is free, as in SVM-light)."""
     for C in grids.penalties:
         model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
-        for candidate in _fitted(model, split, {"C": float(C)}):  # its own predict would go through the kernel
-            yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
+        candidate = _fitted(model, split, {"C": float(C)})
+        # Its own predict would go through the kernel.
+        yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
 
 
 def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
@@ -109,10 +111,10 @@ def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
     given_up = 0
     for C in grids.penalties:
         model = LinearSVC(C=float(C), multi_class="crammer_singer", random_state=0)
-        for candidate in _fitted(model, split, {"C": float(C)}):
-            converged = bool(model.n_iter_ < LIBLINEAR_PASSES)  # scikit-learn warns long before
-            yield replace(candidate, converged=converged)
-            given_up = 0 if converged else given_up + 1
+        candidate = _fitted(model, split, {"C": float(C)})
+        converged = bool(model.n_iter_ < LIBLINEAR_PASSES)  # scikit-learn warns long before
+        yield replace(candidate, converged=converged)
+        given_up = 0 if converged else given_up + 1
         if given_up == GIVEN_UP:
             return
 
@@ -122,7 +124,7 @@ def kernel_exact(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]
 
     def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
         for sigma in grids.sigmas:
-            yield from _fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
+            yield _fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
 
     return candidates
 
@@ -133,7 +135,7 @@ def kernel_stochastic(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candid
     def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
         for sigma in grids.coarse_sigmas:
             model = KernelGuruClassifier(float(sigma), **kernel, solver="sgd", max_iter=grids.epochs, random_state=0)
-            yield from _fitted(model, split, {"sigma": float(sigma)})
+            yield _fitted(model, split, {"sigma": float(sigma)})
 
     return candidates
 
@@ -143,7 +145,7 @@ def kernel_svm(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
 
     def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
         for C in grids.penalties:
-            yield from _fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
+            yield _fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
 
     return candidates
 
@@ -195,18 +197,13 @@ def _noised(split: Split, level: float, rng: np.random.Generator) -> Split:
 
 
 def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[Array], NDArray[Any]]:
-    def predict(X: Array) -> NDArray[Any]:
-        scores = X @ coef.T + intercept
-        best = scores[:, 0] > 0 if len(coef) == 1 else np.argmax(scores, axis=1)
-        return classes[best.astype(np.intp)]
-
-    return predict
+    return lambda X: classes[winners(X @ coef.T + intercept)]
 
 
-def _fitted(model: Any, split: Split, parameters: dict[str, float]) -> Iterator[Candidate]:
+def _fitted(model: Any, split: Split, parameters: dict[str, float]) -> Candidate:
     with _recorded() as unproven:
         model.fit(split.X_train, split.y_train)
-    yield Candidate(parameters, model.predict, not unproven)
+    return Candidate(parameters, model.predict, not unproven)
 
 
 @contextmanager

@@ -211,11 +211,7 @@ class Report:
 
 def new_axes() -> Any:
     """Return axes for a figure of a report, which is in no way global."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional
-    except ImportError as error:
-        raise style.missing() from error
-    return Figure(figsize=FIGURE, layout="constrained").subplots()
+    return style.figure(1, size=FIGURE).axes[0]
 
 
 def _drawn(figure: Any) -> str:
