@@ -26,8 +26,9 @@ constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4, kLeastScaleMixed 
 
 // --- rows are drawn at random: fetch what comes ------------------------------------------------------------
 
-// Of a sparse row the first lines only: after them the processor fetches by itself, quicker than it is told.
-constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2, kFetchLines = 4;
+// Of a sparse row the first lines only, lest a long one push out what is in use: after them the processor fetches by
+// itself. From its own cache it would after four of them, but data is read there only once it was read from memory.
+constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2, kFetchLines = 16;
 
 #ifdef _MSC_VER
 inline void fetch(const void*, const void*) {}
