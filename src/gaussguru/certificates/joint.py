@@ -11,8 +11,9 @@ from gaussguru.losses import Array
 from gaussguru.noise import Noise, norm
 from gaussguru.objective import Objective
 
-# Pairs of classes whose slopes add up to at most this part of the wanted gap do not count; few are left out first.
-NEGLIGIBLE = (1e-6, 1e-3)
+# Classes whose slopes add up to at most this part of the wanted gap do not count, nor do pairs with at most this part
+# of those of either class; few are left out first.
+NEGLIGIBLE, SLIGHT = (1e-6, 1e-3), 1e-9
 # The gap that is usually wanted, relative to F(0): much less is negligible.
 USUAL = 1e-6
 
@@ -43,8 +44,7 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
 def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> float:
     """Return a dual value of :func:`certify_joint`, or 0 if it cannot be ``wanted``; inf wants all there is."""
     objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
-    # Pairs that hardly touch are left out, alpha = 0: they add nothing and nothing could flow through them.
-    used = cells.slope + cells.slope.T > negligible
+    used = _touching(cells.slope, negligible)
     slope = np.where(used, cells.slope, 0.0)
     kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
     if objective.fit_intercept:
@@ -135,7 +135,7 @@ def certify_uncertain(
 def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None) -> float:
     """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that."""
     objective, C = expansion.objective, expansion.objective.n_classes
-    used = expansion.mass + expansion.mass.T > negligible
+    used = _touching(expansion.mass, negligible)
     slope, kept = np.where(used, expansion.mass, 0.0), np.where(used, 1.0, 0.0)
     if objective.fit_intercept:
         surplus = find_surplus(slope)
@@ -166,6 +166,19 @@ def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Roo
         crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
     shrink = (1 - uncertain.SHRUNK) * crowded + 4 * EPS
     return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
+
+
+def _touching(slope: Array, negligible: float) -> Array:
+    """Return which pairs of classes count.
+
+    Those that hardly touch are left out, alpha = 0: they add nothing, and nothing could flow through them. What flows
+    to a class through a pair that is left out has to come through its others: all of a class go, or none that matter.
+    """
+    both = slope + slope.T
+    total = both.sum(axis=1)
+    counts = total > negligible
+    used: Array = (both > SLIGHT * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
+    return used
 
 
 def _carried(gain: Array, rest: Array, noise: Noise) -> Array:

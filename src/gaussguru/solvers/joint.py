@@ -97,8 +97,8 @@ class JointNewton(Settings):
                 # What a start from afar brings along may be lost in rounding: begin again.
                 run = _Run(self, run.objective)
                 result = min(result, self._solve(run), key=lambda either: either.gap)
-            if not result.collapsed and run.best is not None:
-                trail.add(factor, run.best)
+            if not result.collapsed:
+                trail.add(factor, run.best or run.objective.point(result.coef, result.intercept))
             yield _unordered(result, order)
 
     def _span(self, objective: Multiclass) -> Result | None:
