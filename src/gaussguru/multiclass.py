@@ -41,6 +41,8 @@ from gaussguru.rows import Rows
 
 # The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
 MAX_UNKNOWNS = 2600
+# Rows bend F hardly where it is less than this part of the mean; the others are few if they are this part of all.
+HARDLY, FEW = 0.1, 0.5
 # The least blur: it changes no value, but where classes have the same w it keeps z finite.
 TRACE = 1e-100
 
@@ -161,6 +163,13 @@ class Multiclass:
         other = self.with_noise(1.0, self.blur)
         other.__dict__["anchor"] = anchor
         other.__dict__.pop("stiffness", None)
+        return other
+
+    def only(self, index: Index) -> "Multiclass":
+        """Return some of the rows, with what is known of all of them."""
+        _ = self.stiffness, self.class_weights
+        other = self.with_noise(1.0, self.blur)
+        other.__dict__.update(rows=self.rows.take(index), labels=self.labels[index], weights=self.weights[index])
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Multiclass":
@@ -401,6 +410,19 @@ class Expansion:
             out[:, -1] = P[:, -1] - P[-1, -1]
         return out[:-1].ravel()
 
+    def mainly(self) -> "Expansion":
+        """Return the same with only the rows that bend F, if these are few: its products and factors cost less."""
+        if self.is_cheap:
+            return self
+        bends = self.pulls.curve.sum(axis=1)
+        chosen = np.flatnonzero(bends >= HARDLY * bends.mean())
+        if len(chosen) > FEW * len(bends):
+            return self
+        pulls = Pulls(*(part[chosen] for part in self.pulls))
+        main = replace(self, objective=self.objective.only(chosen), pulls=pulls)
+        main.gradient = self.gradient  # a lazy inverse knows it by its identity
+        return main
+
     def tangent(self, noise: float, blur: float) -> Array:
         """Return how the gradient changes if the logarithms of noise and blur change by so much; reads X once.
 
@@ -439,13 +461,14 @@ class Expansion:
 
     @property
     def factor_cost(self) -> float:
-        """What a factor costs, in units of :meth:`product` (measured)."""
+        """What a factor costs, in units of :meth:`product` and a solution with the factor (measured)."""
         objective, width = self.objective, self.objective.rows.n_columns + 1
         n_unknowns = (objective.n_classes - 1) * width
-        n_values = objective.rows.n_values
+        values = objective.n_classes * objective.rows.n_values
         if n_unknowns <= MAX_UNKNOWNS:
-            return 1.0 + width / 8 + n_unknowns**3 / (20.0 * objective.n_classes * n_values)
-        return 1.0 + min(1.0, 8.0 * width / objective.rows.n_rows) * width / 8
+            return 1.0 + (values * width / 8 + n_unknowns**3 / 20) / (values + 3 * n_unknowns**2)
+        used = min(1.0, 8.0 * width / objective.rows.n_rows)
+        return 1.0 + used * values * width / 8 / (values + 3 * objective.n_classes * width**2)
 
     @property
     def is_cheap(self) -> bool:

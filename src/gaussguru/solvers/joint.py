@@ -52,6 +52,8 @@ HELD, HOLD, LOOSE = 1e-2, 10.0, 1e-6
 POOR = 1e-8
 # Lazy steps must do more than with two classes, because each is certified, which takes as long.
 CONTRACTION = 0.07
+# Where a decrement is more than this part of the last one, the rows that hardly bend F may be what it lacks.
+SLOW = 0.5
 # How exactly to settle, relative to the part of F that the noise makes.
 ROUGHLY = 0.03
 
@@ -159,7 +161,7 @@ class _Run:
         enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
         self.inverse.forget(factor=not last)
         expansion = level.with_noise(ratio, blur).expand(point)
-        previous, stalled, patience = np.inf, 0, PATIENCE
+        previous, stalled, patience, falling = np.inf, 0, PATIENCE, True
         while True:
             point, current = expansion.point, expansion.objective
             final = ratio == 1 and blur == self.blur
@@ -169,9 +171,10 @@ class _Run:
                 break
             if out_of_steps:
                 break
-            solve = self.inverse.at(expansion, previous if final else 0.0)
+            solve = self.inverse.at(expansion.mainly() if falling else expansion, previous if final else 0.0)
             p = -solve(expansion.gradient)
             decrement = -float(expansion.gradient @ p)
+            falling = decrement < SLOW * previous
             self._report(expansion, ratio)
             self.n_iter += 1
             if final and not last and decrement <= enough * point.value:
@@ -233,7 +236,7 @@ class _Run:
         ``previous`` says whether an inverse may be used as it is, see :meth:`LazyInverse.at`.
         """
         expansion = self.sharp.expand(point)
-        p = self.inverse.at(expansion, previous)(expansion.gradient)
+        p = self.inverse.at(expansion.mainly(), previous)(expansion.gradient)
         if not float(p @ expansion.gradient) <= CENTRAL * expansion.point.noisy:
             return False
         self.descend(self.objective, expansion.point, 1.0, self.blur)

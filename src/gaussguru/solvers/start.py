@@ -46,7 +46,7 @@ def subsamples(objective: Problem, seed: int, apart: float = 4) -> list[Problem]
     """
     levels: list[Problem] = []
     # With many classes each pair of them has few of the rows.
-    per_column = ROWS_PER_COLUMN * max(1.0, objective.rows.width / 4)
+    per_column = ROWS_PER_COLUMN * max(1.0, objective.rows.width / 2)
     n, least = objective.rows.n_rows, max(MIN_ROWS, round(per_column * objective.rows.n_columns))
     while n >= apart * least:
         rng = np.random.default_rng(seed)
