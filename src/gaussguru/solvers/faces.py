@@ -18,19 +18,19 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from gaussguru.certificates.kinks import Face, curvature, symmetric
+from gaussguru.cholesky import MAX_COLUMNS
 from gaussguru.losses import Array, Index
-from gaussguru.noise import diagonal
+from gaussguru.noise import TIED, diagonal, tied
 from gaussguru.objective import Expansion
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, Step, factorise
+from gaussguru.solvers.inverse import CONTRACTION, Step
 
-# Coefficients this close to the largest are tied with it.
-TIED = 1e-12
 # With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
 WORKING = 300
 # Faces visited in one program at first: the model falls from each to the next, so it need not be solved to the end, but
 # more after each that was not. After some, constraints leave one by one, which cannot cycle.
-FACES, MORE, CAREFUL = 15, 60, 30
+FACES, MORE, CAREFUL = 4, 60, 30
 # Forces below this part of their size are rounding.
 ROUNDING = 1e-12
 # How far its force alone may move a free column, in noise scales of the row that has most of it: at first, and at
@@ -134,28 +134,14 @@ def _model(expansion: Expansion) -> Model:
         merged = rows.margins(others)
         picked = rows.X[:, columns]
         part = Rows(sp.csr_array(picked) if rows.sparse else np.ascontiguousarray(picked), rows.map)
-    zero = np.zeros(d)
-    gram = part.gram(pulls.weight, pulls.tilt, zero)
-    hessian = np.zeros((d + 3, d + 3))
-    hessian[:d, :d] = gram[:-1, :-1]
-    hessian[d + 2, :d] = gram[-1, :-1]
-    hessian[d + 2, d + 2] = gram[-1, -1]
-    # The columns of the tilts, and of what is tied.
-    tilted = np.multiply(pulls.weight, pulls.tilt, out=np.zeros_like(pulls.tilt), where=pulls.weight != 0)
-    hessian[d + 1, :d] = part.combine(tilted).sum(axis=0)
-    hessian[d + 1, d + 1], hessian[d + 2, d + 1] = float(tilted @ pulls.tilt), float(tilted.sum())
+    hessian = curvature(part, pulls, objective.l2, fit_intercept=objective.fit_intercept)
     if d < rows.n_columns:
         bent = pulls.weight * merged
         hessian[d, :d] = part.combine(bent).sum(axis=0)
-        hessian[d, d] = float(bent @ merged)
-        hessian[d + 1, d], hessian[d + 2, d] = float(bent @ pulls.tilt), float(bent.sum())
-    hessian = np.tril(hessian) + np.tril(hessian, -1).T
-    if objective.l2:
-        diagonal = np.concatenate([np.full(d, objective.l2), [objective.l2 * float(others @ others), 0.0, 0.0]])
-        hessian[np.diag_indices(d + 3)] += diagonal
-    if not objective.fit_intercept:
-        hessian[-1, :], hessian[:, -1], hessian[-1, -1] = 0.0, 0.0, 1.0
-    return Model(columns, others, hessian)
+        hessian[d, d] = float(bent @ merged) + objective.l2 * float(others @ others)
+        hessian[d + 1, d] = float(bent @ pulls.tilt)
+        hessian[d + 2, d] = float(bent.sum()) if objective.fit_intercept else 0.0
+    return Model(columns, others, symmetric(hessian))
 
 
 def _working_set(expansion: Expansion) -> tuple[Index, Array]:
@@ -163,7 +149,7 @@ def _working_set(expansion: Expansion) -> tuple[Index, Array]:
     w, d = expansion.point.coef, expansion.objective.rows.n_columns
     if d <= MAX_COLUMNS:
         return np.arange(d), np.zeros(d)
-    signs = _tied(w)
+    signs = tied(w)
     force = _forces(expansion)[:d]
     # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
     wants = np.where((signs != 0) & (signs * force <= 0), 0.0, np.abs(force))
@@ -172,10 +158,6 @@ def _working_set(expansion: Expansion) -> tuple[Index, Array]:
     others = signs.copy()
     others[columns] = 0.0
     return columns, others
-
-
-def _tied(w: Array) -> Array:
-    return np.where(np.abs(w) >= (1 - TIED) * np.abs(w).max(), np.sign(w), 0.0)
 
 
 class Program:
@@ -235,8 +217,8 @@ class Program:
         w, t, shift, signs = self.last
         delta, force, best = place(w, t, shift)
         for visit in range(self.most):
-            free = np.flatnonzero(signs == 0)
-            dw, dt, ds = self._face(signs, free, sigma, force)
+            self.face = Face(self.hessian, signs, sigma)
+            dw, dt, ds = self._step(force)
             # As far as t stays positive, and above what does not move.
             room = max(self.least, 0.1 * t)
             reach = min(1.0, (t - room) / -dt) if dt < 0 else 1.0
@@ -276,26 +258,16 @@ class Program:
         self.last = w, t, shift, signs
         return delta
 
-    def _face(self, signs: Array, free: Index, sigma: float, force: Array) -> tuple[Array, float, float]:
+    def _step(self, force: Array) -> tuple[Array, float, float]:
         """Return the step to the minimum of the model on a face: of w, of t and of the intercept."""
-        d = len(self.w)
-        along = np.concatenate([signs, [1.0, sigma, 0.0]])  # how the arguments move with t
-        bent = self.hessian @ along
-        index = np.append(free, d + 2)
-        n = len(index)
-        matrix = np.empty((n + 1, n + 1))
-        matrix[:n, :n] = self.hessian[np.ix_(index, index)]
-        matrix[n, :n] = bent[index]
-        matrix[n, n] = float(along @ bent)
-        factor = factorise(matrix)
-        step = -factor.solve(np.append(force[index], float(along @ force)))
+        face = self.face
+        step = -face.solve(face.gather(force))
         if self.plane is not None:
-            normal = np.append(self.plane[index], float(along @ self.plane))
-            across = factor.solve(normal)
+            normal = face.gather(self.plane)
+            across = face.solve(normal)
             step -= across * (float(normal @ step) / float(normal @ across))
-        dw = signs * step[n]
-        dw[free] = step[: n - 1]
-        return dw, float(step[n]), float(step[n - 1]) if self.fit_intercept else 0.0
+        delta = face.spread(step)
+        return delta[:-3], float(step[-1]), float(delta[-1]) if self.fit_intercept else 0.0
 
     def _tension(self, force: Array, w: Array, t: float, sigma: float) -> float:
         """Return the multiplier of the plane: the force along ``w`` itself must vanish."""
