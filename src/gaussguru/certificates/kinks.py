@@ -19,7 +19,8 @@ from gaussguru.rows import Rows
 
 # Newton steps, each of which must leave at most a part of what violates the constraints; with more left than another
 # the curvature is computed again.
-MOVES, LEFT, OLD = 8, 0.5, 0.1
+MOVES, LEFT, OLD = 8, 0.7, 0.1
+FARTHER = 3.0
 # By how much a shrunk conjugate may be too low.
 LOW = 3e-6
 
@@ -84,6 +85,7 @@ def refine_ties(expansion: Expansion, part: Objective, wanted: float = np.inf) -
     likes = np.divide(
         part.signed_weight, own.signed_weight, out=np.zeros(own.rows.n_rows), where=own.signed_weight != 0
     )
+    weights = np.abs(own.signed_weight)
     signs, scale, sigma = tied(point.w), point.scale, objective.noise.sigma
     here = start = own.point(point.w, point.b, point.margin[places], point.stretch)
     pulls = own.pulls(here)
@@ -98,7 +100,11 @@ def refine_ties(expansion: Expansion, part: Objective, wanted: float = np.inf) -
         along = own.rows.margins(step[:-3].copy()) + pulls.tilt * step[-2]
         if own.fit_intercept:
             along += step[-1]
-        moved = here.margin + np.clip(likes * along, -scale, scale) / here.stretch
+        along *= likes
+        # A slope that should be 0 or 1 comes nearer by a factor e in a step of Newton, to which a tail has an end.
+        room = np.where(along * own.signed_weight > 0, np.abs(pulls.residual), weights - np.abs(pulls.residual))
+        along[np.abs(pulls.weight * along) > 0.5 * room] *= FARTHER
+        moved = here.margin + np.clip(along, -scale, scale) / here.stretch
         here = own.point(point.w, point.b, moved, point.stretch)
         pulls = own.pulls(here)
         by_label = expansion.by_label + (own.rows.combine(pulls.residual) - before)

@@ -24,7 +24,7 @@ from gaussguru.losses import Array, Index
 from gaussguru.noise import TIED, diagonal, tied
 from gaussguru.objective import Expansion
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import CONTRACTION, Step
+from gaussguru.solvers.inverse import CHEAP_RATIO, CONTRACTION, Step
 
 # With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
 WORKING = 300
@@ -89,7 +89,9 @@ class Faces:
             self._model = None
         program = self._program(expansion, pin=pin)
         delta = program.minimise(1.0)
-        if program.lazy and program.decrement(delta) > CONTRACTION * previous:
+        # The dearer a model, the longer an old one serves.
+        contraction = CONTRACTION ** min(1.0, CHEAP_RATIO / expansion.factor_cost)
+        if program.lazy and program.decrement(delta) > contraction * previous:
             self._model = None
             program = self._program(expansion, pin=pin)
             delta = program.minimise(1.0)
