@@ -51,19 +51,20 @@ class Face:
     """
 
     def __init__(self, hessian: Array, signs: Array, sigma: float) -> None:
-        d = len(signs)
         self.along = np.concatenate([signs, [1.0, sigma, 0.0]])
-        self.index = np.append(np.flatnonzero(signs == 0), d + 2)
-        bent, n = hessian @ self.along, len(self.index)
+        self.index = np.flatnonzero(self.along == 0)
+        n = len(self.index)
         matrix = np.empty((n + 1, n + 1))
-        matrix[:n, :n] = hessian[np.ix_(self.index, self.index)]
-        matrix[n, :n] = bent[self.index]
-        matrix[n, n] = float(self.along @ bent)
+        matrix[:n, :n] = hessian.take(self.index, 0).take(self.index, 1)
+        matrix[n] = self.gather(hessian.dot(self.along))
         self.solve = factorise(matrix).solve
 
     def gather(self, force: Array) -> Array:
         """Return what forces on the arguments are on the face."""
-        return np.append(force[self.index], float(self.along @ force))
+        out = np.empty(len(self.index) + 1)
+        out[:-1] = force[self.index]
+        out[-1] = self.along.dot(force)
+        return out
 
     def spread(self, step: Array) -> Array:
         """Return what a step on the face is in the arguments."""

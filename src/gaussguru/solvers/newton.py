@@ -75,7 +75,7 @@ FAR_NOISE = 3.0
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
 # With this many values in X the certificate of a noise with kinks looks at a part of it.
-MANY = 2_000_000
+MANY = 500_000
 # What a lazy step must leave at most where f'' jumps, and an old factor says less (measured).
 JUMPING = 0.03
 # The least noise that double precision resolves, relative to the lengths of the rows.
