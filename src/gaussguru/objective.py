@@ -178,6 +178,8 @@ class Objective:
             scale = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
             leverage = self.rows.leverages(scale) * np.abs(self.signed_weight)
             share = np.minimum(1.0, 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum()))
+            for mine in (self.signed_weight > 0, self.signed_weight < 0):
+                share[mine] = np.maximum(share[mine], min(1.0, RARE / np.count_nonzero(mine)))
             index = draw_shares(share, rng)
             signed_weight = self.signed_weight[index] / share[index]
         for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
