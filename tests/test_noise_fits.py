@@ -15,7 +15,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import CollapseWarning, GuruClassifier, sample_noise, sigma_max, worst_case_covariance
-from gaussguru.noise import NOISES
+from gaussguru.certificates import certify, refine_ties
+from gaussguru.losses import LOSSES
+from gaussguru.noise import NOISES, Axis
+from gaussguru.objective import Objective
+from gaussguru.rows import Rows
 from gaussguru.solvers import SOLVERS
 
 
@@ -333,6 +337,40 @@ def test_axis_with_columns_of_few_rows():
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     for sigma in (0.1, 1.0):
         check_certified(fit(X, y, sigma, noise="axis"), y)
+
+
+@with_and_without
+@pytest.mark.parametrize("sigma", [0.1, 0.3])
+def test_axis_dual_points_of_a_part_of_the_rows(sigma, fit_intercept):
+    """However far from the optimum they bound F from below, and near it far better than the slopes there."""
+    X, y = clouds(6_000, 4_000, 5, 1.5, seed=8)
+    best = fit(X, y, sigma, noise="axis", fit_intercept=fit_intercept, tol=1e-10)
+    whole = Objective(Rows(X), y, LOSSES["gaussian"], Axis(sigma), 0.0, fit_intercept)
+    part = whole.subsample(2_000, np.random.default_rng(0))
+    w, b = best.coef_[0], float(best.intercept_[0])
+    free = np.abs(w) < (1 - 1e-9) * np.abs(w).max()
+    assert free.any()
+    for away in (0.3, 1e-3):
+        near = w + away * np.abs(w).max() * np.where(free, np.random.default_rng(1).uniform(-1, 1, len(w)), 0.0)
+        near = np.clip(near, -np.abs(w).max(), np.abs(w).max())
+        expansion = whole.expand(whole.point(near, b))
+        for rows in (whole, part):
+            dual, _ = refine_ties(expansion, rows)
+            assert dual <= best.objective_ * (1 + 1e-12)
+            if away < 0.01:
+                assert best.objective_ - dual < 0.1 * (best.objective_ - certify(expansion, 0.0, thorough=True).dual)
+
+
+def test_axis_parts_have_the_rows_of_rare_columns():
+    rng = np.random.default_rng(9)
+    X, y = rng.standard_normal((50_000, 4)), np.where(np.arange(50_000) < 60, 1.0, -1.0)
+    X[:, 3] = 0.0
+    X[[100, 20_000, 40_000], 3] = 1.0
+    part = Objective(Rows(X), y, LOSSES["gaussian"], Axis(1.0)).subsample(4_000, rng)
+    assert np.count_nonzero(part.rows.X[:, 3]) == 3
+    np.testing.assert_array_equal(part.rows.X, X[part.places])
+    np.testing.assert_allclose(part.weights, [60, 49_940])
+    assert np.count_nonzero(part.signed_weight > 0) >= 40
 
 
 def test_axis_with_many_columns():

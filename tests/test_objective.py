@@ -241,6 +241,11 @@ def test_gram(form, d):
     U = np.column_stack([X + np.outer(tilt, direction), np.ones(311)])
     gram = Rows(form(X)).gram(weight, tilt, direction)
     np.testing.assert_allclose(np.tril(gram), np.tril((U.T * weight) @ U), rtol=1e-11, atol=1e-11)
+    apart = np.column_stack([X, tilt, np.ones(311)])
+    gram = Rows(form(X)).gram(weight, tilt)
+    np.testing.assert_allclose(np.tril(gram), np.tril((apart.T * weight) @ apart), rtol=1e-11, atol=1e-11)
+    scale = np.abs(direction)
+    np.testing.assert_allclose(Rows(form(X)).leverages(scale), X**2 @ scale, rtol=1e-12)
 
 
 @pytest.mark.parametrize("d", range(1, 20))

@@ -14,6 +14,7 @@ LAYERS = [
     ["gaussguru._kernels", "gaussguru.files"],
     ["gaussguru.losses"],
     ["gaussguru.noise"],
+    ["gaussguru.cholesky"],
     ["gaussguru.errors"],
     ["gaussguru.orthant"],
     ["gaussguru.rows"],

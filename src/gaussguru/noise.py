@@ -459,8 +459,8 @@ class Axis(Noise):
 
     def _shares(self, w: Array) -> Array:
         """Return how the variance is divided: equally among the largest ``|w_j|``."""
-        tied = np.abs(w) >= (1 - TIED) * np.abs(w).max()
-        return np.asarray(tied / np.count_nonzero(tied))
+        signs = tied(w)
+        return np.abs(signs) / np.count_nonzero(signs) if w.any() else np.full(len(w), 1 / len(w))
 
     def worst_covariance(self, w: Array) -> Array:
         """Return ``sigma^2`` on the diagonal at the largest ``|w_j|``, shared equally where several are tied."""
@@ -469,6 +469,12 @@ class Axis(Noise):
     def sample(self, w: Array, size: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Return normal numbers at the largest ``|w_j|``, 0 elsewhere."""
         return rng.standard_normal((*size, len(w))) * (self.sigma * np.sqrt(self._shares(w)))
+
+
+def tied(w: Array) -> Array:
+    """Return the signs of the ``w_j`` that are tied with the largest, 0 for the others."""
+    sizes = np.abs(w)
+    return np.where(sizes >= (1 - TIED) * sizes.max(), np.sign(w), 0.0)
 
 
 def distance_to_ellipsoid(v: Array, radii: Array) -> float:

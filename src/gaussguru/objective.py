@@ -88,6 +88,8 @@ class Objective:
     noise: Noise
     l2: float = 0.0
     fit_intercept: bool = True
+    places: Index | None = None
+    """Where the rows are in the problem of which they are a part."""
 
     # --- the data ---------------------------------------------------------------------------------------
 
@@ -163,12 +165,26 @@ class Objective:
         return other
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Objective":
-        """Return about ``n_rows`` rows, each class reweighted to its own total."""
-        index = draw_classes(self.signed_weight, n_rows, rng)
-        signed_weight = self.signed_weight[index]
+        """Return about ``n_rows`` rows, each class reweighted to its own total.
+
+        A noise that bounds no more than the largest ``w_j`` leaves the columns of few rows to these rows, so that they
+        must be there: half of the rows are then drawn by their leverages, what they make of the squares of the columns.
+        """
+        if self.noise.smooth:
+            index = draw_classes(self.signed_weight, n_rows, rng)
+            signed_weight = self.signed_weight[index]
+        else:
+            squares = self.column_squares
+            scale = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+            leverage = self.rows.leverages(scale) * np.abs(self.signed_weight)
+            share = np.minimum(1.0, 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum()))
+            for mine in (self.signed_weight > 0, self.signed_weight < 0):
+                share[mine] = np.maximum(share[mine], min(1.0, RARE / np.count_nonzero(mine)))
+            index = draw_shares(share, rng)
+            signed_weight = self.signed_weight[index] / share[index]
         for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
             signed_weight[mine] *= total / float(np.abs(signed_weight[mine]).sum())
-        return replace(self, rows=self.rows.take(index), signed_weight=signed_weight)
+        return replace(self, rows=self.rows.take(index), signed_weight=signed_weight, places=index)
 
     # --- values -----------------------------------------------------------------------------------------
 
@@ -439,6 +455,12 @@ class Expansion:
 def draw(n: int, share: int, rng: np.random.Generator) -> Index:
     """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
     return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
+
+
+def draw_shares(share: Array, rng: np.random.Generator) -> Index:
+    """Return places, each with the probability ``share`` of it, one from each of runs with equal sums of them."""
+    ends = np.cumsum(share)
+    return np.unique(np.searchsorted(ends, np.arange(rng.random(), ends[-1])))
 
 
 def draw_classes(signed_weight: Array, n_rows: int, rng: np.random.Generator) -> Index:

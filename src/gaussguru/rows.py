@@ -39,7 +39,8 @@ class Rows:
         margins(w)             X w
         combine(r)             X' r, the rows of each sign of r apart
         product(h, e, p, ...)  [X e 1]' diag(h) [X e 1] p
-        gram(h, e, a)          the sum of h u u', u = (x + e a, 1)
+        gram(h, e, a)          the sum of h u u', u = (x + e a, 1), or without a of (x, e, 1)
+        leverages(c)           the sum of c_j x_j^2 of every row
         moments(s y)           combine(s y), and the sums of s x^2
         joint_scores(W)        X W for a matrix W, piece by piece
         joint_combine(R)       R' X for a matrix R, piece by piece
@@ -120,12 +121,17 @@ class Rows:
         )
         return result
 
-    def gram(self, weight: Array, tilt: Array, direction: Array) -> Array:
-        """Return the lower triangle of ``sum weight u u'``, ``u = (x + tilt direction, 1)``; above it is rubbish."""
+    def gram(self, weight: Array, tilt: Array, direction: Array | None = None) -> Array:
+        """Return the lower triangle of ``sum weight u u'``, ``u = (x + tilt direction, 1)``; above it is rubbish.
+
+        Without a direction ``u = (x, tilt, 1)``.
+        """
         if self.sparse or self.n_columns < BLAS_COLUMNS:
             whole: Array = self.total(lambda begin, end: _binding.gram(begin, end, self.view, weight, tilt, direction))
             return whole
         gram: Array = self.total(lambda begin, end: self._gram_blas(begin, end, weight, tilt))
+        if direction is None:
+            return gram
         d = self.n_columns
         tilts, ones = gram[d], gram[d + 1]
         block = gram[:d, :d]
@@ -173,6 +179,12 @@ class Rows:
     def peaks(self) -> Array:
         """The largest ``|x_ij|`` of every column."""
         return np.asarray(np.max(self.each(lambda begin, end: _binding.peaks(begin, end, self.view)), axis=0))
+
+    def leverages(self, scale: Array) -> Array:
+        """Return ``sum_j scale_j x_j^2`` of every row."""
+        out = np.empty(self.n_rows)
+        self.each(lambda begin, end: _binding.leverages(begin, end, self.view, scale, out))
+        return out
 
     def moments(self, signed_weight: Array) -> tuple[Array, Array]:
         """Return ``combine(signed_weight)`` and ``sum s x^2`` for every column."""

@@ -118,6 +118,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
+        void (*leverages)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*, double*,
                          double*, double*) noexcept nogil
@@ -277,14 +278,18 @@ def product(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, 
 
 
 def gram(int64_t begin, int64_t end, MatrixView X, const double[::1] weight, const double[::1] tilt,
-         const double[::1] direction):
-    """Lower triangle of the weighted Gram matrix of (x + tilt direction, 1); above the diagonal is rubbish."""
-    cdef int64_t width = X.matrix.n_columns + 1
+         const double[::1] direction=None):
+    """Lower triangle of the weighted Gram matrix of (x + tilt direction, 1), or without a direction of (x, tilt, 1);
+    above the diagonal is rubbish."""
+    cdef const double* along = NULL
+    if direction is not None:
+        along = &direction[0]
+    cdef int64_t width = X.matrix.n_columns + (1 if along else 2)
     cdef int64_t stride = (width + 8) & ~7
     result = np.zeros((width + 1, stride))
     cdef double[:, ::1] out = result
     with nogil:
-        table.gram(X.matrix, begin, end, &weight[0], &tilt[0], &direction[0], &out[0, 0], stride)
+        table.gram(X.matrix, begin, end, &weight[0], &tilt[0], along, &out[0, 0], stride)
     return result[:width, :width]
 
 
@@ -418,6 +423,12 @@ def peaks(int64_t begin, int64_t end, MatrixView X):
         with nogil:
             table.peaks(X.matrix, begin, end, &view[0])
     return out
+
+
+def leverages(int64_t begin, int64_t end, MatrixView X, const double[::1] scale, double[::1] out):
+    """out[i] = sum_j scale_j x_ij^2"""
+    with nogil:
+        table.leverages(X.matrix, begin, end, &scale[0], &out[0])
 
 
 def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_weight):

@@ -1,6 +1,7 @@
 // Compiled once for each instruction set: GAUSSGURU_TARGET names the function that returns the table.
 #include "kernels.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "bars.hpp"
@@ -142,7 +143,7 @@ void product_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* we
 template <class T>
 void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
              const double* direction, double* out, int64_t stride) {
-    const int64_t d = x.n_columns, width = d + 1;
+    const int64_t d = x.n_columns, width = d + (direction ? 1 : 2);
     std::vector<double> buffer(kRows * stride, 0.0);
     double* u[kRows];
     for (int k = 0; k < kRows; ++k) u[k] = buffer.data() + k * stride;
@@ -153,9 +154,14 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
         const T* row = x.row(i);
         double* to = u[filled];
         const double e = tilt[i];
+        if (direction) {
 #pragma omp simd
-        for (int64_t j = 0; j < d; ++j) to[j] = row[j] + e * direction[j];
-        to[d] = 1.0;
+            for (int64_t j = 0; j < d; ++j) to[j] = row[j] + e * direction[j];
+        } else {
+            std::copy(row, row + d, to);
+            to[d] = e;
+        }
+        to[width - 1] = 1.0;
         c[filled++] = weight[i];
         if (filled == kRows) {
             add_squares_of_four(u, c, width, out, stride);
@@ -173,9 +179,10 @@ template <class T, class I>
 void gram_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
              const double* direction, double* out, int64_t stride) {
     const int64_t d = x.n_columns;
-    std::vector<double> tilts(d, 0.0);
-    double* const ones = out + d * stride;
-    double tilt_tilt = 0, one_tilt = 0;
+    std::vector<double> apart(direction ? d : 0, 0.0);
+    double* const tilts = direction ? apart.data() : out + d * stride;
+    double* const ones = out + (direction ? d : d + 1) * stride;
+    double tilt_tilt = 0, one_tilt = 0, one = 0;
     for (int64_t i = begin; i < end; ++i) {
         const double c = weight[i], e = tilt[i];
         if (c == 0.0) continue;
@@ -188,8 +195,15 @@ void gram_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* weigh
         }
         tilt_tilt += c * e * e;
         one_tilt += c * e;
-        ones[d] += c;
+        one += c;
     }
+    if (!direction) {
+        tilts[d] = tilt_tilt;
+        ones[d] = one_tilt;
+        ones[d + 1] = one;
+        return;
+    }
+    ones[d] = one;
     for (int64_t j = 0; j < d; ++j) {
         double* const row = out + j * stride;
         const double a = direction[j], t = tilts[j] + tilt_tilt * a;
@@ -257,6 +271,12 @@ void peaks(const Matrix& m, int64_t begin, int64_t end, double* out) {
     });
 }
 
+void leverages(const Matrix& m, int64_t begin, int64_t end, const double* scale, double* out) {
+    with_rows(m, [&](const auto& x) {
+        for (int64_t i = begin; i < end; ++i) out[i] = weighted_square(x, i, scale);
+    });
+}
+
 void moments(const Matrix& m, int64_t begin, int64_t end, const double* signed_weight, double* out, double* squares) {
     with_rows(m, [&](const auto& x) { moments_of(x, begin, end, signed_weight, out, squares); });
 }
@@ -270,7 +290,7 @@ void column_sums(const Matrix& m, int64_t begin, int64_t end, const double* shif
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
                                combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
-                               squared_norms, peaks, moments, measured, measured_product, measured_gram,
+                               squared_norms, peaks, leverages, moments, measured, measured_product, measured_gram,
                                measured_room, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine};
     return table;
 }

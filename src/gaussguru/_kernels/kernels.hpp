@@ -156,8 +156,8 @@ struct Kernels {
     void (*product)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
                     const double* p, double eta, double shift, double* out, double* sums);
 
-    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i + tilt_i direction, 1), in n_columns + 2 rows, `stride`
-    // apart: a multiple of 8 above n_columns + 1.
+    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i + tilt_i direction, 1), or where that is null
+    // (x_i, tilt_i, 1), in one row more than u has, `stride` apart: a multiple of 8 above the length of u.
     void (*gram)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
                  const double* direction, double* out, int64_t stride);
 
@@ -184,6 +184,9 @@ struct Kernels {
 
     // out[j] = max(out[j], |x_ij|)
     void (*peaks)(const Matrix&, int64_t begin, int64_t end, double* out);
+
+    // out[i] = sum_j scale_j x_ij^2
+    void (*leverages)(const Matrix&, int64_t begin, int64_t end, const double* scale, double* out);
 
     // out as combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,

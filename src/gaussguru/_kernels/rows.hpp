@@ -193,6 +193,23 @@ inline double squared_norm(const Csr<T, I>& x, int64_t i) {
     return s;
 }
 
+// sum_j scale_j x_j^2
+template <class T>
+inline double weighted_square(const Dense<T>& x, int64_t i, const double* scale) {
+    const T* const row = x.row(i);
+    double s = 0;
+#pragma omp simd reduction(+ : s)
+    for (int64_t j = 0; j < x.n_columns; ++j) s += scale[j] * row[j] * row[j];
+    return s;
+}
+
+template <class T, class I>
+inline double weighted_square(const Csr<T, I>& x, int64_t i, const double* scale) {
+    double s = 0;
+    for (I k = x.indptr[i]; k < x.indptr[i + 1]; ++k) s += scale[x.indices[k]] * x.values[k] * x.values[k];
+    return s;
+}
+
 // w.x and ||x||^2 of a row, which is read once: the second is free.
 struct Projection {
     double dot, square;

@@ -21,6 +21,7 @@ from gaussguru.certificates.gaps import (
     rounded_up,
 )
 from gaussguru.certificates.joint import certify_joint, certify_params, certify_uncertain, find_surplus
+from gaussguru.certificates.kinks import can_refine, refine_ties
 
 __all__ = [
     "EPS",
@@ -28,6 +29,7 @@ __all__ = [
     "CollapseProof",
     "Feasibility",
     "Recovered",
+    "can_refine",
     "certify",
     "certify_joint",
     "certify_params",
@@ -44,5 +46,6 @@ __all__ = [
     "norm_bound",
     "recover_norm",
     "refine",
+    "refine_ties",
     "rounded_up",
 ]

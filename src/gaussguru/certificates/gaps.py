@@ -60,7 +60,7 @@ def certify(
         by_label, bound = expansion.moved(point)
         error = 0.0 if trusting else bound
     v, mass, rho = balanced(objective, by_label, totals.slope_pos, totals.slope_neg)
-    dual = _bound(
+    dual = best_on_ray(
         objective,
         v,
         mass,
@@ -127,7 +127,7 @@ def dual_value(objective: Objective, alpha: Array) -> tuple[float, Array]:
     def level(c: float) -> float:
         return rho * float(weight @ objective.loss.conjugate(c * alpha))
 
-    return _bound(objective, v, mass, level(1.0), level), v
+    return best_on_ray(objective, v, mass, level(1.0), level), v
 
 
 def lengths(objective: Objective | multiclass.Multiclass, mass: float) -> Array:
@@ -154,7 +154,7 @@ def balanced(objective: Objective, by_label: Array, slope_pos: float, slope_neg:
     return factors[0] * by_label[0] + factors[1] * by_label[1], 2 * light, rho
 
 
-def _bound(
+def best_on_ray(
     objective: Objective,
     v: Array,
     mass: float,

@@ -1,12 +1,14 @@
 """Gaps of several classes, and of samples with error bars: duals that are flows between classes."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gaussguru import multiclass, uncertain
 from gaussguru.certificates.gaps import EPS, SHRINKS, Certificate, certify, lengths
+from gaussguru.certificates.kinks import can_refine, refine_ties
 from gaussguru.losses import Array
 from gaussguru.noise import Noise, norm
 from gaussguru.objective import Objective
@@ -246,4 +248,7 @@ def certify_params(
         alpha = (objective.signed_weight * intercept < np.abs(objective.signed_weight)) * 1.0
         return Certificate(objective.constant_at(intercept), 0.0), alpha
     expansion = objective.visit(coef, intercept)
-    return certify(expansion, 0.0, thorough=True), objective.slopes(expansion.point)
+    certificate = certify(expansion, 0.0, thorough=True)
+    if can_refine(objective):
+        certificate = replace(certificate, dual=max(certificate.dual, refine_ties(expansion, objective)[0]))
+    return certificate, objective.slopes(expansion.point)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gaussguru.certificates import certify_uncertain
+from gaussguru.cholesky import Factor, factorise
 from gaussguru.losses import Array
-from gaussguru.solvers.inverse import Factor, LazyInverse, factorise
+from gaussguru.solvers.inverse import LazyInverse
 from gaussguru.solvers.path import CENTRAL, PATIENCE, Settings, is_lost, shortened
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import subsamples

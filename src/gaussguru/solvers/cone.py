@@ -33,11 +33,12 @@ from numpy.typing import NDArray
 from scipy.linalg import helmert
 
 from gaussguru.certificates import find_surplus
+from gaussguru.cholesky import factorise
 from gaussguru.losses import Array
 from gaussguru.multiclass import MAX_UNKNOWNS
 from gaussguru.objective import RARE, draw, total_square
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import Solve, conjugate_gradients, factorise
+from gaussguru.solvers.inverse import Solve, conjugate_gradients
 from gaussguru.solvers.path import Settings, first_below, is_lost, shortened
 from gaussguru.solvers.result import Result
 from gaussguru.solvers.start import subsamples

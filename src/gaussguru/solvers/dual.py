@@ -30,11 +30,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru.certificates import certify, dual_value, recover_norm, rounded_up
+from gaussguru.cholesky import factorise
 from gaussguru.losses import Array
 from gaussguru.noise import Isotropic, diagonal, norm
 from gaussguru.objective import Objective, Point
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import factorise
 from gaussguru.solvers.path import Settings
 from gaussguru.solvers.plane import settle
 from gaussguru.solvers.result import Result

@@ -18,25 +18,25 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from gaussguru.certificates.kinks import Face, curvature, symmetric
+from gaussguru.cholesky import MAX_COLUMNS
 from gaussguru.losses import Array, Index
-from gaussguru.noise import diagonal
+from gaussguru.noise import TIED, diagonal, tied
 from gaussguru.objective import Expansion
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, Step, factorise
+from gaussguru.solvers.inverse import CHEAP_RATIO, CONTRACTION, Step
 
-# Coefficients this close to the largest are tied with it.
-TIED = 1e-12
 # With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
 WORKING = 300
 # Faces visited in one program at first: the model falls from each to the next, so it need not be solved to the end, but
 # more after each that was not. After some, constraints leave one by one, which cannot cycle.
-FACES, MORE, CAREFUL = 15, 60, 30
+FACES, MORE, CAREFUL = 4, 60, 30
 # Forces below this part of their size are rounding.
 ROUNDING = 1e-12
 # How far its force alone may move a free column, in noise scales of the row that has most of it: at first, and at
 # least; half as far after a step that falls by less than a part of what it promised, else twice as far. (A column of
 # few rows is nearly linear until they pass the margin, which the model does not see; a shorter step is no cure.)
-REACH, SHORTEST, POOR = 32.0, 16.0, 0.25
+REACH, SHORTEST, LONGEST, POOR = 32.0, 16.0, 1e6, 0.25
 TINY = 1e-300
 
 
@@ -70,7 +70,7 @@ class Faces:
         if before.point.value - after.point.value < POOR * self._promised:
             self._reach = max(SHORTEST, self._reach / 2)
         else:
-            self._reach *= 2
+            self._reach = min(LONGEST, 2 * self._reach)
         model = self._model
         if model is None or before.is_cheap or len(model.columns) < before.objective.rows.n_columns:
             return
@@ -89,7 +89,9 @@ class Faces:
             self._model = None
         program = self._program(expansion, pin=pin)
         delta = program.minimise(1.0)
-        if program.lazy and program.decrement(delta) > CONTRACTION * previous:
+        # The dearer a model, the longer an old one serves.
+        contraction = CONTRACTION ** min(1.0, CHEAP_RATIO / expansion.factor_cost)
+        if program.lazy and program.decrement(delta) > contraction * previous:
             self._model = None
             program = self._program(expansion, pin=pin)
             delta = program.minimise(1.0)
@@ -134,28 +136,14 @@ def _model(expansion: Expansion) -> Model:
         merged = rows.margins(others)
         picked = rows.X[:, columns]
         part = Rows(sp.csr_array(picked) if rows.sparse else np.ascontiguousarray(picked), rows.map)
-    zero = np.zeros(d)
-    gram = part.gram(pulls.weight, pulls.tilt, zero)
-    hessian = np.zeros((d + 3, d + 3))
-    hessian[:d, :d] = gram[:-1, :-1]
-    hessian[d + 2, :d] = gram[-1, :-1]
-    hessian[d + 2, d + 2] = gram[-1, -1]
-    # The columns of the tilts, and of what is tied.
-    tilted = np.multiply(pulls.weight, pulls.tilt, out=np.zeros_like(pulls.tilt), where=pulls.weight != 0)
-    hessian[d + 1, :d] = part.combine(tilted).sum(axis=0)
-    hessian[d + 1, d + 1], hessian[d + 2, d + 1] = float(tilted @ pulls.tilt), float(tilted.sum())
+    hessian = curvature(part, pulls, objective.l2, fit_intercept=objective.fit_intercept)
     if d < rows.n_columns:
         bent = pulls.weight * merged
         hessian[d, :d] = part.combine(bent).sum(axis=0)
-        hessian[d, d] = float(bent @ merged)
-        hessian[d + 1, d], hessian[d + 2, d] = float(bent @ pulls.tilt), float(bent.sum())
-    hessian = np.tril(hessian) + np.tril(hessian, -1).T
-    if objective.l2:
-        diagonal = np.concatenate([np.full(d, objective.l2), [objective.l2 * float(others @ others), 0.0, 0.0]])
-        hessian[np.diag_indices(d + 3)] += diagonal
-    if not objective.fit_intercept:
-        hessian[-1, :], hessian[:, -1], hessian[-1, -1] = 0.0, 0.0, 1.0
-    return Model(columns, others, hessian)
+        hessian[d, d] = float(bent @ merged) + objective.l2 * float(others @ others)
+        hessian[d + 1, d] = float(bent @ pulls.tilt)
+        hessian[d + 2, d] = float(bent.sum()) if objective.fit_intercept else 0.0
+    return Model(columns, others, symmetric(hessian))
 
 
 def _working_set(expansion: Expansion) -> tuple[Index, Array]:
@@ -163,7 +151,7 @@ def _working_set(expansion: Expansion) -> tuple[Index, Array]:
     w, d = expansion.point.coef, expansion.objective.rows.n_columns
     if d <= MAX_COLUMNS:
         return np.arange(d), np.zeros(d)
-    signs = _tied(w)
+    signs = tied(w)
     force = _forces(expansion)[:d]
     # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
     wants = np.where((signs != 0) & (signs * force <= 0), 0.0, np.abs(force))
@@ -172,10 +160,6 @@ def _working_set(expansion: Expansion) -> tuple[Index, Array]:
     others = signs.copy()
     others[columns] = 0.0
     return columns, others
-
-
-def _tied(w: Array) -> Array:
-    return np.where(np.abs(w) >= (1 - TIED) * np.abs(w).max(), np.sign(w), 0.0)
 
 
 class Program:
@@ -200,9 +184,11 @@ class Program:
             farthest = reach * point.scale / np.maximum(objective.rows.peaks[model.columns], TINY)
             self.hessian = self.hessian.copy()
             diagonal(self.hessian)[:-3] += np.where(free, np.abs(self.forces[:-3]) / farthest, 0.0)
+        self.here = np.concatenate([self.w, [self.length, point.scale, 0.0]])
+        self.rounding = ROUNDING * (np.abs(self.forces[:-3]) + TINY)
         # Where a program begins: here, and then where the one before it ended.
         signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
-        self.last = np.where(signs != 0, signs * self.length, self.w), self.length, 0.0, signs
+        self.last = _onto(signs, self.here.copy()), signs
         self.plane: Array | None = None
         if pin:
             pull = objective.pull
@@ -224,47 +210,40 @@ class Program:
         """Return the step of the model's arguments to its minimum at ``part`` of the noise."""
         sigma, d = self.sigma * part, len(self.w)
         self.solved = False
-        here = np.concatenate([self.w, [self.length, self.point.scale, 0.0]])
-
-        def place(w: Array, t: float, shift: float) -> tuple[Array, Array, float]:
-            """Return the step to a place, the forces there, and the value of the model."""
-            delta = np.concatenate([w, [t, sigma * t, shift]]) - here
-            bent = self.hessian @ delta
-            return delta, self.forces + bent, float(delta @ self.forces + 0.5 * (delta @ bent))
-
-        w, t, shift, signs = self.last
-        delta, force, best = place(w, t, shift)
+        x, signs = self.last
+        x[d + 1] = sigma * x[d]
+        force, best = self._look(x)
         for visit in range(self.most):
-            free = np.flatnonzero(signs == 0)
-            dw, dt, ds = self._face(signs, free, sigma, force)
+            step = self._step(Face(self.hessian, signs, sigma), force)
             # As far as t stays positive, and above what does not move.
-            room = max(self.least, 0.1 * t)
-            reach = min(1.0, (t - room) / -dt) if dt < 0 else 1.0
-            over = np.abs(w + reach * dw) > (t + reach * dt) * (1 + 1e-15)
-            over &= signs == 0
+            room = max(self.least, 0.1 * x[d])
+            reach = min(1.0, (x[d] - room) / -step[d]) if step[d] < 0 else 1.0
+            end = x + reach * step
+            sizes = np.abs(end[:d])
+            over = (sizes > end[d] * (1 + 1e-15)) & (signs == 0)
             if over.any():
-                moved, clipped = self._clipped(w, t, dw, dt, reach, signs)
-                trial = place(moved, t + reach * dt, shift + reach * ds)
-                if self.plane is not None or not trial[2] < best:
+                # What went too far is tied.
+                clipped = np.where((sizes >= end[d]) & (signs == 0), np.sign(end[:d]), signs)
+                end = _onto(clipped, end)
+                looked = self._look(end)
+                if self.plane is not None or not looked[1] < best:
                     # The longest step that keeps to the constraints.
+                    w, t, dw, dt = x[:d], x[d], step[:d], step[d]
                     with np.errstate(divide="ignore", invalid="ignore"):
                         gaps = np.where(dw > 0, (t - w) / (dw - dt), (t + w) / (-dw - dt))
                     gaps = np.where(over, np.maximum(gaps, 0.0), np.inf)
                     reach = min(reach, float(gaps.min()))
-                    clipped = signs.copy()
-                    hit = gaps <= reach
-                    clipped[hit] = np.sign(w + reach * dw)[hit]
-                    moved = np.where(clipped != 0, clipped * (t + reach * dt), w + reach * dw)
-                    trial = place(moved, t + reach * dt, shift + reach * ds)
-                w, t, shift, signs = moved, t + reach * dt, shift + reach * ds, clipped
-                delta, force, best = trial
+                    end = x + reach * step
+                    clipped = np.where(gaps <= reach, np.sign(end[:d]), signs)
+                    end = _onto(clipped, end)
+                    looked = self._look(end)
+                x, signs, (force, best) = end, clipped, looked
                 continue
-            w, t, shift = w + reach * dw, t + reach * dt, shift + reach * ds
-            w = np.where(signs != 0, signs * t, w)
-            delta, force, best = place(w, t, shift)
-            tension = self.plane * self._tension(force, w, t, sigma) if self.plane is not None else 0.0
+            x = _onto(signs, end)
+            force, best = self._look(x)
+            tension = self.plane * self._tension(force, x) if self.plane is not None else 0.0
             inward = signs * (force - tension)[:d]
-            inward[inward <= ROUNDING * (np.abs(self.forces[:d]) + 1e-300)] = 0.0
+            inward[inward <= self.rounding] = 0.0
             if not inward.any() or np.count_nonzero(signs) + bool(self.others.any()) + (self.least > 0) <= 1:
                 self.solved = True
                 break
@@ -273,38 +252,38 @@ class Program:
             if not self.others.any() and self.least == 0 and np.all(released[signs != 0]):
                 released[int(np.argmin(np.where(signs != 0, inward, np.inf)))] = False  # one must hold t
             signs[released] = 0.0
-        self.last = w, t, shift, signs
+        self.last = x, signs
+        delta: Array = x - self.here
         return delta
 
-    def _face(self, signs: Array, free: Index, sigma: float, force: Array) -> tuple[Array, float, float]:
-        """Return the step to the minimum of the model on a face: of w, of t and of the intercept."""
-        d = len(self.w)
-        along = np.concatenate([signs, [1.0, sigma, 0.0]])  # how the arguments move with t
-        bent = self.hessian @ along
-        index = np.append(free, d + 2)
-        n = len(index)
-        matrix = np.empty((n + 1, n + 1))
-        matrix[:n, :n] = self.hessian[np.ix_(index, index)]
-        matrix[n, :n] = bent[index]
-        matrix[n, n] = float(along @ bent)
-        factor = factorise(matrix)
-        step = -factor.solve(np.append(force[index], float(along @ force)))
-        if self.plane is not None:
-            normal = np.append(self.plane[index], float(along @ self.plane))
-            across = factor.solve(normal)
-            step -= across * (float(normal @ step) / float(normal @ across))
-        dw = signs * step[n]
-        dw[free] = step[: n - 1]
-        return dw, float(step[n]), float(step[n - 1]) if self.fit_intercept else 0.0
+    def _look(self, x: Array) -> tuple[Array, float]:
+        """Return the forces at some arguments, and the value of the model."""
+        delta = x - self.here
+        force = self.hessian.dot(delta)
+        force += self.forces
+        return force, 0.5 * float(delta.dot(force + self.forces))
 
-    def _tension(self, force: Array, w: Array, t: float, sigma: float) -> float:
+    def _step(self, face: Face, force: Array) -> Array:
+        """Return the step of the arguments to the minimum of the model on a face."""
+        step = -face.solve(face.gather(force))
+        if self.plane is not None:
+            normal = face.gather(self.plane)
+            across = face.solve(normal)
+            step -= across * (float(normal @ step) / float(normal @ across))
+        delta = face.spread(step)
+        if not self.fit_intercept:
+            delta[-1] = 0.0
+        return delta
+
+    def _tension(self, force: Array, x: Array) -> float:
         """Return the multiplier of the plane: the force along ``w`` itself must vanish."""
-        along = np.concatenate([w, [t, sigma * t, 0.0]])
+        along = x.copy()
+        along[-1] = 0.0
         return float(force @ along) / float(self.plane @ along) if self.plane is not None else 0.0
 
-    def _clipped(self, w: Array, t: float, dw: Array, dt: float, reach: float, signs: Array) -> tuple[Array, Array]:
-        """Return the end of a step with what went too far tied."""
-        end, largest = w + reach * dw, t + reach * dt
-        over = np.abs(end) >= largest
-        clipped = np.where(signs != 0, signs, np.where(over, np.sign(end), 0.0))
-        return np.where(clipped != 0, clipped * largest, end), clipped
+
+def _onto(signs: Array, x: Array) -> Array:
+    """Return arguments with those that are tied exactly so."""
+    d = len(signs)
+    x[:d] = np.where(signs != 0, signs * x[d], x[:d])
+    return x

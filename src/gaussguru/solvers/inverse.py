@@ -17,14 +17,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from gaussguru.cholesky import MAX_COLUMNS, Factor, factorise
 from gaussguru.losses import Array
-from gaussguru.noise import diagonal
 from gaussguru.objective import Expansion
 
-# The Hessian is formed up to this many columns; two of them are then 64 MB.
-MAX_COLUMNS = 2048
 # A factor at most this many times dearer than a product is preferred to conjugate gradients.
 CHEAP_RATIO = 7.0
 # A lazy step must leave at most this part of the last decrement.
@@ -76,36 +73,6 @@ class Inverse(Protocol):
 
     def solve(self, g: Array) -> Array:
         """Return the inverse times ``g``."""
-
-
-class Factor(NamedTuple):
-    """A Cholesky factor."""
-
-    cholesky: Array
-    is_exact: bool = True
-
-    def solve(self, g: Array) -> Array:
-        """Return the inverse of the factored matrix times ``g``."""
-        solution: Array = dpotrs(self.cholesky, g)[0]
-        return solution
-
-
-def factorise(hessian: Array) -> Factor:
-    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs.
-
-    The ridge is relative to each diagonal entry: w and b, or two features, may have very different units, and a
-    Cholesky factor is as accurate as if the matrix had been scaled to a unit diagonal first.
-    """
-    entries = diagonal(hessian)
-    entries[entries <= 1e-200] = 1.0
-    ridge = 1e-13
-    while True:
-        entries *= 1.0 + ridge
-        # To LAPACK, which counts by columns, the lower triangle is the upper one of the transpose.
-        cholesky, failed = dpotrf(hessian.T, clean=False)
-        if not failed:
-            return Factor(cholesky)
-        ridge *= 100
 
 
 def factor_of(expansion: Expansion) -> Factor | None:

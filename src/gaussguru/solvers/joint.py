@@ -14,11 +14,12 @@ from functools import partial
 import numpy as np
 
 from gaussguru.certificates import certify_joint
+from gaussguru.cholesky import MAX_COLUMNS, Factor, factorise
 from gaussguru.losses import Array, Index
 from gaussguru.multiclass import MAX_UNKNOWNS, Expansion, Multiclass, Point, laplacian, one_hot
 from gaussguru.noise import Isotropic, diagonal, norm
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import MAX_COLUMNS, Factor, LazyInverse, factorise
+from gaussguru.solvers.inverse import LazyInverse
 from gaussguru.solvers.path import (
     BLUR,
     CENTRAL,

@@ -31,12 +31,22 @@ from functools import cached_property
 
 import numpy as np
 
-from gaussguru.certificates import CollapseProof, certify, expected_gap, is_collapsed, is_promising, refine
+from gaussguru.certificates import (
+    CollapseProof,
+    can_refine,
+    certify,
+    expected_gap,
+    is_collapsed,
+    is_promising,
+    refine,
+    refine_ties,
+)
+from gaussguru.cholesky import MAX_COLUMNS
 from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.faces import Faces
-from gaussguru.solvers.inverse import CONTRACTION, MAX_COLUMNS, LazyInverse
+from gaussguru.solvers.inverse import CONTRACTION, LazyInverse
 from gaussguru.solvers.path import (
     BLUR,
     CENTRAL,
@@ -64,6 +74,8 @@ FAR_NOISE = 3.0
 # does the settling.
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
+# With this many values in X the certificate of a noise with kinks looks at a part of it.
+MANY = 500_000
 # What a lazy step must leave at most where f'' jumps, and an old factor says less (measured).
 JUMPING = 0.03
 # The least noise that double precision resolves, relative to the lengths of the rows.
@@ -110,6 +122,7 @@ class Newton(Settings):
         objective = run.objective
         levels = [*subsamples(objective, self.seed), objective]
         factor = _resolvable(levels[0])
+        run.part = levels[-2] if len(levels) > 1 and objective.rows.n_values >= MANY else objective
         if factor > 1:
             # Slacks cannot be told from zero to within the noise: solve for the least noise that can be resolved.
             result = self.solve(objective.with_noise(factor), start)
@@ -156,9 +169,11 @@ class _Run:
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
         self.inverse = inverse or _inverse_for(objective)
         self.n_iter = 0
+        self.part = objective
         self.best: Point | None = None
         self.primal_bound = objective.constant
         self.dual = 0.0
+        self.alpha: Array | None = None  # where the dual value is not that of the slopes of the best point
         self.began = time.perf_counter()
 
     def descend(self, level: Objective, expansion: Expansion, ratio: float, *, trial: bool = False) -> Point | None:
@@ -199,6 +214,9 @@ class _Run:
             self._report(expansion, ratio)
             self.n_iter += 1
             if ratio == 1 and not last and decrement <= enough * point.value:
+                break
+            if last and ratio == 1 and not pin and self._refine_ties(expansion, decrement):
+                self._report(expansion, ratio)
                 break
             stuck, turned = pin and point.w is turned, point.w
             if ratio == 1 and last and (stuck or is_lost(point, decrement)):
@@ -279,6 +297,15 @@ class _Run:
         self.dual = max(self.dual, refine(expansion, p))
         return self.gap <= self.target
 
+    def _refine_ties(self, expansion: Expansion, decrement: float) -> bool:
+        """Improve the dual value where the noise has kinks and F is near its minimum already."""
+        objective, part = self.objective, self.part
+        if decrement > self.target * part.rows.n_rows / objective.rows.n_rows or not can_refine(objective):
+            return False
+        dual, self.alpha = refine_ties(expansion, part, self.primal_bound - self.target)
+        self.dual = max(self.dual, dual)
+        return self.gap <= self.target
+
     @cached_property
     def proof(self) -> CollapseProof:
         """What pinned points say about the constant classifier."""
@@ -318,7 +345,7 @@ class _Run:
         objective = self.objective
         if self.best is not None:
             point, gap = self.best, self.gap
-            alpha = objective.slopes(point)
+            alpha = objective.slopes(point) if self.alpha is None else self.alpha
             return Result(point.coef, point.b, point.value, gap, alpha, self.n_iter, gap <= self.target)
         w, n = np.zeros(objective.rows.n_columns), objective.rows.n_rows
         gap = self.gap

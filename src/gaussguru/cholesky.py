@@ -1,0 +1,41 @@
+"""Cholesky factors of matrices that are positive definite but for rounding."""
+
+from typing import NamedTuple
+
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from gaussguru.losses import Array
+from gaussguru.noise import diagonal
+
+# A Hessian is formed up to this many columns; two of them are then 64 MB.
+MAX_COLUMNS = 2048
+
+
+class Factor(NamedTuple):
+    """A Cholesky factor."""
+
+    cholesky: Array
+    is_exact: bool = True
+
+    def solve(self, g: Array) -> Array:
+        """Return the inverse of the factored matrix times ``g``."""
+        solution: Array = dpotrs(self.cholesky, g)[0]
+        return solution
+
+
+def factorise(hessian: Array) -> Factor:
+    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs.
+
+    The ridge is relative to each diagonal entry: w and b, or two features, may have very different units, and a
+    Cholesky factor is as accurate as if the matrix had been scaled to a unit diagonal first.
+    """
+    entries = diagonal(hessian)
+    entries[entries <= 1e-200] = 1.0
+    ridge = 1e-13
+    while True:
+        entries *= 1.0 + ridge
+        # To LAPACK, which counts by columns, the lower triangle is the upper one of the transpose.
+        cholesky, failed = dpotrf(hessian.T, clean=False)
+        if not failed:
+            return Factor(cholesky)
+        ridge *= 100
