@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gaussguru import multiclass, uncertain
 from gaussguru.certificates.gaps import EPS, SHRINKS, Certificate, certify, lengths
@@ -170,7 +171,7 @@ def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Roo
     return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
 
 
-def _touching(slope: Array, negligible: float) -> Array:
+def _touching(slope: Array, negligible: float) -> NDArray[np.bool_]:
     """Return which pairs of classes count.
 
     Those that hardly touch are left out, alpha = 0: they add nothing, and nothing could flow through them. What flows
@@ -179,8 +180,7 @@ def _touching(slope: Array, negligible: float) -> Array:
     both = slope + slope.T
     total = both.sum(axis=1)
     counts = total > negligible
-    used: Array = (both > SLIGHT * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
-    return used
+    return np.asarray((both > SLIGHT * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis])
 
 
 def _carried(gain: Array, rest: Array, noise: Noise) -> Array:
