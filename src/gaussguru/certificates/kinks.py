@@ -7,8 +7,10 @@ forces of all away, each may move for all those that are like it.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gaussguru.certificates.gaps import balanced, best_on_ray, rounding
 from gaussguru.cholesky import MAX_COLUMNS, factorise
@@ -41,7 +43,12 @@ def curvature(rows: Rows, pulls: Pulls, l2: float, *, fit_intercept: bool) -> Ar
 
 def symmetric(lower: Array) -> Array:
     """Return the matrix with this lower triangle."""
-    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+    return np.where(_lower(len(lower)), lower, lower.T)
+
+
+@lru_cache(maxsize=4)
+def _lower(n: int) -> NDArray[np.bool_]:
+    return np.tri(n, dtype=bool)
 
 
 class Face:

@@ -175,19 +175,20 @@ class Program:
         self.w = point.coef[model.columns]
         self.length = float(np.abs(point.coef).max())
         # Columns that do not move at all keep t from falling below them.
-        still = np.ones(d, dtype=bool)
-        still[model.columns] = False
-        still &= model.others == 0
-        self.least = float(np.abs(point.coef[still]).max(initial=0.0))
+        self.least = 0.0
+        if len(model.columns) < d:
+            still = model.others == 0
+            still[model.columns] = False
+            self.least = float(np.abs(point.coef[still]).max(initial=0.0))
+        signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
+        strengths = np.abs(self.forces[:-3])
         if not pin:
-            free = np.abs(self.w) < (1 - TIED) * self.length
             farthest = reach * point.scale / np.maximum(objective.rows.peaks[model.columns], TINY)
             self.hessian = self.hessian.copy()
-            diagonal(self.hessian)[:-3] += np.where(free, np.abs(self.forces[:-3]) / farthest, 0.0)
+            diagonal(self.hessian)[:-3] += np.where(signs == 0, strengths / farthest, 0.0)
         self.here = np.concatenate([self.w, [self.length, point.scale, 0.0]])
-        self.rounding = ROUNDING * (np.abs(self.forces[:-3]) + TINY)
+        self.rounding = ROUNDING * (strengths + TINY)
         # Where a program begins: here, and then where the one before it ended.
-        signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
         self.last = _onto(signs, self.here.copy()), signs
         self.plane: Array | None = None
         if pin:
