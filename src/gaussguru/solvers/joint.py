@@ -55,6 +55,8 @@ POOR = 1e-8
 CONTRACTION = 0.07
 # Where a decrement is more than this part of the last one, the rows that hardly bend F may be what it lacks.
 SLOW = 0.5
+# Rows that bend F by less than this part of the mean are not for an approximate inverse.
+BENT = 0.1
 # How exactly to settle, relative to the part of F that the noise makes.
 ROUGHLY = 0.03
 
@@ -444,7 +446,8 @@ def _advance(objective: Multiclass, expansion: Expansion, p: Array, decrement: f
 class Blocks:
     """The inverse of the blocks of the Hessian on its diagonal, one for each class; the pairs couple them weakly.
 
-    The terms that couple a row's scale to its score are left out, and no more rows are used than it takes.
+    The terms that couple a row's scale to its score are left out, and no more rows are used than it takes, of those
+    that bend F most.
     """
 
     is_exact = False
@@ -458,7 +461,7 @@ class Blocks:
         self._factors = []
         for c in range(objective.n_classes):
             weight = np.where(objective.labels == c, curve.sum(axis=1), curve[:, c])
-            used = np.flatnonzero(weight)
+            used = np.flatnonzero(weight > BENT * weight.mean())
             share = min(1.0, most / max(1, len(used)))
             if share < 1:
                 used = np.sort(rng.choice(used, most, replace=False))
