@@ -78,7 +78,7 @@ def value(W, b, X, y, Sigma, weight, sigma, l2):
 def problem(n_classes=3, form=bars, blur=0.3, sigma=0.2, l2=0.0, fit_intercept=True, loss=None, n=40, d=3):
     X, y = groups([n // n_classes] * n_classes, d)
     weight = np.random.default_rng(4).uniform(0.2, 2.0, len(y))
-    made = Uncertain.sorted(
+    made = Uncertain(
         X, check_errors(form(len(y), d), X), y, weight, n_classes, loss=loss or LOSSES["gaussian"],
         noise=Isotropic(sigma) if sigma else None, l2=l2, fit_intercept=fit_intercept, blur=blur,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
     E, weight = bars(n, d), rng.uniform(0.0, 2.0, n)
     model = {"loss": loss, "noise": Isotropic(0.2), "l2": 0.1, "blur": 0.1}
     made, plain = (
-        Uncertain.sorted(kind(X), errors, y, weight, n_classes, **model)
+        Uncertain(kind(X), errors, y, weight, n_classes, **model)
         for errors in (Diagonal(E), Factored(E, np.zeros((n, d, 1))))
     )
     assert made.is_compiled == (loss.code >= 0)

@@ -400,7 +400,7 @@ class Population:
         if not count.all():
             j = int(np.argmin(count))
             raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
-        values = np.where(known, np.asarray(X, dtype=np.float64), 0.0)
+        values = np.ascontiguousarray(np.where(known, np.asarray(X, dtype=np.float64), 0.0))
         means = values.sum(axis=0) / count
         return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
 

@@ -119,13 +119,13 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
-        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*, double*,
-                         double*, double*) noexcept nogil
+        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*,
+                         double*) noexcept nogil
         void (*measured_product)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const double*,
-                                 const double*, double*, double*, double*) noexcept nogil
+                                 const double*, double*) noexcept nogil
         void (*measured_gram)(int, const Matrix&, const MeasuredRows&, const double*, const double*, const double*,
                               const double*, double*, int64_t) noexcept nogil
-        double (*measured_room)(int, const MeasuredRows&, int64_t, const double*, double, double*) noexcept nogil
+        void (*measured_room)(int, const MeasuredRows&, int64_t, const double*, double, double*) noexcept nogil
         void (*column_sums)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
@@ -444,15 +444,14 @@ cdef inline MeasuredPlace _place(const double[::1] u, const double[::1] squares,
 
 def measured(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
              const double[::1] u, double b, double own, double[::1] scale, double[::1] slack):
-    """Rows with error bars: scale and slack of each, and one array of pull, noise and four sums."""
-    cdef int64_t d = X.matrix.n_columns
-    result = np.zeros(2 * d + 4)
-    cdef double[::1] out = result
+    """Rows with error bars: scale and slack of each, and pull, noise and four sums of those of either sign."""
+    result = np.zeros((2, 2 * X.matrix.n_columns + 4))
+    cdef double[:, ::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     cdef const double[::1] squares = np.square(u)
     cdef MeasuredPlace at = _place(u, squares, b, own)
     with nogil:
-        table.measured(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0], &out[d], &out[2 * d])
+        table.measured(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0, 0])
     return result
 
 
@@ -460,14 +459,13 @@ def measured_product(int loss, MatrixView X, const int64_t[::1] index, const dou
                      const double[::1] weight, const double[::1] u, const double[::1] p, double b, double own,
                      const double[::1] scale, const double[::1] slack):
     """One array: the sums of ``bent x``, of ``turned e^2``, of ``bent`` and of ``turned``."""
-    cdef int64_t d = X.matrix.n_columns
-    result = np.zeros(2 * d + 2)
+    result = np.zeros(2 * X.matrix.n_columns + 2)
     cdef double[::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     cdef const double[::1] both = np.multiply(u, p)
     cdef MeasuredPlace at = _place(p, both, b, own)
     with nogil:
-        table.measured_product(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0], &out[d], &out[2 * d])
+        table.measured_product(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0])
     return result
 
 
@@ -487,13 +485,13 @@ def measured_gram(int loss, MatrixView X, const int64_t[::1] index, const double
 
 def measured_room(int loss, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
                   const double[::1] slack, double factor):
-    """One array: the sum of what becomes free times the errors of every column, then that sum alone."""
+    """For rows of either sign: the sum of what becomes free times the errors of every column, then that sum alone."""
     cdef int64_t d = errors.shape[1]
-    result = np.zeros(d + 1)
-    cdef double[::1] out = result
+    result = np.zeros((2, d + 1))
+    cdef double[:, ::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     with nogil:
-        out[d] = table.measured_room(loss, rows, d, &slack[0], factor, &out[0])
+        table.measured_room(loss, rows, d, &slack[0], factor, &out[0, 0])
     return result
 
 
