@@ -236,10 +236,15 @@ class Uncertain:
 
 
 class Room(NamedTuple):
-    """What becomes free of ``s f*`` in every cell when all slopes shrink, and the sums of it times roots of Sigma."""
+    """What becomes free of ``s f*`` in every cell when all slopes shrink.
+
+    ``free`` has the sums of it, ``bend`` those of its geometric mean with ``s f*``, and ``roots``, unless there was no look
+    at the errors, those of it times roots of Sigma.
+    """
 
     free: Array
-    roots: list[list[Any]]
+    bend: Array
+    roots: list[list[Any]] | None
 
 
 class Pulls(NamedTuple):
@@ -285,33 +290,40 @@ class Expansion:
     @cached_property
     def room(self) -> Room:
         """What becomes free when all slopes shrink: ``s (f*(c alpha) - c f*(alpha))`` of a row, ``c`` being SHRUNK."""
+        return self._find_room(rooted=True)
+
+    @cached_property
+    def own_room(self) -> Room:
+        """The same without a look at the errors."""
+        return self._find_room(rooted=False)
+
+    def _find_room(self, *, rooted: bool) -> Room:
         objective, C = self.objective, self.objective.n_classes
         weights, errors = objective.weights, objective.errors
 
-        def look(c: int, index: Index) -> tuple[int, list[list[Any]]]:
+        def look(c: int, index: Index) -> tuple[int, Array, list[list[Any]]]:
             z, s = self.slack[:, index], weights[index]
-            _, slope, _ = objective.loss.terms(z)
+            slope = objective.loss.slope(z)
             shrunk, full = (objective.loss.conjugate(part * slope) for part in (SHRUNK, 1.0))
             free = s * np.maximum(0.0, shrunk - SHRUNK * full)
+            sums = np.stack([free.sum(axis=1), np.sqrt(free * s * full).sum(axis=1)], axis=1)
             some = errors.take(index)
-            return c, [[(some.roots(t), t.sum())] for t in free]
+            return c, sums[:, np.newaxis], [[some.roots(t)] for t in free] if rooted else []
 
-        def compiled(c: int, index: Index) -> tuple[int, list[list[Any]]]:
+        def compiled(c: int, index: Index) -> tuple[int, Array, list[list[Any]]]:
             assert isinstance(errors, Diagonal)
-            signed = objective.signed_weight
-            parts = [
-                _binding.measured_room(objective.loss.code, index, errors.std, signed, z, SHRUNK) for z in self.slack
-            ]
-            return c, [[(part[:-1], part[-1]) for part in sides] for sides in parts]
+            args = (index, errors.std if rooted else None, objective.signed_weight)
+            parts = np.stack([_binding.measured_room(objective.loss.code, *args, z, SHRUNK) for z in self.slack])
+            return c, parts[:, :, -2:], list(parts[:, :, :-2]) if rooted else []
 
-        free, roots = np.zeros((C, C)), [[0.0] * C for _ in range(C)]
+        sums, roots = np.zeros((C, C, 2)), [[0.0] * C for _ in range(C)]
         task = compiled if objective.is_compiled else look
-        for c, parts in objective.pieces(task, together=objective.is_compiled):
-            for k, sides in zip(objective.others(c), parts, strict=True):
-                for (one, other), (root, t) in zip(((c, k), (k, c)), sides, strict=False):
-                    free[one, other] += t
+        for c, part, by_other in objective.pieces(task, together=objective.is_compiled):
+            objective.add_cells(sums, c, part)
+            for k, sides in zip(objective.others(c), by_other, strict=False):
+                for (one, other), root in zip(((c, k), (k, c)), sides, strict=False):
                     roots[one][other] = roots[one][other] + root
-        return Room(free, roots)
+        return Room(sums[..., 0], sums[..., 1], roots if rooted else None)
 
     @property
     def unknowns(self) -> Array:

@@ -432,7 +432,8 @@ def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_w
 
 cdef inline MeasuredRows _measured(const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight) noexcept:
     cdef MeasuredRows rows
-    rows.n, rows.index, rows.errors, rows.weight = index.shape[0], &index[0], &errors[0, 0], &weight[0]
+    rows.n, rows.index, rows.weight = index.shape[0], &index[0], &weight[0]
+    rows.errors = <const double*> NULL if errors is None else &errors[0, 0]
     return rows
 
 
@@ -485,9 +486,10 @@ def measured_gram(int loss, MatrixView X, const int64_t[::1] index, const double
 
 def measured_room(int loss, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
                   const double[::1] slack, double factor):
-    """For rows of either sign: the sum of what becomes free times the errors of every column, then that sum alone."""
-    cdef int64_t d = errors.shape[1]
-    result = np.zeros((2, d + 1))
+    """For rows of either sign: the sum of what becomes free times the errors of every column, if there are any; that
+    sum alone; and that of its geometric mean with the conjugate."""
+    cdef int64_t d = 0 if errors is None else errors.shape[1]
+    result = np.zeros((2, d + 2))
     cdef double[:, ::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     with nogil:

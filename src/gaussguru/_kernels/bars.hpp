@@ -274,7 +274,8 @@ void measured_gram(int loss, const Matrix& m, const MeasuredRows& rows, const do
     });
 }
 
-// What becomes free of f* when all slopes shrink by a factor, and the sum of it times e, column by column.
+// What becomes free of f* when all slopes shrink by a factor: the sum of it times e, column by column, or nothing where
+// there are no errors; the sum of it; and that of its geometric mean with f*.
 void measured_room(int loss, const MeasuredRows& rows, int64_t n_columns, const double* slack, double factor,
                    double* out) {
     with_loss(loss, [&](auto family) {
@@ -283,17 +284,20 @@ void measured_room(int loss, const MeasuredRows& rows, int64_t n_columns, const 
         double z[kPiece], free[kPiece];
         by_sides(rows, piece_rows(e), [&](const Side& side) {
             side.gather(slack, z);
-            double total = 0;
-#pragma omp simd reduction(+ : total)
+            double total = 0, bend = 0;
+#pragma omp simd reduction(+ : total, bend)
             for (int64_t k = 0; k < side.n; ++k) {
-                const double conjugate = Loss::at(z[k]).conjugate;
-                const double room = Loss::shrunk_conjugate(z[k], factor) - factor * (conjugate > 0.0 ? conjugate : 0.0);
-                free[k] = side.weight[k] * (room > 0.0 ? room : 0.0);
+                const double at = Loss::at(z[k]).conjugate, conjugate = at > 0.0 ? at : 0.0;
+                const double left = Loss::shrunk_conjugate(z[k], factor) - factor * conjugate;
+                const double room = left > 0.0 ? left : 0.0;
+                free[k] = side.weight[k] * room;
                 total += free[k];
+                bend += side.weight[k] * std::sqrt(room * conjugate);
             }
-            double* const roots = out + side.sign * (n_columns + 1);
+            double* const roots = out + side.sign * (n_columns + 2);
             roots[n_columns] += total;
-            adds(e, side.n, side.index, free, roots);
+            roots[n_columns + 1] += bend;
+            if (rows.errors) adds(e, side.n, side.index, free, roots);
         });
     });
 }

@@ -203,8 +203,8 @@ struct Kernels {
     void (*measured_gram)(int loss, const Matrix&, const MeasuredRows&, const double* u, const double* own,
                           const double* scale, const double* slack, double* out, int64_t stride);
 
-    // The sum of s (f*(factor f') - factor f*) times e of every column, or a little less, and without e; for the rows of
-    // positive and then for those of negative weight.
+    // The sum of r = s (f*(factor f') - factor f*) times e of every column, or a little less; without e; and that of
+    // sqrt(r s f*); for the rows of positive and then for those of negative weight. Without errors there is no first.
     void (*measured_room)(int loss, const MeasuredRows&, int64_t n_columns, const double* slack, double factor,
                           double* out);
 
