@@ -126,6 +126,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*measured_gram)(int, const Matrix&, const MeasuredRows&, const double*, const double*, const double*,
                               const double*, double*, int64_t) noexcept nogil
         void (*measured_room)(int, const MeasuredRows&, int64_t, const double*, double, double*) noexcept nogil
+        void (*survey)(int64_t, const double*, double*, double*) noexcept nogil
         void (*column_sums)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
@@ -495,6 +496,15 @@ def measured_room(int loss, const int64_t[::1] index, const double[:, ::1] error
     with nogil:
         table.measured_room(loss, rows, d, &slack[0], factor, &out[0, 0])
     return result
+
+
+def survey(const double[::1] values):
+    """The sum of some numbers, which is finite only if they are, and the least of them, unless one is not a number."""
+    cdef double total = 0.0, least = np.inf
+    if values.shape[0]:
+        with nogil:
+            table.survey(values.shape[0], &values[0], &total, &least)
+    return total, least
 
 
 def column_sums(int64_t begin, int64_t end, MatrixView X, const double[::1] shift):

@@ -208,6 +208,9 @@ struct Kernels {
     void (*measured_room)(int loss, const MeasuredRows&, int64_t n_columns, const double* slack, double factor,
                           double* out);
 
+    // The sum of some numbers, which is finite only if they are, and the least of them, unless one is not a number.
+    void (*survey)(int64_t n, const double* values, double* sum, double* least);
+
     // The sums of x - shift and of its square, of every column; of the stored entries where X is sparse.
     void (*column_sums)(const Matrix&, int64_t begin, int64_t end, const double* shift, double* sums, double* squares);
 

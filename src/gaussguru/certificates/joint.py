@@ -136,9 +136,9 @@ def certify_uncertain(
 def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None, *, rooted: bool) -> float:
     """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that.
 
-    With ``c = 1 - t`` a row has room for ``t r |p|`` in the direction p by what becomes free, r, and, across u, by how
-    its noise set bends: ``f* (|p| - p'q) >= f* |p'|^2 / (2 |p|)`` for the part ``p'`` across u in its own metric. The two
-    make ``sqrt(2 t r f*) |p'|``, at least that in the metric N. So a flow across u costs its square.
+    A row has room for ``r |p|`` in the direction p by what becomes free, r, and across u by how its noise set bends:
+    ``f* (|p| - p.q) >= f* |p'|^2 / (2 |p|)`` for the part p' of p across u in its own metric. Together that is at least
+    ``sqrt(2 r f*) |p'|``, in the metric N too. So what flows across u takes no more of r than its square.
     """
     objective, C = expansion.objective, expansion.objective.n_classes
     used = expansion.mass + expansion.mass.T > negligible
