@@ -34,7 +34,7 @@ from gaussguru.errors import Diagonal, Errors, PerSample
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
 from gaussguru.noise import Quadratic, diagonal
-from gaussguru.objective import RARE, draw, draw_classes
+from gaussguru.objective import RARE, draw
 from gaussguru.rows import BlockMap, Matrix, Rows
 
 # Rows that are worked on at a time: their values, errors and what is made of them stay in cache.
@@ -115,7 +115,7 @@ class Uncertain:
             return np.repeat(self.errors.std[:, np.newaxis], self.shape[1], axis=1)
         raise ValueError("X_err must be dense standard deviations with solver='sgd'; use solver='newton' for others")
 
-    @property
+    @cached_property
     def is_compiled(self) -> bool:
         """Whether there is a compiled loop for the loss and this form of error bars."""
         return self.loss.code >= 0 and isinstance(self.errors, Diagonal) and not sp.issparse(self.errors.std)
@@ -128,13 +128,11 @@ class Uncertain:
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Uncertain":
         """Return about ``n_rows`` rows, of every class in proportion but some, reweighted to its own total."""
-        if self.n_classes == 2:
-            index = draw_classes(self.signed_weight, n_rows, rng)
-        else:
-            shares = (min(len(mine), max(RARE, round(len(mine) * n_rows / self.shape[0]))) for mine in self.classes)
-            index = np.sort(
-                np.concatenate([m[draw(len(m), share, rng)] for m, share in zip(self.classes, shares, strict=True)])
-            )
+        chosen = []
+        for mine in self.classes:
+            share = min(len(mine), max(RARE, round(len(mine) * n_rows / self.shape[0])))
+            chosen.append(mine[draw(len(mine), share, rng)])
+        index = np.concatenate(chosen)
         labels, weights = self.labels[index], self.weights[index]
         totals = np.bincount(labels, weights, self.n_classes)
         factors = np.divide(self.class_weights, totals, out=np.zeros_like(totals), where=totals > 0)

@@ -124,8 +124,9 @@ def certify_uncertain(
     """
     primal, dual = expansion.value * (1 + 4 * EPS), 0.0
     if primal - float(expansion.mass.sum()) <= target or thorough:
-        # The model's own noise may be room enough; two classes always touch.
-        for rooted in (True,) if room or expansion.objective.noise is None else (False, True):
+        # The model's own noise may be room enough, which saves a look at the errors; two classes always touch.
+        direct = room or expansion.objective.noise is None or expansion.is_cheap
+        for rooted in (True,) if direct else (False, True):
             for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
                 dual = max(dual, _room(expansion, negligible * target, room, rooted=rooted))
                 if primal - dual <= target:
