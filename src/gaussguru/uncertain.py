@@ -74,7 +74,7 @@ class Uncertain:
     @cached_property
     def class_weights(self) -> Array:
         """``sum s`` over the samples of each class."""
-        return np.bincount(self.labels, self.weights, self.n_classes)
+        return np.asarray(np.bincount(self.labels, self.weights, self.n_classes), dtype=np.float64)
 
     @property
     def weight(self) -> float:
@@ -504,9 +504,9 @@ class Expansion:
         """``f'(z)`` of every sample, and with more than two classes of every class."""
         objective, C = self.objective, self.objective.n_classes
         slopes = objective.rows.each(lambda a, b: objective.loss.slope(self.slack[:, a:b]), pointwise=True)
-        others = np.concatenate(slopes, axis=1)
+        others: Array = np.concatenate(slopes, axis=1)
         if C == 2:
-            return others[0]
+            return np.asarray(others[0])
         alpha = np.zeros((len(objective.labels), C))
         alpha[objective.labels[:, np.newaxis] != np.arange(C)] = others.T.ravel()
         return alpha
