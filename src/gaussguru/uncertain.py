@@ -145,6 +145,11 @@ class Uncertain:
         """The samples of each class."""
         return [np.flatnonzero(self.labels == c) for c in range(self.n_classes)]
 
+    @cached_property
+    def everyone(self) -> Index:
+        """All samples."""
+        return np.arange(self.shape[0])
+
     def pieces(self, task: Callable[[int, Index], Any], *, together: bool = False) -> list[Any]:
         """Return ``task(c, samples)`` for pieces of the samples of every class.
 
@@ -152,8 +157,7 @@ class Uncertain:
         """
         # A compiled loop makes no arrays that have to stay in cache.
         step = max(64, (4 if self.is_compiled else 1) * PIECE_BYTES // (8 * max(1, self.shape[1])))
-        both = together and self.n_classes == 2
-        groups = [(1, np.arange(len(self.labels)))] if both else enumerate(self.classes)
+        groups = [(1, self.everyone)] if together and self.n_classes == 2 else enumerate(self.classes)
         tasks = [(c, rows[first : first + step]) for c, rows in groups for first in range(0, len(rows), step)]
         # Classes are mixed in X: what lies together is read together.
         tasks.sort(key=lambda task: int(task[1][0]))
