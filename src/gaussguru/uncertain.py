@@ -148,7 +148,7 @@ class Uncertain:
     @cached_property
     def everyone(self) -> Index:
         """All samples."""
-        return np.arange(self.shape[0])
+        return np.arange(self.shape[0], dtype=np.int64)
 
     def pieces(self, task: Callable[[int, Index], Any], *, together: bool = False) -> list[Any]:
         """Return ``task(c, samples)`` for pieces of the samples of every class.
