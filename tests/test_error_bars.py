@@ -22,10 +22,10 @@ from sklearn.svm import SVC
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru.certificates import certify_uncertain
-from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors
+from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors, finite_least
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
-from gaussguru.uncertain import Uncertain
+from gaussguru.uncertain import Uncertain, symmetric
 
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-8
@@ -78,7 +78,7 @@ def value(W, b, X, y, Sigma, weight, sigma, l2):
 def problem(n_classes=3, form=bars, blur=0.3, sigma=0.2, l2=0.0, fit_intercept=True, loss=None, n=40, d=3):
     X, y = groups([n // n_classes] * n_classes, d)
     weight = np.random.default_rng(4).uniform(0.2, 2.0, len(y))
-    made = Uncertain.sorted(
+    made = Uncertain(
         X, check_errors(form(len(y), d), X), y, weight, n_classes, loss=loss or LOSSES["gaussian"],
         noise=Isotropic(sigma) if sigma else None, l2=l2, fit_intercept=fit_intercept, blur=blur,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
     E, weight = bars(n, d), rng.uniform(0.0, 2.0, n)
     model = {"loss": loss, "noise": Isotropic(0.2), "l2": 0.1, "blur": 0.1}
     made, plain = (
-        Uncertain.sorted(kind(X), errors, y, weight, n_classes, **model)
+        Uncertain(kind(X), errors, y, weight, n_classes, **model)
         for errors in (Diagonal(E), Factored(E, np.zeros((n, d, 1))))
     )
     assert made.is_compiled == (loss.code >= 0)
@@ -311,6 +311,61 @@ def test_gap_bounds_the_suboptimality_anywhere(n_classes, l2, fit_intercept):
         assert certificate.gap >= certificate.primal - clf.objective_ - 1e-9 * made.weight
         proven += certificate.dual > 0.5 * clf.objective_
     assert proven >= 3
+
+
+@every_form
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_gap_bounds_the_suboptimality_nearby(form, n_classes):
+    """With the room of the errors and without it, where curved noise sets make it small."""
+    made, X, y, weight = problem(n_classes, form, blur=0.0, n=90, d=4)
+    clf = GuruClassifier(0.2, tol=1e-10).fit(X, y, weight, X_err=form(len(y), 4))
+    W, b = symmetric(
+        clf.coef_ if n_classes > 2 else clf.coef_[0], clf.intercept_ if n_classes > 2 else clf.intercept_[0]
+    )
+    rng = np.random.default_rng(0)
+    for size in 10.0 ** np.arange(-6, 0):
+        place = made.expand(W + size * rng.standard_normal(W.shape), b + size * rng.standard_normal(b.shape))
+        for room in (place.room, place.own_room):
+            certificate = certify_uncertain(place, 0.0, thorough=True, room=room)
+            assert certificate.dual <= clf.objective_ + 1e-9 * made.weight
+            assert size > 1e-4 or certificate.dual > 0.99 * clf.objective_
+
+
+@pytest.mark.parametrize("rooted", [True, False])
+def test_the_gap_across_w_is_of_second_order(rooted):
+    """Length and intercept, in which it is of first order, are set right at every place."""
+    made, X, y, weight = problem(2, blur=0.0, n=90, d=4)
+    clf = GuruClassifier(0.2, tol=1e-12).fit(X, y, weight, X_err=bars(len(y), 4))
+    across = np.random.default_rng(0).standard_normal(4)
+    gaps = []
+    for size in (1e-2, 1e-3):
+        w = clf.coef_[0] + size * across
+
+        def at(params, w=w):
+            return made.expand(*symmetric(params[0] * w, params[1]))
+
+        def slopes(params, w=w):
+            place = at(params, w)
+            return place.value, -np.array([place.gradient[:-1] @ w, place.gradient[-1]])
+
+        found = minimize(slopes, [1.0, clf.intercept_[0]], jac=True, method="BFGS", options={"gtol": 1e-9}).x
+        place = at(found)
+        gaps.append(certify_uncertain(place, 0.0, room=place.room if rooted else place.own_room, thorough=True).gap)
+    assert 80 < gaps[0] / gaps[1] < 125
+
+
+@pytest.mark.parametrize(
+    ("values", "least"),
+    [([3.0, -1.0, 2.0], -1.0), ([1e308] * 9, 1e308), ([], np.inf), ([1.0, np.nan], None), ([np.inf], None)],
+)
+@pytest.mark.parametrize("kind", [np.float64, np.float32, lambda values: np.asfortranarray(np.array([values] * 3))])
+def test_the_least_of_finite_values(values, least, kind):
+    with np.errstate(over="ignore"):
+        array = kind(values)
+    found = finite_least(array)
+    if least == 1e308 and array.dtype == np.float32:
+        least = None
+    assert found is None if least is None else found == least
 
 
 def test_sparse_is_dense_and_weights_are_repetitions():

@@ -11,6 +11,7 @@ Sample i is measured with the covariance ``Sigma_i``. Whatever form it is given 
 An error is a standard deviation, in the units of the feature.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -400,7 +401,7 @@ class Population:
         if not count.all():
             j = int(np.argmin(count))
             raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
-        values = np.where(known, np.asarray(X, dtype=np.float64), 0.0)
+        values = np.ascontiguousarray(np.where(known, np.asarray(X, dtype=np.float64), 0.0))
         means = values.sum(axis=0) / count
         return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
 
@@ -458,15 +459,24 @@ def like(X: Any, values: Array) -> Any:
     return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
 
 
-def has_unmeasured(X_err: Any, map: Any = map) -> bool:
+def has_unmeasured(X_err: Any) -> bool:
     """Return whether there are infinite errors in a dense array of them."""
+    return survey_errors(X_err)[0]
+
+
+def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
+    """Return :func:`has_unmeasured`, and the least error of a dense array of numbers, all of them finite.
+
+    ``map`` is where blocks of rows are looked at.
+    """
     if X_err is None or isinstance(X_err, LowRank) or sp.issparse(X_err):
-        return False
+        return False, None
     try:
         errors = np.asarray(X_err, dtype=np.float64)
-        return not all_finite(errors, map) and bool(np.isinf(errors).any())
     except (TypeError, ValueError):  # check_errors will say what is wrong with it
-        return False
+        return False, None
+    least = finite_least(errors, map)
+    return least is None and bool(np.isinf(errors).any()), least
 
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
@@ -480,11 +490,11 @@ def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     return np.broadcast_to(missing if missing.ndim == 2 else missing[:, np.newaxis], shape)
 
 
-def check_errors(X_err: Any, X: Any, map: Any = map, *, measured: bool = False) -> Errors:
+def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = None) -> Errors:
     """Return error bars, checked against the samples that they belong to.
 
-    Infinite errors must have been replaced before (:class:`Population`); ``measured`` says that :func:`has_unmeasured`
-    was asked, which saves a look at them. ``map`` is where blocks of rows are looked at.
+    Infinite errors must have been replaced before (:class:`Population`). What :func:`survey_errors` found to be the
+    ``least`` saves a look at them. ``map`` is where blocks of rows are looked at.
     """
     n, d = (int(size) for size in X.shape)
     expected = (
@@ -499,24 +509,21 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, measured: bool = False) 
         std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std")
         if std.shape not in ((n,), (n, d)):
             raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
-        _check_finite(std, "X_err.std", map)
-        _check_sign(std, "X_err.std", map)
+        _check_sign(_check_finite(std, "X_err.std", map), "X_err.std")
         return Factored(np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))), factors)
     if sp.issparse(X_err):
         errors = sp.csr_matrix(X_err, dtype=np.float64)
         if errors.shape != (n, d):
             raise ValueError(f"{expected}; got a sparse array of shape {errors.shape}")
-        _check_finite(errors.data, "X_err", map)
-        _check_sign(errors.data, "X_err", map)
+        _check_sign(_check_finite(errors.data, "X_err", map), "X_err")
         return Diagonal(errors)
     errors = _numbers(X_err, "X_err")
-    if not measured or errors.ndim > 2:
-        _check_finite(errors, "X_err", map)
+    least = _check_finite(errors, "X_err", map) if least is None else least
     if errors.shape == (n,):
-        _check_sign(errors, "X_err", map)
+        _check_sign(least, "X_err")
         return PerSample(errors, d)
     if errors.shape == (n, d):
-        _check_sign(errors, "X_err", map)
+        _check_sign(least, "X_err")
         return Diagonal(np.ascontiguousarray(errors))
     if errors.shape == (n, d, d):
         return Factored(np.zeros((n, d)), _roots(errors))
@@ -536,39 +543,37 @@ def _firsts(values: Any) -> range:
     return range(0, len(values), max(1, CHUNK // max(1, int(np.prod(values.shape[1:])))))
 
 
-def all_finite(values: Array, map: Any = map) -> bool:
-    """Return whether all values are finite, from a look that is cheap if they are; blocks of rows are mapped."""
+def finite_least(values: Array, map: Any = map) -> float | None:
+    """Return the least of values if all are finite, from one look; blocks of rows are mapped."""
     firsts = _firsts(values)
 
-    def look(first: int) -> bool:
-        block = values[first : first + firsts.step]
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(block.sum())) or bool(np.isfinite(block).all())
+    def look(first: int) -> tuple[bool, float]:
+        block = np.ascontiguousarray(values[first : first + firsts.step], dtype=np.float64).reshape(-1)
+        total, least = _binding.survey(block)
+        return math.isfinite(total) or bool(np.isfinite(block).all()), least
 
-    return all(map(look, firsts))
+    parts = list(map(look, firsts))
+    return min((least for _, least in parts), default=np.inf) if all(finite for finite, _ in parts) else None
 
 
 def _is_float(X: Any) -> bool:
     return getattr(X, "dtype", None) in (np.float32, np.float64)
 
 
-def _check_finite(values: Array, name: str, map: Any) -> None:
-    if all_finite(values, map):
-        return
+def _check_finite(values: Array, name: str, map: Any) -> float:
+    """Return the least of values, all of them finite."""
+    least = finite_least(values, map)
+    if least is not None:
+        return least
     if np.isnan(values).any():
         raise ValueError(
             f"{name} has NaN: an error bar must be a number; give infinity for what was not measured, 0 for what is "
             "exact"
         )
-    if np.isinf(values).any():
-        raise ValueError(f"{name} has infinity where only a finite number has a meaning")
+    raise ValueError(f"{name} has infinity where only a finite number has a meaning")
 
 
-def _check_sign(values: Array, name: str, map: Any) -> None:
-    firsts = _firsts(values)
-    least = float(np.min([values[:0].min(initial=0.0), *map(lambda i: values[i : i + firsts.step].min(), firsts)]))
-    if np.isnan(least):
-        _check_finite(values, name, map)
+def _check_sign(least: float, name: str) -> None:
     if least < 0:
         raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 

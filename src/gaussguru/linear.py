@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.certificates import Certificate, certify_params, collapse_sigma
-from gaussguru.errors import Population, all_finite, check_errors, has_unmeasured, split_errors
+from gaussguru.errors import Population, check_errors, finite_least, has_unmeasured, split_errors, survey_errors
 from gaussguru.estimator import GuruEstimator, LinearScores, has_two_classes, make_objective, with_floor
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.noise import Noise, Quadratic, resolve_noise
@@ -259,13 +259,15 @@ class GuruClassifier(LinearScores, GuruEstimator):
         if X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
         with block_map(X_err if hasattr(X_err, "shape") else (), self.n_jobs) as mapped:
-            X, X_err, population = self._prepared(X, X_err, mapped)
+            X, X_err, population, least = self._prepared(X, X_err, mapped)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         with block_map(samples.X, self.n_jobs, 2 * samples.width) as mapped:
             if X_err is not None and population is None and not sp.issparse(samples.X):
                 population = Population.of(samples.X, None, mapped)  # for what will not be measured at prediction
             finite = population is not None and population.is_finite
-            problem = self._uncertain(samples, X_err, mapped, self._with_noise(model, samples), finite=finite)
+            problem = self._uncertain(
+                samples, X_err, mapped, self._with_noise(model, samples), finite=finite, least=least
+            )
             start, solver = self._start(samples), ErrorBars(**settings) if solvers.exact else SGD(**settings)
             if solvers.exact and start is not None:
                 start = symmetric(*start)
@@ -274,25 +276,35 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self._population = population
         return self
 
-    def _prepared(self, X: Any, X_err: Any, mapped: Any = map) -> tuple[Any, Any, Population | None]:
-        """Return samples and error bars, what was not measured filled in, and if there was any what was known of it."""
-        if not has_unmeasured(X_err, mapped):
-            return X, X_err, None
+    def _prepared(self, X: Any, X_err: Any, mapped: Any = map) -> tuple[Any, Any, Population | None, float | None]:
+        """Return samples and error bars, what was not measured filled in, and if there was any what was known of it.
+
+        The last is the least error, if it is known.
+        """
+        missing, least = survey_errors(X_err, mapped)
+        if not missing:
+            return X, X_err, None, least
         population = None if sp.issparse(X) else Population.of(_table(X), X_err, mapped)
-        return *self._filled(population, X, X_err), population
+        return *self._filled(population, X, X_err), population, None
 
     def _uncertain(
-        self, samples: Samples, X_err: Any, mapped: BlockMap, model: Any, *, finite: bool = False
+        self,
+        samples: Samples,
+        X_err: Any,
+        mapped: BlockMap,
+        model: Any,
+        *,
+        finite: bool = False,
+        least: float | None = None,
     ) -> Uncertain:
         """Return the problem with error bars, checked; None stands for exact samples.
 
-        What was not measured is filled in already; ``finite`` says that X was looked at.
+        What was not measured is filled in already; ``finite`` says that X was looked at, ``least`` is the
+        least error, if it is known.
         """
-        if not finite and (sp.issparse(samples.X) or not all_finite(samples.X, mapped)):
+        if not finite and (sp.issparse(samples.X) or finite_least(samples.X, mapped) is None):
             assert_all_finite(samples.X, input_name="X")
-        errors = check_errors(
-            np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X, mapped, measured=True
-        )
+        errors = check_errors(np.zeros(len(samples.labels)) if X_err is None else X_err, samples.X, mapped, least=least)
         loss, noise, l2, fit_intercept = model
         if self.solver in ("sgd", "sgd2") and len(samples.classes) > 2:
             raise ValueError(f"solver={self.solver!r} with X_err is for two classes; y has {len(samples.classes)}")
@@ -300,8 +312,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
             if not isinstance(noise, Quadratic):
                 raise ValueError(f"noise={self.noise!r} with X_err is not supported; use 'isotropic' or known noise")
             noise = with_floor(noise, Rows(samples.X, mapped))
-        return Uncertain.sorted(
-            samples.X, errors, samples.labels.astype(np.int32), samples.weights, len(samples.classes),
+        weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
+        return Uncertain(
+            samples.X, errors, samples.labels.astype(np.int32), weights, len(samples.classes),
             loss=loss, noise=noise, l2=l2, fit_intercept=fit_intercept, map=mapped,
         )  # fmt: skip
 

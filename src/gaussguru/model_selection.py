@@ -106,7 +106,7 @@ def sigma_path(
     """
     model = GuruClassifier(**_known(options))
     model._checked()
-    X, X_err, _ = model._prepared(*split_errors(X, X_err))
+    X, X_err, *_ = model._prepared(*split_errors(X, X_err))
     samples = check_samples(X, y, sample_weight, model.class_weight)
     levels = _levels(n_sigmas if sigmas is None else sigmas, samples, model, "n_sigmas" if sigmas is None else "sigmas")
     coefs, intercepts, gaps, proofs = [], [], [], []
@@ -362,7 +362,7 @@ class GuruClassifierCV(GuruClassifier):
         check_jobs(self.n_jobs)
         model = self._model()
         model._checked()
-        X, X_err, population = model._prepared(*split_errors(X, X_err))
+        X, X_err, population, _ = model._prepared(*split_errors(X, X_err))
         samples = check_samples(X, y, sample_weight, estimator=self)
         labels = samples.classes[samples.labels.astype(np.intp)]
         weighted = check_samples(samples.X, labels, samples.weights, self.class_weight)

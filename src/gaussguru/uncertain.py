@@ -16,7 +16,6 @@ most ``blur sum s f*``, and the slopes at the minimum are a dual point of the pr
 
 Conventions
 -----------
-rows : samples sorted by class, through an index: they stay where they are
 cell (c, k) : the rows of class c against class k; arrays of cells have shape (C, C, ...)
 unknowns : flat array of (C - 1, n_columns + 1), each class's (w, b) minus that of the last
 """
@@ -36,10 +35,12 @@ from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
 from gaussguru.noise import Quadratic, diagonal
 from gaussguru.objective import RARE, draw
-from gaussguru.rows import BLAS_COLUMNS, BlockMap, Matrix, Rows
+from gaussguru.rows import BlockMap, Matrix, Rows
 
 # Rows that are worked on at a time: their values, errors and what is made of them stay in cache.
 PIECE_BYTES = 1 << 19
+# From here on BLAS forms the Hessian faster (measured: half as fast at 100 columns, level at 250, 1.25 times at 400).
+BLAS_COLUMNS = 256
 # How far all slopes shrink to make room for a dual point (:func:`gaussguru.certificates.certify_uncertain`).
 SHRUNK = 0.99
 # The least blur: it changes no value, but where a sample is exact it keeps z finite.
@@ -50,36 +51,20 @@ TRACE = 1e-100
 class Uncertain:
     """Samples with error bars, a loss and the model's own noise; see the module for the formulas.
 
-    ``order`` lists the samples class by class, those of class c from ``edges[c]`` on; ``weights`` are in that order.
+    Compiled loops read two classes together: ``signed_weight`` tells them apart.
     """
 
     X: Matrix
     errors: Errors
-    order: Index
+    labels: NDArray[Any]
     weights: Array
-    edges: tuple[int, ...]
+    n_classes: int
     loss: Loss
     noise: Quadratic | None
     l2: float = 0.0
     fit_intercept: bool = True
     blur: float = 0.0
     map: BlockMap = map
-
-    @classmethod
-    def sorted(
-        cls, X: Matrix, errors: Errors, labels: NDArray[Any], weights: Array | None, n_classes: int, **model: Any
-    ) -> "Uncertain":
-        """Return the problem of samples with these labels, 0 to ``n_classes - 1``."""
-        small = labels.astype(np.int16) if n_classes < 1 << 15 else labels  # these are sorted in linear time
-        order = np.argsort(small, kind="stable").astype(np.int64, copy=False)
-        edges = (0, *np.cumsum(np.bincount(labels, minlength=n_classes)).tolist())
-        weights = np.ones(len(order)) if weights is None else weights[order]
-        return cls(X, errors, order, weights, edges, **model)
-
-    @property
-    def n_classes(self) -> int:
-        """The number of classes."""
-        return len(self.edges) - 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,8 +73,8 @@ class Uncertain:
 
     @cached_property
     def class_weights(self) -> Array:
-        """``sum s`` over the rows of each class."""
-        return np.array([self.weights[a:b].sum() for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)])
+        """``sum s`` over the samples of each class."""
+        return np.asarray(np.bincount(self.labels, self.weights, self.n_classes), dtype=np.float64)
 
     @property
     def weight(self) -> float:
@@ -118,11 +103,8 @@ class Uncertain:
 
     @cached_property
     def signed_weight(self) -> Array:
-        """``s y`` of every sample of a two-class problem."""
-        signed = np.empty(len(self.weights))
-        signed[self.order] = self.weights
-        signed[self.order[: self.edges[1]]] *= -1.0
-        return signed
+        """``s`` of every sample, of two classes ``s y``."""
+        return self.weights * (2.0 * self.labels - 1.0) if self.n_classes == 2 else self.weights
 
     @cached_property
     def deviations(self) -> Array:
@@ -133,7 +115,7 @@ class Uncertain:
             return np.repeat(self.errors.std[:, np.newaxis], self.shape[1], axis=1)
         raise ValueError("X_err must be dense standard deviations with solver='sgd'; use solver='newton' for others")
 
-    @property
+    @cached_property
     def is_compiled(self) -> bool:
         """Whether there is a compiled loop for the loss and this form of error bars."""
         return self.loss.code >= 0 and isinstance(self.errors, Diagonal) and not sp.issparse(self.errors.std)
@@ -146,43 +128,52 @@ class Uncertain:
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "Uncertain":
         """Return about ``n_rows`` rows, of every class in proportion but some, reweighted to its own total."""
-        chosen, edges, weights = [], [0], []
-        for c, (begin, end) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True)):
-            share = min(end - begin, max(RARE, round((end - begin) * n_rows / len(self.weights))))
-            mine = begin + draw(end - begin, share, rng)
-            total = float(self.weights[mine].sum())
-            chosen.append(mine)
-            edges.append(edges[-1] + share)
-            weights.append(self.weights[mine] * (self.class_weights[c] / total if total > 0 else 0.0))
-        index = self.order[np.concatenate(chosen)]
+        chosen = []
+        for mine in self.classes:
+            share = min(len(mine), max(RARE, round(len(mine) * n_rows / self.shape[0])))
+            chosen.append(mine[draw(len(mine), share, rng)])
+        index = np.concatenate(chosen)
+        labels, weights = self.labels[index], self.weights[index]
+        totals = np.bincount(labels, weights, self.n_classes)
+        factors = np.divide(self.class_weights, totals, out=np.zeros_like(totals), where=totals > 0)
         return replace(
-            self,
-            X=self.X[index],
-            errors=self.errors.take(index),
-            order=np.arange(len(index)),
-            weights=np.concatenate(weights),
-            edges=tuple(edges),
+            self, X=self.X[index], errors=self.errors.take(index), labels=labels, weights=weights * factors[labels]
         )
 
-    def pieces(self, task: Callable[[int, slice, Index], Any]) -> list[Any]:
-        """Return ``task(c, rows, samples)`` for pieces of the rows of every class."""
+    @cached_property
+    def classes(self) -> list[Index]:
+        """The samples of each class."""
+        return [np.flatnonzero(self.labels == c) for c in range(self.n_classes)]
+
+    @cached_property
+    def everyone(self) -> Index:
+        """All samples."""
+        return np.arange(self.shape[0], dtype=np.int64)
+
+    def pieces(self, task: Callable[[int, Index], Any], *, together: bool = False) -> list[Any]:
+        """Return ``task(c, samples)`` for pieces of the samples of every class.
+
+        Two classes may be given ``together``, as class 1.
+        """
         # A compiled loop makes no arrays that have to stay in cache.
         step = max(64, (4 if self.is_compiled else 1) * PIECE_BYTES // (8 * max(1, self.shape[1])))
-        tasks = [
-            (c, slice(first, min(end, first + step)))
-            for c, (begin, end) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True))
-            for first in range(begin, end, step)
-        ]
+        groups = [(1, self.everyone)] if together and self.n_classes == 2 else enumerate(self.classes)
+        tasks = [(c, rows[first : first + step]) for c, rows in groups for first in range(0, len(rows), step)]
         # Classes are mixed in X: what lies together is read together.
-        tasks.sort(key=lambda task: int(self.order[task[1].start]))
+        tasks.sort(key=lambda task: int(task[1][0]))
         mapped: Any = self.map
-        return list(
-            mapped(task, [c for c, _ in tasks], [rows for _, rows in tasks], [self.order[rows] for _, rows in tasks])
-        )
+        return list(mapped(task, [c for c, _ in tasks], [rows for _, rows in tasks]))
 
     def others(self, c: int) -> list[int]:
         """Return the classes but c."""
         return [k for k in range(self.n_classes) if k != c]
+
+    def add_cells(self, cells: Array, c: int, parts: Array) -> None:
+        """Add to the cells what a piece has for class c against each other, and for the other of two against c."""
+        others = self.others(c)
+        cells[c, others] += parts[:, 0]
+        if self.n_classes == 2 and parts.shape[1] == 2:
+            cells[others, c] += parts[:, 1]
 
     def expand(self, W: Array, b: Array) -> "Expansion":
         """Return value and gradient of F at ``(W, b)``."""
@@ -190,8 +181,8 @@ class Uncertain:
         C = self.n_classes
         scale, slack = np.empty((C - 1, n)), np.empty((C - 1, n))
 
-        def look(c: int, piece: slice, index: Index) -> tuple[int, Array, Array, Array]:
-            X, errors, s = self.X[index], self.errors.take(index), self.weights[piece, np.newaxis]
+        def look(c: int, index: Index) -> tuple[int, Array]:
+            X, errors, s = self.X[index], self.errors.take(index), self.weights[index, np.newaxis]
             others = self.others(c)
             U = W[c] - W[others]
             margin = X @ U.T + (b[c] - b[others])
@@ -201,33 +192,29 @@ class Uncertain:
             f, slope, _ = self.loss.terms(z)
             pulled = s * slope
             tension = s * np.maximum(0.0, f - z * slope) / a
-            scale[:, piece], slack[:, piece] = a.T, z.T
+            scale[:, index], slack[:, index] = a.T, z.T
             weighted = s * f
-            parts = (weighted * a, pulled, tension, weighted)
-            sums = np.stack([part.sum(axis=0) for part in parts])
-            noise = np.stack([errors.pull(tension[:, j], u) for j, u in enumerate(U)])
-            return c, sums, np.asarray((X.T @ pulled).T), noise
+            sums = [part.sum(axis=0) for part in (weighted * a, pulled, tension, weighted)]
+            noise = [errors.pull(tension[:, j], u) for j, u in enumerate(U)]
+            return c, np.column_stack([np.asarray((X.T @ pulled).T), noise, *sums])[:, np.newaxis]
 
-        def compiled(c: int, piece: slice, index: Index) -> tuple[int, Array, Array, Array]:
+        def compiled(c: int, index: Index) -> tuple[int, Array]:
             assert isinstance(self.errors, Diagonal)
-            sums, pull, noise = np.empty((4, C - 1)), np.empty((C - 1, d)), np.empty((C - 1, d))
+            parts = np.empty((C - 1, 2, 2 * d + 4))
             for j, k in enumerate(self.others(c)):
                 u = W[c] - W[k]
                 own = float(u @ self.own_times(u[np.newaxis])[0]) + max(self.blur, TRACE) ** 2
-                out = _binding.measured(
-                    self.loss.code, self.view, index, self.errors.std, self.weights[piece], u, float(b[c] - b[k]), own,
-                    scale[j, piece], slack[j, piece],
+                parts[j] = _binding.measured(
+                    self.loss.code, self.view, index, self.errors.std, signed, u, float(b[c] - b[k]), own, scale[j],
+                    slack[j],
                 )  # fmt: skip
-                pull[j], noise[j], sums[:, j] = out[:d], out[d : 2 * d], out[2 * d :]
-            return c, sums, pull, noise
+            return c, parts
 
-        task = compiled if self.is_compiled else look
-        sums, pull, noise = np.zeros((4, C, C)), np.zeros((C, C, d)), np.zeros((C, C, d))
-        for c, part_sums, part_pull, part_noise in self.pieces(task):
-            others = self.others(c)
-            sums[:, c, others] += part_sums
-            pull[c, others] += part_pull
-            noise[c, others] += part_noise
+        signed = self.signed_weight
+        cells = np.zeros((C, C, 2 * d + 4))
+        for c, parts in self.pieces(compiled if self.is_compiled else look, together=self.is_compiled):
+            self.add_cells(cells, c, parts)
+        pull, noise, sums = cells[..., :d], cells[..., d : 2 * d], np.moveaxis(cells[..., 2 * d :], -1, 0)
         variances = None
         if self.is_compiled:
             variances, noise = noise, noise * (W[:, np.newaxis] - W)
@@ -255,10 +242,15 @@ class Uncertain:
 
 
 class Room(NamedTuple):
-    """What becomes free of ``s f*`` in every cell when all slopes shrink, and the sums of it times roots of Sigma."""
+    """What becomes free of ``s f*`` in every cell when all slopes shrink.
+
+    ``free`` has the sums of it, ``bend`` those of its geometric mean with ``s f*``, and ``roots`` those of it times
+    roots of Sigma, unless there was no look at the errors.
+    """
 
     free: Array
-    roots: list[list[Any]]
+    bend: Array
+    roots: list[list[Any]] | None
 
 
 class Pulls(NamedTuple):
@@ -304,31 +296,40 @@ class Expansion:
     @cached_property
     def room(self) -> Room:
         """What becomes free when all slopes shrink: ``s (f*(c alpha) - c f*(alpha))`` of a row, ``c`` being SHRUNK."""
+        return self._find_room(rooted=True)
+
+    @cached_property
+    def own_room(self) -> Room:
+        """The same without a look at the errors."""
+        return self._find_room(rooted=False)
+
+    def _find_room(self, *, rooted: bool) -> Room:
         objective, C = self.objective, self.objective.n_classes
         weights, errors = objective.weights, objective.errors
 
-        def look(c: int, piece: slice, index: Index) -> tuple[int, list[float], list[Array]]:
-            z, s = self.slack[:, piece], weights[piece]
-            _, slope, _ = objective.loss.terms(z)
+        def look(c: int, index: Index) -> tuple[int, Array, list[list[Any]]]:
+            z, s = self.slack[:, index], weights[index]
+            slope = objective.loss.slope(z)
             shrunk, full = (objective.loss.conjugate(part * slope) for part in (SHRUNK, 1.0))
             free = s * np.maximum(0.0, shrunk - SHRUNK * full)
+            sums = np.stack([free.sum(axis=1), np.sqrt(free * s * full).sum(axis=1)], axis=1)
             some = errors.take(index)
-            return c, free.sum(axis=1).tolist(), [some.roots(t) for t in free]
+            return c, sums[:, np.newaxis], [[some.roots(t)] for t in free] if rooted else []
 
-        def compiled(c: int, piece: slice, index: Index) -> tuple[int, list[float], list[Array]]:
+        def compiled(c: int, index: Index) -> tuple[int, Array, list[list[Any]]]:
             assert isinstance(errors, Diagonal)
-            parts = [
-                _binding.measured_room(objective.loss.code, index, errors.std, weights[piece], z[piece], SHRUNK)
-                for z in self.slack
-            ]
-            return c, [float(part[-1]) for part in parts], [part[:-1] for part in parts]
+            args = (index, errors.std if rooted else None, objective.signed_weight)
+            parts = np.stack([_binding.measured_room(objective.loss.code, *args, z, SHRUNK) for z in self.slack])
+            return c, parts[:, :, -2:], list(parts[:, :, :-2]) if rooted else []
 
-        free, roots = np.zeros((C, C)), [[0.0] * C for _ in range(C)]
-        for c, part_free, part_roots in objective.pieces(compiled if objective.is_compiled else look):
-            for k, t, root in zip(objective.others(c), part_free, part_roots, strict=True):
-                free[c, k] += t
-                roots[c][k] = roots[c][k] + root
-        return Room(free, roots)
+        sums, roots = np.zeros((C, C, 2)), [[0.0] * C for _ in range(C)]
+        task = compiled if objective.is_compiled else look
+        for c, part, by_other in objective.pieces(task, together=objective.is_compiled):
+            objective.add_cells(sums, c, part)
+            for k, sides in zip(objective.others(c), by_other, strict=False):
+                for (one, other), root in zip(((c, k), (k, c)), sides, strict=False):
+                    roots[one][other] = roots[one][other] + root
+        return Room(sums[..., 0], sums[..., 1], roots if rooted else None)
 
     @property
     def unknowns(self) -> Array:
@@ -376,12 +377,12 @@ class Expansion:
         objective = self.objective
         d, C = objective.shape[1], objective.n_classes
 
-        def look(c: int, piece: slice, index: Index) -> tuple[int, list[Array]]:
+        def look(c: int, index: Index) -> tuple[int, list[Array]]:
             X, errors = objective.X[index], objective.errors.take(index)
             X = X.toarray() if hasattr(X, "toarray") else X
             parts = []
             for j, k in enumerate(objective.others(c)):
-                scale, slack, _, curve, tension = (part[j, piece] for part in self.rows)
+                scale, slack, _, curve, tension = (part[j, index] for part in self.rows)
                 u = self.W[c] - self.W[k]
                 q = (errors.times(u) + objective.own_times(u[np.newaxis])) / scale[:, np.newaxis]
                 row = np.empty((len(q), d + 1))
@@ -396,21 +397,21 @@ class Expansion:
                 errors.add(tension, block)
             return c, parts
 
-        def compiled(c: int, piece: slice, index: Index) -> tuple[int, list[Array]]:
+        def compiled(c: int, index: Index) -> tuple[int, list[Array]]:
             assert isinstance(objective.errors, Diagonal)
             parts = []
             for j, k in enumerate(objective.others(c)):
                 u = self.W[c] - self.W[k]
                 gram = _binding.measured_gram(
-                    objective.loss.code, objective.view, index, objective.errors.std, objective.weights[piece], u,
-                    objective.own_times(u[np.newaxis])[0], self.scale[j, piece], self.slack[j, piece],
+                    objective.loss.code, objective.view, index, objective.errors.std, objective.signed_weight, u,
+                    objective.own_times(u[np.newaxis])[0], self.scale[j], self.slack[j],
                 )  # fmt: skip
                 parts.append(gram)
             return c, parts
 
         by_blas = self.variances is None or d >= BLAS_COLUMNS
         pairs: dict[tuple[int, int], Array] = {}
-        for c, parts in objective.pieces(look if by_blas else compiled):
+        for c, parts in objective.pieces(look if by_blas else compiled, together=not by_blas):
             for part, k in zip(parts, objective.others(c), strict=True):
                 pair = min(c, k), max(c, k)
                 if pair in pairs:
@@ -449,11 +450,11 @@ class Expansion:
         if not objective.fit_intercept:
             P[:, -1] = 0.0
 
-        def look(c: int, piece: slice, index: Index) -> tuple[int, Array]:
+        def look(c: int, index: Index) -> tuple[int, Array]:
             X, errors = objective.X[index], objective.errors.take(index)
             result = np.empty((C - 1, d + 1))
             for j, k in enumerate(objective.others(c)):
-                scale, slack, _, curve, tension = (part[j, piece] for part in self.rows)
+                scale, slack, _, curve, tension = (part[j, index] for part in self.rows)
                 u, step = self.W[c] - self.W[k], P[c] - P[k]
                 own = objective.own_times(u[np.newaxis])[0]
                 along = (errors.between(u, step[:-1]) + own @ step[:-1]) / scale
@@ -465,15 +466,15 @@ class Expansion:
                 result[j, -1] = bent.sum()
             return c, result
 
-        def compiled(c: int, piece: slice, index: Index) -> tuple[int, Array]:
+        def compiled(c: int, index: Index) -> tuple[int, Array]:
             assert isinstance(objective.errors, Diagonal)
             result = np.empty((C - 1, d + 1))
             for j, k in enumerate(objective.others(c)):
                 u, step = self.W[c] - self.W[k], P[c] - P[k]
                 own = objective.own_times(u[np.newaxis])[0]
                 sums = _binding.measured_product(
-                    objective.loss.code, objective.view, index, objective.errors.std, objective.weights[piece], u,
-                    step[:-1], step[-1], float(own @ step[:-1]), self.scale[j, piece], self.slack[j, piece],
+                    objective.loss.code, objective.view, index, objective.errors.std, objective.signed_weight, u,
+                    step[:-1], step[-1], float(own @ step[:-1]), self.scale[j], self.slack[j],
                 )  # fmt: skip
                 result[j, :-1] = sums[:d] + sums[d : 2 * d] * u + sums[-1] * own
                 result[j, -1] = sums[-2]
@@ -486,7 +487,8 @@ class Expansion:
                 still = self.variances[c] * step + self.tension[c][:, np.newaxis] * objective.own_times(step)
                 out[c, :-1] += still.sum(axis=0)
                 out[:, :-1] -= still
-        for c, parts in objective.pieces(look if self.variances is None else compiled):
+        compiling = self.variances is not None
+        for c, parts in objective.pieces(compiled if compiling else look, together=compiling):
             for part, k in zip(parts, objective.others(c), strict=True):
                 out[c] += part
                 out[k] -= part
@@ -503,19 +505,14 @@ class Expansion:
 
     @property
     def alpha(self) -> Array:
-        """``f'(z)`` of every sample, and with more than two classes of every class, in the order of the samples."""
-        objective = self.objective
-        n, C = len(objective.weights), objective.n_classes
-        alpha = np.zeros(n if C == 2 else (n, C))
-
-        def look(c: int, piece: slice, index: Index) -> None:
-            slopes = objective.loss.terms(self.slack[:, piece])[1]
-            if C == 2:
-                alpha[index] = slopes[0]
-            else:
-                alpha[index[:, np.newaxis], objective.others(c)] = slopes.T
-
-        objective.pieces(look)
+        """``f'(z)`` of every sample, and with more than two classes of every class."""
+        objective, C = self.objective, self.objective.n_classes
+        slopes = objective.rows.each(lambda a, b: objective.loss.slope(self.slack[:, a:b]), pointwise=True)
+        others: Array = np.concatenate(slopes, axis=1)
+        if C == 2:
+            return np.asarray(others[0])
+        alpha = np.zeros((len(objective.labels), C))
+        alpha[objective.labels[:, np.newaxis] != np.arange(C)] = others.T.ravel()
         return alpha
 
 

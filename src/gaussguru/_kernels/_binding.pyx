@@ -120,13 +120,14 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
         void (*leverages)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
-        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*, double*,
-                         double*, double*) noexcept nogil
+        void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*,
+                         double*) noexcept nogil
         void (*measured_product)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const double*,
-                                 const double*, double*, double*, double*) noexcept nogil
+                                 const double*, double*) noexcept nogil
         void (*measured_gram)(int, const Matrix&, const MeasuredRows&, const double*, const double*, const double*,
                               const double*, double*, int64_t) noexcept nogil
-        double (*measured_room)(int, const MeasuredRows&, int64_t, const double*, double, double*) noexcept nogil
+        void (*measured_room)(int, const MeasuredRows&, int64_t, const double*, double, double*) noexcept nogil
+        void (*survey)(int64_t, const double*, double*, double*) noexcept nogil
         void (*column_sums)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*cells)(int, int64_t, int64_t, const Joint&, const JointPulls&, double*) noexcept nogil
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
@@ -443,7 +444,8 @@ def moments(int64_t begin, int64_t end, MatrixView X, const double[::1] signed_w
 
 cdef inline MeasuredRows _measured(const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight) noexcept:
     cdef MeasuredRows rows
-    rows.n, rows.index, rows.errors, rows.weight = index.shape[0], &index[0], &errors[0, 0], &weight[0]
+    rows.n, rows.index, rows.weight = index.shape[0], &index[0], &weight[0]
+    rows.errors = <const double*> NULL if errors is None else &errors[0, 0]
     return rows
 
 
@@ -455,15 +457,14 @@ cdef inline MeasuredPlace _place(const double[::1] u, const double[::1] squares,
 
 def measured(int loss, MatrixView X, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
              const double[::1] u, double b, double own, double[::1] scale, double[::1] slack):
-    """Rows with error bars: scale and slack of each, and one array of pull, noise and four sums."""
-    cdef int64_t d = X.matrix.n_columns
-    result = np.zeros(2 * d + 4)
-    cdef double[::1] out = result
+    """Rows with error bars: scale and slack of each, and pull, noise and four sums of those of either sign."""
+    result = np.zeros((2, 2 * X.matrix.n_columns + 4))
+    cdef double[:, ::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     cdef const double[::1] squares = np.square(u)
     cdef MeasuredPlace at = _place(u, squares, b, own)
     with nogil:
-        table.measured(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0], &out[d], &out[2 * d])
+        table.measured(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0, 0])
     return result
 
 
@@ -471,14 +472,13 @@ def measured_product(int loss, MatrixView X, const int64_t[::1] index, const dou
                      const double[::1] weight, const double[::1] u, const double[::1] p, double b, double own,
                      const double[::1] scale, const double[::1] slack):
     """One array: the sums of ``bent x``, of ``turned e^2``, of ``bent`` and of ``turned``."""
-    cdef int64_t d = X.matrix.n_columns
-    result = np.zeros(2 * d + 2)
+    result = np.zeros(2 * X.matrix.n_columns + 2)
     cdef double[::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     cdef const double[::1] both = np.multiply(u, p)
     cdef MeasuredPlace at = _place(p, both, b, own)
     with nogil:
-        table.measured_product(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0], &out[d], &out[2 * d])
+        table.measured_product(loss, X.matrix, rows, at, &scale[0], &slack[0], &out[0])
     return result
 
 
@@ -498,14 +498,24 @@ def measured_gram(int loss, MatrixView X, const int64_t[::1] index, const double
 
 def measured_room(int loss, const int64_t[::1] index, const double[:, ::1] errors, const double[::1] weight,
                   const double[::1] slack, double factor):
-    """One array: the sum of what becomes free times the errors of every column, then that sum alone."""
-    cdef int64_t d = errors.shape[1]
-    result = np.zeros(d + 1)
-    cdef double[::1] out = result
+    """For rows of either sign: the sum of what becomes free times the errors of every column, if there are any; that
+    sum alone; and that of its geometric mean with the conjugate."""
+    cdef int64_t d = 0 if errors is None else errors.shape[1]
+    result = np.zeros((2, d + 2))
+    cdef double[:, ::1] out = result
     cdef MeasuredRows rows = _measured(index, errors, weight)
     with nogil:
-        out[d] = table.measured_room(loss, rows, d, &slack[0], factor, &out[0])
+        table.measured_room(loss, rows, d, &slack[0], factor, &out[0, 0])
     return result
+
+
+def survey(const double[::1] values):
+    """The sum of some numbers, which is finite only if they are, and the least of them, unless one is not a number."""
+    cdef double total = 0.0, least = np.inf
+    if values.shape[0]:
+        with nogil:
+            table.survey(values.shape[0], &values[0], &total, &least)
+    return total, least
 
 
 def column_sums(int64_t begin, int64_t end, MatrixView X, const double[::1] shift):

@@ -104,45 +104,75 @@ inline void square_adds(const Dense<double>& e, int64_t n, const int64_t* index,
     }
 }
 
-// body(first, n) for pieces of some rows that stay in cache between two uses.
+// Some rows of one sign: where they are, and what they weigh.
+struct Side {
+    int sign;
+    int64_t n;
+    int64_t index[kPiece];
+    double weight[kPiece];
+
+    double y() const { return sign ? -1.0 : 1.0; }
+    void gather(const double* all, double* some) const {
+        for (int64_t k = 0; k < n; ++k) some[k] = all[index[k]];
+    }
+    void scatter(const double* some, double* all) const {
+        for (int64_t k = 0; k < n; ++k) all[index[k]] = some[k];
+    }
+};
+
+// body(side) for the rows of either sign in pieces that stay in cache between two uses. They are read in the order that
+// they lie in, though the signs are mixed.
 template <class F>
-inline void by_pieces(int64_t n, int64_t step, F&& body) {
-    for (int64_t k = 0; k < n; k += step) body(k, k + step < n ? step : n - k);
+inline void by_sides(const MeasuredRows& rows, int64_t step, F&& body) {
+    Side side;
+    for (int64_t first = 0; first < rows.n; first += step) {
+        const int64_t last = first + step < rows.n ? first + step : rows.n;
+        for (side.sign = 0; side.sign < 2; ++side.sign) {
+            side.n = 0;
+            for (int64_t k = first; k < last; ++k) {
+                const int64_t i = rows.index[k];
+                side.index[side.n] = i;
+                side.weight[side.n] = std::fabs(rows.weight[i]);
+                side.n += std::signbit(rows.weight[i]) == (side.sign == 1);
+            }
+            if (side.n) body(side);
+        }
+    }
 }
 
-// Every row through two numbers, w.x and sum_j e_j^2 v_j, of which body(first, n, margin, variance) makes what it adds to
-// the sums of x and of e^2.
+// Every row through two numbers, w.x and sum_j e_j^2 v_j, of which body(side, margin, variance) makes what it adds to the
+// sums of x and of e^2; those of the second sign lie ``apart`` from those of the first.
 template <class Rows, class F>
 void measured_rows(const Rows& x, const MeasuredRows& rows, const double* w, const double* v, F&& body, double* pull,
-                   double* noise) {
+                   double* noise, int64_t apart) {
     const Dense<double> e{rows.errors, x.n_columns};
     const int64_t fits = piece_rows(e) / 2;
     double margin[kPiece], variance[kPiece];
-    by_pieces(rows.n, fits < kRows ? kRows : fits, [&](int64_t k, int64_t n) {
-        const int64_t* const index = rows.index + k;
-        dots(x, n, index, w, margin);
-        square_dots(e, n, index, v, variance);
-        body(k, n, margin, variance);
-        adds(x, n, index, margin, pull);
-        square_adds(e, n, index, variance, noise);
+    by_sides(rows, fits < kRows ? kRows : fits, [&](const Side& side) {
+        dots(x, side.n, side.index, w, margin);
+        square_dots(e, side.n, side.index, v, variance);
+        body(side, margin, variance);
+        adds(x, side.n, side.index, margin, pull + side.sign * apart);
+        square_adds(e, side.n, side.index, variance, noise + side.sign * apart);
     });
 }
 
 template <class Loss, class Rows>
 void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, double* scale, double* slack,
-                 double* pull, double* noise, double* sums) {
-    double value = 0, mass = 0, tension = 0, gain = 0;
-    const auto look = [&](int64_t first, int64_t n, double* margin, double* variance) {
-        const double* const weight = rows.weight + first;
-        double *const scale_of = scale + first, *const slack_of = slack + first;
+                 double* out) {
+    const int64_t d = x.n_columns, apart = 2 * d + 4;
+    double scales[kPiece], slacks[kPiece];
+    const auto look = [&](const Side& side, double* margin, double* variance) {
+        const double y = side.y();
+        double value = 0, mass = 0, tension = 0, gain = 0;
 #pragma omp simd reduction(+ : value, mass, tension, gain)
-        for (int64_t k = 0; k < n; ++k) {
-            const double s = weight[k], a = std::sqrt(variance[k] + at.own);
-            const double z = (1.0 - margin[k] - at.b) / a;
+        for (int64_t k = 0; k < side.n; ++k) {
+            const double s = side.weight[k], a = std::sqrt(variance[k] + at.own);
+            const double z = (1.0 - y * (margin[k] + at.b)) / a;
             const Terms terms = Loss::at(z);
             const double t = s * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) / a;
-            scale_of[k] = a;
-            slack_of[k] = z;
+            scales[k] = a;
+            slacks[k] = z;
             margin[k] = s * terms.slope;
             variance[k] = t;
             value += s * a * terms.f;
@@ -150,58 +180,62 @@ void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& a
             tension += t;
             gain += s * terms.f;
         }
+        side.scatter(scales, scale);
+        side.scatter(slacks, slack);
+        double* const sums = out + side.sign * apart + 2 * d;
+        sums[0] += value;
+        sums[1] += mass;
+        sums[2] += tension;
+        sums[3] += gain;
     };
-    measured_rows(x, rows, at.u, at.squares, look, pull, noise);
-    sums[0] += value;
-    sums[1] += mass;
-    sums[2] += tension;
-    sums[3] += gain;
+    measured_rows(x, rows, at.u, at.squares, look, out, out + d, apart);
 }
 
 void measured(int loss, const Matrix& m, const MeasuredRows& rows, const MeasuredPlace& at, double* scale,
-              double* slack, double* pull, double* noise, double* sums) {
+              double* slack, double* out) {
     with_loss(loss, [&](auto family) {
-        with_rows(m, [&](const auto& x) {
-            measured_of<decltype(family)>(x, rows, at, scale, slack, pull, noise, sums);
-        });
+        with_rows(m, [&](const auto& x) { measured_of<decltype(family)>(x, rows, at, scale, slack, out); });
     });
 }
 
-// Of the Hessian times a step: with along = (u' Sigma p + own)/a, bent = h (x.p + b + z along) and
-// turned = (bent z - t along)/a.
+// Of the Hessian times a step: with along = (u' Sigma p + own)/a, bent = h (x.p + b + y z along) and
+// turned = (y bent z - t along)/a.
 template <class Loss, class Rows>
 void measured_product_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, const double* scale,
-                         const double* slack, double* pull, double* noise, double* sums) {
-    double bent_sum = 0, turned_sum = 0;
-    const auto look = [&](int64_t first, int64_t n, double* margin, double* variance) {
-        const double *const weight = rows.weight + first, *const a = scale + first, *const z = slack + first;
+                         const double* slack, double* out) {
+    const int64_t d = x.n_columns;
+    double a[kPiece], z[kPiece];
+    const auto look = [&](const Side& side, double* margin, double* variance) {
+        side.gather(scale, a);
+        side.gather(slack, z);
+        const double y = side.y();
+        double bent_sum = 0, turned_sum = 0;
 #pragma omp simd reduction(+ : bent_sum, turned_sum)
-        for (int64_t k = 0; k < n; ++k) {
+        for (int64_t k = 0; k < side.n; ++k) {
             const Terms terms = Loss::at(z[k]);
-            const double inverse = 1.0 / a[k], s = weight[k] * inverse, along = (variance[k] + at.own) * inverse;
-            const double bent = s * terms.curvature * (margin[k] + at.b + z[k] * along);
-            const double turned = (bent * z[k] - s * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) * along) * inverse;
+            const double inverse = 1.0 / a[k], s = side.weight[k] * inverse, along = (variance[k] + at.own) * inverse;
+            const double bent = s * terms.curvature * (margin[k] + at.b + y * z[k] * along);
+            const double turned =
+                (y * bent * z[k] - s * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) * along) * inverse;
             margin[k] = bent;
             variance[k] = turned;
             bent_sum += bent;
             turned_sum += turned;
         }
+        out[2 * d] += bent_sum;
+        out[2 * d + 1] += turned_sum;
     };
-    measured_rows(x, rows, at.u, at.squares, look, pull, noise);
-    sums[0] += bent_sum;
-    sums[1] += turned_sum;
+    measured_rows(x, rows, at.u, at.squares, look, out, out + d, 0);
 }
 
 void measured_product(int loss, const Matrix& m, const MeasuredRows& rows, const MeasuredPlace& at, const double* scale,
-                      const double* slack, double* pull, double* noise, double* sums) {
+                      const double* slack, double* out) {
     with_loss(loss, [&](auto family) {
-        with_rows(m, [&](const auto& x) {
-            measured_product_of<decltype(family)>(x, rows, at, scale, slack, pull, noise, sums);
-        });
+        with_rows(m, [&](const auto& x) { measured_product_of<decltype(family)>(x, rows, at, scale, slack, out); });
     });
 }
 
-// A row adds h u u' with u = (x + z q, 1), and -t q q' with q = (Sigma u + own)/a, to the Hessian.
+// A row adds h v v' with v = (x + y z q, 1), and -t q q' with q = (Sigma u + own)/a, to the Hessian.
 template <class Loss, class Rows>
 void measured_gram_of(const Rows& x, const MeasuredRows& rows, const double* u, const double* own, const double* scale,
                       const double* slack, double* out, int64_t stride) {
@@ -213,18 +247,19 @@ void measured_gram_of(const Rows& x, const MeasuredRows& rows, const double* u, 
     for (int64_t k = 0; k < rows.n; ++k) {
         const int64_t i = rows.index[k];
         const double* const e = rows.errors + i * d;
-        const double a = scale[k], z = slack[k], inverse = 1.0 / a;
-        const Terms terms = Loss::at(z);
+        const double s = std::fabs(rows.weight[i]), y = std::copysign(1.0, rows.weight[i]);
+        const double inverse = 1.0 / scale[i], tilt = y * slack[i];
+        const Terms terms = Loss::at(slack[i]);
         double *const bent = k % 2 ? r2 : r0, *const turned = k % 2 ? r3 : r1;
 #pragma omp simd
         for (int64_t j = 0; j < d; ++j) {
             turned[j] = (e[j] * e[j] * u[j] + own[j]) * inverse;
-            bent[j] = z * turned[j];
+            bent[j] = tilt * turned[j];
         }
         add(x, i, 1.0, bent);
         bent[d] = 1.0;
-        c[k % 2 ? 2 : 0] = rows.weight[k] * terms.curvature * inverse;
-        c[k % 2 ? 3 : 1] = -rows.weight[k] * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) * inverse;
+        c[k % 2 ? 2 : 0] = s * terms.curvature * inverse;
+        c[k % 2 ? 3 : 1] = -s * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) * inverse;
         if (k % 2 == 0 && k + 1 == rows.n) c[2] = c[3] = 0.0;
         if (k % 2 || k + 1 == rows.n) add_squares_of_four(four, c, d + 1, out, stride);
     }
@@ -239,27 +274,32 @@ void measured_gram(int loss, const Matrix& m, const MeasuredRows& rows, const do
     });
 }
 
-// What becomes free of f* when all slopes shrink by a factor, and the sum of it times e, column by column.
-double measured_room(int loss, const MeasuredRows& rows, int64_t n_columns, const double* slack, double factor,
-                     double* roots) {
-    double total = 0;
+// What becomes free of f* when all slopes shrink by a factor: the sum of it times e, column by column, or nothing where
+// there are no errors; the sum of it; and that of its geometric mean with f*.
+void measured_room(int loss, const MeasuredRows& rows, int64_t n_columns, const double* slack, double factor,
+                   double* out) {
     with_loss(loss, [&](auto family) {
         using Loss = decltype(family);
         const Dense<double> e{rows.errors, n_columns};
-        double free[kPiece];
-        by_pieces(rows.n, piece_rows(e), [&](int64_t first, int64_t n) {
-            const double *const weight = rows.weight + first, *const z = slack + first;
-#pragma omp simd reduction(+ : total)
-            for (int64_t k = 0; k < n; ++k) {
-                const double conjugate = Loss::at(z[k]).conjugate;
-                const double room = Loss::shrunk_conjugate(z[k], factor) - factor * (conjugate > 0.0 ? conjugate : 0.0);
-                free[k] = weight[k] * (room > 0.0 ? room : 0.0);
+        double z[kPiece], free[kPiece];
+        by_sides(rows, piece_rows(e), [&](const Side& side) {
+            side.gather(slack, z);
+            double total = 0, bend = 0;
+#pragma omp simd reduction(+ : total, bend)
+            for (int64_t k = 0; k < side.n; ++k) {
+                const double at = Loss::at(z[k]).conjugate, conjugate = at > 0.0 ? at : 0.0;
+                const double left = Loss::shrunk_conjugate(z[k], factor) - factor * conjugate;
+                const double room = left > 0.0 ? left : 0.0;
+                free[k] = side.weight[k] * room;
                 total += free[k];
+                bend += side.weight[k] * std::sqrt(room * conjugate);
             }
-            adds(e, n, rows.index + first, free, roots);
+            double* const roots = out + side.sign * (n_columns + 2);
+            roots[n_columns] += total;
+            roots[n_columns + 1] += bend;
+            if (rows.errors) adds(e, side.n, side.index, free, roots);
         });
     });
-    return total;
 }
 
 // Steps of GURU where every row has its own noise: it shrinks every coefficient by a part of its own.

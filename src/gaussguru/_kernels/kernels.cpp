@@ -91,6 +91,27 @@ void moments_of(const Rows& x, int64_t begin, int64_t end, const double* signed_
     }
 }
 
+template <class T>
+void column_sums_of(const Dense<T>& x, int64_t begin, int64_t end, const double* shift, double* sums, double* squares) {
+    int64_t i = begin;
+    for (; i + kRows <= end; i += kRows) {
+        const T *x0 = x.row(i), *x1 = x.row(i + 1), *x2 = x.row(i + 2), *x3 = x.row(i + 3);
+#pragma omp simd
+        for (int64_t j = 0; j < x.n_columns; ++j) {
+            const double a0 = x0[j] - shift[j], a1 = x1[j] - shift[j], a2 = x2[j] - shift[j], a3 = x3[j] - shift[j];
+            sums[j] += (a0 + a1) + (a2 + a3);
+            squares[j] += (a0 * a0 + a1 * a1) + (a2 * a2 + a3 * a3);
+        }
+    }
+    for (; i < end; ++i) {
+        for (int64_t j = 0; j < x.n_columns; ++j) {
+            const double apart = x.row(i)[j] - shift[j];
+            sums[j] += apart;
+            squares[j] += apart * apart;
+        }
+    }
+}
+
 template <class Rows>
 void column_sums_of(const Rows& x, int64_t begin, int64_t end, const double* shift, double* sums, double* squares) {
     for (int64_t i = begin; i < end; ++i) {
@@ -291,7 +312,7 @@ const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
                                combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
                                squared_norms, peaks, leverages, moments, measured, measured_product, measured_gram,
-                               measured_room, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine};
+                               measured_room, survey, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine};
     return table;
 }
 

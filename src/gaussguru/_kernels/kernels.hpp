@@ -95,7 +95,8 @@ struct Labels {
     const int32_t* moved;  // null: all classes move
 };
 
-// Some rows with errors of their own: standard deviations for every row and column of X, weights for these rows.
+// Some rows with errors of their own: standard deviations for every row and column of X, and weights for every row,
+// negative where the row is on the other side of the difference of two classes.
 struct MeasuredRows {
     int64_t n;
     const int64_t* index;
@@ -192,22 +193,26 @@ struct Kernels {
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
                     double* squares);
 
-    // For every row a and z; pull = sum s f' x, noise = sum s (f - z f')/a e^2 of every column, and the sums of s a f,
-    // s f', s (f - z f')/a and s f.
+    // For every row a and z. For the rows of positive and then for those of negative weight, out has the sums of s f' x
+    // and of s (f - z f')/a e^2 of every column, and of s a f, s f', s (f - z f')/a and s f.
     void (*measured)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double* scale, double* slack,
-                     double* pull, double* noise, double* sums);
+                     double* out);
 
     // Of the Hessian times a step: what it adds to x, to e^2, and the sums of both weights.
     void (*measured_product)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const double* scale,
-                             const double* slack, double* pull, double* noise, double* sums);
+                             const double* slack, double* out);
 
     // The Hessian without its diagonal part, as gram(); own is N u.
     void (*measured_gram)(int loss, const Matrix&, const MeasuredRows&, const double* u, const double* own,
                           const double* scale, const double* slack, double* out, int64_t stride);
 
-    // The sum of s (f*(factor f') - factor f*) or a little less, and of that times e of every column.
-    double (*measured_room)(int loss, const MeasuredRows&, int64_t n_columns, const double* slack, double factor,
-                            double* roots);
+    // The sum of r = s (f*(factor f') - factor f*) times e of every column, or a little less; without e; and that of
+    // sqrt(r s f*); for the rows of positive and then for those of negative weight. Without errors there is no first.
+    void (*measured_room)(int loss, const MeasuredRows&, int64_t n_columns, const double* slack, double factor,
+                          double* out);
+
+    // The sum of some numbers, which is finite only if they are, and the least of them, unless one is not a number.
+    void (*survey)(int64_t n, const double* values, double* sum, double* least);
 
     // The sums of x - shift and of its square, of every column; of the stored entries where X is sparse.
     void (*column_sums)(const Matrix&, int64_t begin, int64_t end, const double* shift, double* sums, double* squares);

@@ -28,6 +28,17 @@ void evaluate(int loss, int64_t n, const double* z, double* f, double* slope, do
     });
 }
 
+void survey(int64_t n, const double* values, double* sum, double* least) {
+    double total = 0, lowest = INFINITY;
+#pragma omp simd reduction(+ : total) reduction(min : lowest)
+    for (int64_t i = 0; i < n; ++i) {
+        total += values[i];
+        lowest = values[i] < lowest ? values[i] : lowest;
+    }
+    *sum = total;
+    *least = lowest;
+}
+
 // One loop for totals, slopes, or both; what is not wanted is compiled away.
 template <class Loss, bool kTotals, bool kSlopes>
 void pointwise(int64_t begin, int64_t end, const Pointwise& at, const Slopes& to, double* sums) {

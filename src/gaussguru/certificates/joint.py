@@ -127,16 +127,23 @@ def certify_uncertain(
     """
     primal, dual = expansion.value * (1 + 4 * EPS), 0.0
     if primal - float(expansion.mass.sum()) <= target or thorough:
-        # Two classes always touch.
-        for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
-            dual = max(dual, _room(expansion, negligible * target, room))
-            if primal - dual <= target:
-                break
+        # The model's own noise may be room enough, which saves a look at the errors; two classes always touch.
+        direct = room or expansion.objective.noise is None or expansion.is_cheap
+        for rooted in (True,) if direct else (False, True):
+            for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
+                dual = max(dual, _room(expansion, negligible * target, room, rooted=rooted))
+                if primal - dual <= target:
+                    return Certificate(primal, dual)
     return Certificate(primal, dual)
 
 
-def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None) -> float:
-    """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that."""
+def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None, *, rooted: bool) -> float:
+    """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that.
+
+    A row has room for ``r |p|`` in the direction p by what becomes free, r, and across u by how its noise set bends:
+    ``f* (|p| - p.q) >= f* |p'|^2 / (2 |p|)`` for the part p' of p across u in its own metric. Together that is at least
+    ``sqrt(2 r f*) |p'|``, in the metric N too. So what flows across u takes no more of r than its square.
+    """
     objective, C = expansion.objective, expansion.objective.n_classes
     used = _touching(expansion.mass, negligible)
     slope, kept = np.where(used, expansion.mass, 0.0), np.where(used, 1.0, 0.0)
@@ -156,17 +163,31 @@ def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Roo
     lost = rest - multiclass.laplacian(gain) @ potentials
     if not norm(lost.ravel()) <= 1e-9 * norm(rest.ravel()) + 1e-13 * norm(expansion.pull.ravel()):  # or not a number
         return 0.0
-    # The room of every cell when all alpha shrink: of error bars, and of the model's own noise.
-    (free, roots), crowded = room or expansion.room, 0.0
+    room, noise = room or (expansion.room if rooted else expansion.own_room), objective.noise
+
+    def straight(flow: Array, c: int, k: int) -> float:
+        """Return how much of the room of a pair a flow takes, of error bars and of the model's own noise."""
+        capacity = 0.0
+        for cell in ((c, k), (k, c)):
+            lengths = []
+            if room.roots is not None:
+                lengths.append(objective.errors.length(flow, kept[cell] * room.roots[cell[0]][cell[1]]))
+            if noise is not None and kept[cell] * room.free[cell] > 0:
+                lengths.append(noise.polar(flow) / (kept[cell] * room.free[cell]))
+            # Variances add up: sqrt(A + B) is the largest of cos sqrt(A) + sin sqrt(B).
+            capacity += math.hypot(*(1 / length if length > 0 else np.inf for length in lengths))
+        return 1 / capacity if capacity > 0 else np.inf
+
+    crowded = 0.0
     for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
-        flow, capacity = gain[c, k] * (potentials[c] - potentials[k]), 0.0
-        for one, other in ((c, k), (k, c)):
-            length = objective.errors.length(flow, kept[one, other] * roots[one][other])
-            if objective.noise is not None:
-                own = kept[one, other] * free[one, other]
-                length = min(length, objective.noise.polar(flow) / own if own > 0 else np.inf)
-            capacity += 1 / length if length > 0 else np.inf
-        crowded = max(crowded, 1 / capacity if capacity > 0 else np.inf)
+        flow, u = gain[c, k] * (potentials[c] - potentials[k]), expansion.W[c] - expansion.W[k]
+        least = straight(flow, c, k)
+        bend = kept[c, k] * room.bend[c, k] + kept[k, c] * room.bend[k, c]
+        if noise is not None and bend > 0 and u.any():
+            own = noise.metric(u)
+            along = own * (float(flow @ u) / float(own @ u))
+            least = min(least, straight(along, c, k) + 0.5 * (noise.polar(flow - along) / bend) ** 2)
+        crowded = max(crowded, least)
     shrink = (1 - uncertain.SHRUNK) * crowded + 4 * EPS
     return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
 

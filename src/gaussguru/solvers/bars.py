@@ -107,7 +107,7 @@ class _Run:
         return expansion.W, expansion.b
 
     def _certify(self, expansion: Expansion, thorough: bool, surely: bool) -> bool:
-        if self.room is not None and not (thorough or surely or self.settings.verbose):
+        if self.room is not None and not (thorough or surely or expansion.is_cheap or self.settings.verbose):
             estimate = certify_uncertain(expansion, self.target, room=self.room)
             if estimate.gap > HOPEFUL * self.target:
                 return False
