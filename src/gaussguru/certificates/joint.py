@@ -141,8 +141,8 @@ def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Roo
     """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that.
 
     A row has room for ``r |p|`` in the direction p by what becomes free, r, and across u by how its noise set bends:
-    ``f* (|p| - p.q) >= f* |p'|^2 / (2 |p|)`` for the part p' of p across u in its own metric. Together that is at least
-    ``sqrt(2 r f*) |p'|``, in the metric N too. So what flows across u takes no more of r than its square.
+    ``c f* (|p| - p.q) >= c f* |p'|^2 / (2 |p|)`` for the part p' of p across u in its own metric. Together that is at
+    least ``sqrt(2 r c f*) |p'|``, in the metric N too. So what flows across u takes no more of r than its square.
     """
     objective, C = expansion.objective, expansion.objective.n_classes
     used = _touching(expansion.mass, negligible)
@@ -182,7 +182,7 @@ def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Roo
     for c, k in zip(*np.nonzero(np.tril(gain)), strict=True):
         flow, u = gain[c, k] * (potentials[c] - potentials[k]), expansion.W[c] - expansion.W[k]
         least = straight(flow, c, k)
-        bend = kept[c, k] * room.bend[c, k] + kept[k, c] * room.bend[k, c]
+        bend = math.sqrt(uncertain.SHRUNK) * (kept[c, k] * room.bend[c, k] + kept[k, c] * room.bend[k, c])
         if noise is not None and bend > 0 and u.any():
             own = noise.metric(u)
             along = own * (float(flow @ u) / float(own @ u))

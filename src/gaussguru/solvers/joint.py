@@ -115,7 +115,7 @@ class JointNewton(Settings):
 
         settings = {name: getattr(self, name) for name in ("tol", "max_iter", "verbose", "seed")}
         subspace = Subspace(**settings, inner=partial(JointNewton, spans=False))
-        return subspace.solve(OfColumns(objective.rows.X), problem, means)[0]
+        return subspace.solve(OfColumns(objective.rows.X), problem, means, whole=objective)[0]
 
     def _ordered(self, objective: Multiclass) -> tuple[Multiclass, Index]:
         """Return the problem with the classes sorted by weight, and their order."""

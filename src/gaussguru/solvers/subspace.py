@@ -28,8 +28,8 @@ from gaussguru.objective import Objective
 from gaussguru.solvers.path import Settings
 from gaussguru.solvers.result import Result
 
-# The gap of the problem in the span, relative to that which is wanted.
-CLOSER = 0.1
+# The gap of the problem in the span, relative to that which is wanted, and to that of the whole problem so far.
+CLOSER, FAR = 0.1, 0.01
 # A direction whose square is at most this part of that of the longest beside it is rounding; below the next it may be.
 NOTHING, DOUBTFUL = 1e-14, 1e-6
 # Steps in which the gap may fail to reach a new low.
@@ -163,20 +163,21 @@ class Subspace(Settings):
         problem: Callable[[Array], Objective | Multiclass],
         means: Array,
         start: tuple[Array, Any] | None = None,
+        whole: Multiclass | None = None,
     ) -> tuple[Result | None, Objective | Multiclass]:
         """Minimise ``problem(features)`` over the space, starting from the span of the class means and ``start``.
 
-        The coefficients of ``start`` and of the result are vectors of the space. None stands for a constant classifier
+        The coefficients of ``start`` and of the result are vectors of the space. ``whole`` is the problem in all of it,
+        where that can be written, and has the last word. None stands for a constant classifier
         that may be optimal: there is no gradient to follow. Also returns the problem in the last span.
         """
-        solver = self.inner(tol=CLOSER * self.tol, max_iter=self.max_iter, seed=self.seed)
         began, best, stalled = time.perf_counter(), None, 0
         span = Span(space, means)
         if start is not None:
             span.add(np.atleast_2d(start[0]).T)
             start = space.along(span, start[0].T).T, start[1]
         objective = problem(span.features)
-        result: Result = solver.solve(objective, start)
+        result = self._minimise(objective, start, objective.weight)
         for n_iter in range(1, self.max_iter + 1):
             if not result.coef.any():
                 # The class means alone may prove it, and they are in the span of any problem.
@@ -184,7 +185,9 @@ class Subspace(Settings):
                 return replace(result, coef=np.zeros(len(span.basis))) if proven else None, objective
             directions = _residual(objective, result)
             objective, found, grown = _certified(span, problem, result, directions, self.tol)
-            if found.converged:
+            if found.converged and whole is not None:
+                found = _with_gap(found, whole, found.coef, self.tol)
+            elif found.converged:
                 # A certificate balances classes by taking some of the pull of each: all of these must be in the span.
                 objective, found, more = _certified(span, problem, result, _by_cell(objective, directions), self.tol)
                 grown += more
@@ -199,8 +202,14 @@ class Subspace(Settings):
                 )
             if best.converged or not grown or stalled == PATIENCE:
                 break
-            result = solver.solve(objective, (_padded(result.coef, grown), result.intercept))
+            result = self._minimise(objective, (_padded(result.coef, grown), result.intercept), found.gap)
         return best, objective
+
+    def _minimise(self, objective: Objective | Multiclass, start: tuple[Array, Any] | None, gap: float) -> Result:
+        """Minimise in the span, no more exactly than the ``gap`` outside of it makes sense."""
+        tol = max(CLOSER * self.tol, FAR * gap / objective.weight)
+        result: Result = self.inner(tol=tol, max_iter=self.max_iter, seed=self.seed).solve(objective, start)
+        return result
 
 
 def _certified(
@@ -214,10 +223,14 @@ def _certified(
     span.grow(directions)
     objective = problem(span.features)
     coef = _padded(result.coef, span.features.shape[1] - result.coef.shape[-1])
-    certificate, alpha = certify_params(objective, coef, result.intercept)
-    converged = certificate.gap <= tol * objective.weight
-    found = replace(result, coef=coef @ span.basis.T, gap=certificate.gap, alpha=alpha, converged=converged)
+    found = replace(_with_gap(result, objective, coef, tol), coef=coef @ span.basis.T)
     return objective, found, span.features.shape[1] - known
+
+
+def _with_gap(result: Result, objective: Any, coef: Array, tol: float) -> Result:
+    """Return a result with its certificate, for the coefficients that it has in this problem."""
+    certificate, alpha = certify_params(objective, coef, result.intercept)
+    return replace(result, gap=certificate.gap, alpha=alpha, converged=certificate.gap <= tol * objective.weight)
 
 
 def _padded(coef: Array, more: int) -> Array:
