@@ -72,7 +72,7 @@ def test_path_of_many_rows(fit_intercept):
     check_path(*clouds(9_000, 8_000, 4, 1.5, seed=3), sigmas=np.geomspace(0.01, 3, 8), fit_intercept=fit_intercept)
 
 
-@pytest.mark.parametrize("name", ["iris", "wine"])
+@pytest.mark.parametrize("name", ["iris", "wine", "digits"])
 def test_path_of_more_classes(name):
     X, y = joint_problem(name)
     spread = np.sqrt(X.var(axis=0).sum())

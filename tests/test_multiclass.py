@@ -156,6 +156,29 @@ def test_product_is_the_hessian_with_an_anchor(loss, l2, fit_intercept, anchor):
     assert np.linalg.eigvalsh(hessian - symmetric(without.hessian()))[0] >= -1e-12
 
 
+@every_form
+@with_and_without
+def test_rows_that_hardly_bend_are_left_out_of_products(form, fit_intercept):
+    X, labels, weight = sample(n=20_000, d=30, seed=2)
+    objective = make(form(X), labels, weight, sigma=0.02, fit_intercept=fit_intercept, anchor=0.1)
+    expansion = objective.visit(*place(d=30, seed=3, fit_intercept=fit_intercept))
+    main = expansion.mainly()
+    assert main.objective.rows.n_rows < 0.5 * objective.rows.n_rows
+    assert main.gradient is expansion.gradient
+    rng = np.random.default_rng(0)
+    for p in rng.standard_normal((5, expansion.gradient.size)):
+        product = expansion.product(p)
+        assert np.linalg.norm(main.product(p) - product) <= 2e-3 * np.linalg.norm(product)
+    hessian = symmetric(expansion.hessian())
+    assert np.linalg.norm(symmetric(main.hessian()) - hessian) <= 2e-3 * np.linalg.norm(hessian)
+
+
+def test_few_rows_are_all_kept():
+    X, labels, weight = sample()
+    expansion = make(X, labels, weight, sigma=0.02).visit(*place())
+    assert expansion.mainly() is expansion
+
+
 @every_loss
 @every_form
 @options
@@ -465,6 +488,14 @@ def test_small_noise(name, exponent, fit_intercept, solver):
     check_solved(clf, caught, X, y)
     if name != "letter":
         check_near_hinge(clf, X, y, hinge(name, fit_intercept))
+
+
+@pytest.mark.parametrize("sigma", np.linspace(0.17, 0.2, 7))
+def test_a_class_that_hardly_touches_the_others(sigma):
+    """One flower is far from the others here: what little flows to it must not keep them from a proof."""
+    X, y = joint_problem("iris")
+    clf, caught = solve(X, y, sigma)
+    check_solved(clf, caught, X, y)
 
 
 @every_joint_solver
