@@ -1311,7 +1311,7 @@ def test_a_span_of_gradients_ends_at_the_same_optimum(form, sigma, l2, fit_inter
     expected = GuruClassifier(sigma, tol=1e-9, **options).fit(X, y)
     monkeypatch.setattr("gaussguru.solvers.joint.LEAST_SPAN", 0)
     spans, solve = [], Subspace.solve
-    monkeypatch.setattr(Subspace, "solve", lambda self, *args: spans.append(self) or solve(self, *args))
+    monkeypatch.setattr(Subspace, "solve", lambda self, *args, **more: spans.append(self) or solve(self, *args, **more))
     clf = GuruClassifier(sigma, **options).fit(form(X), y)
     assert spans
     zero = 3 * len(y)

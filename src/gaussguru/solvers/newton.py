@@ -109,6 +109,11 @@ class Newton(Settings):
                 part = some[0].with_noise(factor)
                 inverse.renew(part.expand(part.point(guess.point.coef, guess.point.b)))
             resumed = guess is not None and run.descend(run.objective, guess, 1.0, trial=True) is not None
+            if guess is not None and not resumed and trail.last[0] > factor:
+                # Not central there: down from the last solution, which is at its own level.
+                ratio = trail.last[0] / factor
+                noisy = run.objective.with_noise(ratio)
+                resumed = run.descend(run.objective, noisy.expand(noisy.again(trail.last[1])), ratio) is not None
             result = run.result() if resumed else self._solve(run, None)
             if resumed and not result.converged:
                 # What a start from afar brings along may be lost in rounding: begin again.

@@ -105,6 +105,11 @@ class Trail(Generic[T]):
         if not any(level == known for known, _ in self._passed):
             self._passed = [*self._passed[1 - REMEMBERED :], (level, solution)]
 
+    @property
+    def last(self) -> tuple[float, T]:
+        """The noise level passed last, and the solution there."""
+        return self._passed[-1]
+
     def towards(self, level: float) -> list[tuple[float, T]]:
         """Return the solutions with what each counts at another level (Lagrange's polynomials); none if there are none.
 
