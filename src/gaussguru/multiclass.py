@@ -42,7 +42,7 @@ from gaussguru.rows import Rows
 # The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
 MAX_UNKNOWNS = 2600
 # Rows bend F hardly where it is less than this part of the mean; the others are few if they are this part of all.
-HARDLY, FEW = 1e-3, 0.5
+HARDLY, FEW = 1e-4, 0.5
 # The least blur: it changes no value, but where classes have the same w it keeps z finite.
 TRACE = 1e-100
 
