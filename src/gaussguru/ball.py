@@ -480,8 +480,7 @@ class TotalSVC(_BallClassifier):
 
 def _problem(samples: Samples, mapped: BlockMap, reach: Array, lam: float, fit_intercept: bool) -> Cone:
     n_classes = len(samples.classes)
-    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     rows = Rows(samples.X, mapped, n_classes)
     labels = samples.labels.astype(np.int32, copy=False)
     ridge = 2 * lam if n_classes == 2 else lam  # ||w_1 - w_0||^2 is twice the sum of squares
-    return Cone(rows, labels, weights, reach, n_classes, ridge, fit_intercept)
+    return Cone(rows, labels, samples.all_weights, reach, n_classes, ridge, fit_intercept)

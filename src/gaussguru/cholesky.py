@@ -1,7 +1,10 @@
-"""Cholesky factors of matrices that are positive definite but for rounding."""
+"""Symmetric matrices given by their lower triangles, and their Cholesky factors."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from gaussguru.losses import Array
@@ -9,6 +12,16 @@ from gaussguru.noise import diagonal
 
 # A Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
+
+
+def mirrored(lower: Array) -> Array:
+    """Return the symmetric matrix with this lower triangle, whatever is above it."""
+    return np.where(_lower(len(lower)), lower, lower.T)
+
+
+@lru_cache(maxsize=4)
+def _lower(n: int) -> NDArray[np.bool_]:
+    return np.tri(n, dtype=bool)
 
 
 class Factor(NamedTuple):

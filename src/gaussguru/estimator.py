@@ -251,9 +251,8 @@ def make_objective(
     if n_classes == 2:
         return Objective(rows, samples.signed_weight, loss, noise, l2, fit_intercept)
     assert isinstance(noise, Quadratic)
-    weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
     labels = samples.labels.astype(np.int32, copy=False)
-    return Multiclass(rows, labels, weights, n_classes, loss, noise, l2, fit_intercept)
+    return Multiclass(rows, labels, samples.all_weights, n_classes, loss, noise, l2, fit_intercept)
 
 
 def with_floor(noise: Noise, rows: Rows) -> Noise:

@@ -312,9 +312,8 @@ class GuruClassifier(LinearScores, GuruEstimator):
             if not isinstance(noise, Quadratic):
                 raise ValueError(f"noise={self.noise!r} with X_err is not supported; use 'isotropic' or known noise")
             noise = with_floor(noise, Rows(samples.X, mapped))
-        weights = np.ones(len(samples.labels)) if samples.weights is None else samples.weights
         return Uncertain(
-            samples.X, errors, samples.labels.astype(np.int32), weights, len(samples.classes),
+            samples.X, errors, samples.labels.astype(np.int32), samples.all_weights, len(samples.classes),
             loss=loss, noise=noise, l2=l2, fit_intercept=fit_intercept, map=mapped,
         )  # fmt: skip
 

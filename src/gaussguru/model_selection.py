@@ -324,7 +324,7 @@ class GuruClassifierCV(GuruClassifier):
         self.average = average
 
     @property
-    def sigma(self) -> float:  # type: ignore[override]
+    def sigma(self) -> float:  # type: ignore[override]  # found here, a parameter of the base
         """The noise level of the classifier: the one chosen."""
         return self.sigma_
 

@@ -420,7 +420,7 @@ class Expansion:
             return self
         pulls = Pulls(*(part[chosen] for part in self.pulls))
         main = replace(self, objective=self.objective.only(chosen), pulls=pulls)
-        main.gradient = self.gradient  # a lazy inverse knows it by its identity
+        main.gradient = self.gradient  # that of all rows, whatever is left out of products
         return main
 
     def tangent(self, noise: float, blur: float) -> Array:

@@ -30,6 +30,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._kernels import _binding
+from gaussguru.cholesky import mirrored
 from gaussguru.errors import Diagonal, Errors, PerSample
 from gaussguru.losses import Array, Index, Loss
 from gaussguru.multiclass import MAX_UNKNOWNS
@@ -420,7 +421,7 @@ class Expansion:
                     pairs[pair] = part
         hessian = np.zeros((C - 1, d + 1, C - 1, d + 1))
         for (c, k), part in pairs.items():
-            whole = part if by_blas else np.tril(part) + np.tril(part, -1).T
+            whole = part if by_blas else mirrored(part)
             block = whole[:-1, :-1]
             block += (self.tension[c, k] + self.tension[k, c]) * objective.own
             if not by_blas:

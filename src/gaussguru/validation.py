@@ -80,6 +80,11 @@ class Samples(NamedTuple):
         return 1 if len(self.classes) == 2 else len(self.classes)
 
     @property
+    def all_weights(self) -> Array:
+        """The weight of every sample, 1 where none were given."""
+        return np.ones(len(self.labels)) if self.weights is None else self.weights
+
+    @property
     def signed_weight(self) -> Array:
         """``s y`` of every row of a two-class problem."""
         signed: Array = self.labels * np.float64(2.0) - 1.0  # much quicker than np.where on many labels

@@ -7,13 +7,11 @@ forces of all away, each may move for all those that are like it.
 """
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru.certificates.gaps import balanced, best_on_ray, rounding
-from gaussguru.cholesky import MAX_COLUMNS, factorise
+from gaussguru.cholesky import MAX_COLUMNS, factorise, mirrored
 from gaussguru.losses import Array
 from gaussguru.noise import diagonal, tied
 from gaussguru.objective import Expansion, Objective, Point, Pulls, Totals
@@ -39,16 +37,6 @@ def curvature(rows: Rows, pulls: Pulls, l2: float, *, fit_intercept: bool) -> Ar
     if not fit_intercept:
         hessian[-1, :-1], hessian[-1, -1] = 0.0, 1.0
     return hessian
-
-
-def symmetric(lower: Array) -> Array:
-    """Return the matrix with this lower triangle."""
-    return np.where(_lower(len(lower)), lower, lower.T)
-
-
-@lru_cache(maxsize=4)
-def _lower(n: int) -> NDArray[np.bool_]:
-    return np.tri(n, dtype=bool)
 
 
 class Face:
@@ -102,7 +90,7 @@ def refine_ties(expansion: Expansion, part: Objective, wanted: float = np.inf) -
     for _ in range(MOVES):
         if face is None:
             bent = pulls._replace(weight=likes * pulls.weight)
-            face = Face(symmetric(curvature(own.rows, bent, 0.0, fit_intercept=own.fit_intercept)), signs, sigma)
+            face = Face(mirrored(curvature(own.rows, bent, 0.0, fit_intercept=own.fit_intercept)), signs, sigma)
         force = np.concatenate([-by_label[0] - by_label[1], [0.0, sums.conjugate, sums.slope_neg - sums.slope_pos]])
         step = face.spread(-face.solve(face.gather(force)))
         along = own.rows.margins(step[:-3].copy()) + pulls.tilt * step[-2]

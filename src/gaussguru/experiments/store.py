@@ -14,7 +14,7 @@ from typing import Any, Self
 try:
     import fcntl
 except ImportError:  # not on Windows, where nothing keeps two processes apart
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module, or none
 
 Key = dict[str, Any]
 # Raised when the same piece of work would give another result, so that older ones in a file are not taken for it.

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru.certificates.kinks import Face, curvature, symmetric
-from gaussguru.cholesky import MAX_COLUMNS
+from gaussguru.certificates.kinks import Face, curvature
+from gaussguru.cholesky import MAX_COLUMNS, mirrored
 from gaussguru.losses import Array, Index
 from gaussguru.noise import TIED, diagonal, tied
 from gaussguru.objective import Expansion
@@ -143,7 +143,7 @@ def _model(expansion: Expansion) -> Model:
         hessian[d, d] = float(bent @ merged) + objective.l2 * float(others @ others)
         hessian[d + 1, d] = float(bent @ pulls.tilt)
         hessian[d + 2, d] = float(bent.sum()) if objective.fit_intercept else 0.0
-    return Model(columns, others, symmetric(hessian))
+    return Model(columns, others, mirrored(hessian))
 
 
 def _working_set(expansion: Expansion) -> tuple[Index, Array]:

@@ -111,19 +111,22 @@ class LazyInverse:
         if curvature > 0:
             self._memory = [*self._memory[-9:], (step, change, curvature)]
 
-    def at(self, expansion: Local, previous: float) -> Solve:
+    def at(self, expansion: Local, previous: float, main: Callable[[], Local] | None = None) -> Solve:
         """Return what solves systems with the Hessian of ``expansion``.
 
-        ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step.
+        ``previous`` is the decrement before the last step (infinity for "try"), 0 rules out a lazy step. ``main`` makes
+        what factors and products may be of instead, where they cost less; a lazy step needs neither.
         """
         lazy = self._factor
         renew = lazy is None or self._stale or expansion.is_cheap
-        if lazy is not None and not renew:
-            if lazy.is_exact:
-                gradient = expansion.gradient
-                step = self._corrected(lazy, gradient)
-                if float(step @ gradient) <= self._contraction * previous:  # the decrement of a lazy step
-                    return lambda g: step if g is gradient else self._corrected(lazy, g)
+        if lazy is not None and not renew and lazy.is_exact:
+            gradient = expansion.gradient
+            step = self._corrected(lazy, gradient)
+            if float(step @ gradient) <= self._contraction * previous:  # the decrement of a lazy step
+                return lambda g: step if g is gradient else self._corrected(lazy, g)
+        if main is not None:
+            expansion = main()
+        if not renew:
             renew = expansion.factor_cost < CHEAP_RATIO or self._debt + 2 > expansion.factor_cost
         if renew:
             self.renew(expansion)
@@ -144,7 +147,7 @@ class LazyInverse:
     def step(self, expansion: Expansion, previous: float, *, pin: bool = False) -> Step:
         """Return Newton's step of a binary problem, with ``pin`` that on the plane of constant ``w.pull``."""
         many = expansion.objective.rows.n_columns > MAX_COLUMNS
-        solve = self.pinned(expansion) if pin else self.at(expansion.mainly() if many else expansion, previous)
+        solve = self.pinned(expansion) if pin else self.at(expansion, previous, expansion.mainly if many else None)
         p = -solve(expansion.gradient)
         # To a lower noise along the tangent of the path.
         return Step(

@@ -137,7 +137,7 @@ class JointNewton(Settings):
                 noisy = level.with_noise(ratio, blur)
                 point = noisy.point(point.coef, point.b)
                 point = point if ratio == 1 else settle(noisy, point)
-            point = run.descend(level, point, ratio, blur)
+            point = run.descend(level, level.with_noise(ratio, blur).expand(point), ratio, blur)
             ratio, blur = _hiding(level, point), run.blur
         return run.result()
 
@@ -157,13 +157,12 @@ class _Run:
         self.primal, self.dual = np.inf, 0.0
         self.began = time.perf_counter()
 
-    def descend(self, level: Multiclass, point: Point, ratio: float, blur: float) -> Point:
+    def descend(self, level: Multiclass, expansion: Expansion, ratio: float, blur: float) -> Point:
         """Minimise over the rows of ``level``, from a point at ``ratio`` times its noise."""
         last = level is self.objective
         # On a subsample it is enough to come as close as the next one will let it stay.
         enough = min(1e-2, 0.1 * level.rows.n_columns / level.rows.n_rows)
         self.inverse.forget(factor=not last)
-        expansion = level.with_noise(ratio, blur).expand(point)
         previous, stalled, patience, falling = np.inf, 0, PATIENCE, True
         while True:
             point, current = expansion.point, expansion.objective
@@ -174,7 +173,7 @@ class _Run:
                 break
             if out_of_steps:
                 break
-            solve = self.inverse.at(expansion.mainly() if falling else expansion, previous if final else 0.0)
+            solve = self.inverse.at(expansion, previous if final else 0.0, expansion.mainly if falling else None)
             p = -solve(expansion.gradient)
             decrement = -float(expansion.gradient @ p)
             falling = decrement < SLOW * previous
@@ -239,10 +238,10 @@ class _Run:
         ``previous`` says whether an inverse may be used as it is, see :meth:`LazyInverse.at`.
         """
         expansion = self.sharp.expand(point)
-        p = self.inverse.at(expansion.mainly(), previous)(expansion.gradient)
+        p = self.inverse.at(expansion, previous, expansion.mainly)(expansion.gradient)
         if not float(p @ expansion.gradient) <= CENTRAL * expansion.point.noisy:
             return False
-        self.descend(self.objective, expansion.point, 1.0, self.blur)
+        self.descend(self.objective, expansion, 1.0, self.blur)
         return True
 
     def certify(self, expansion: Expansion, *, thorough: bool) -> bool:
