@@ -8,7 +8,7 @@ number of threads.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,9 +24,22 @@ POINTWISE_ROWS = 50_000
 BLAS_COLUMNS = 96
 BLAS_BYTES = 2 << 20
 PIECE_BYTES = 1 << 20
+# What BLAS squares has as many blocks, or more if each has as many rows a column.
+GRAM_BLOCKS, GRAM_ROWS = 8, 8
+# A column is rare with at most so many rows, and this part of all; and so are all of them of what X has.
+FEW_ROWS, FEW = 1000, 1 / 64
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array
 BlockMap = Callable[[Callable[[int, int], Any], Iterable[int], Iterable[int]], Iterable[Any]]
+
+
+class Columns(NamedTuple):
+    """Some columns: of the one at ``place[k]`` the rows and values from ``start[k]`` to ``start[k + 1]``."""
+
+    place: Index
+    start: Index
+    row: Index
+    value: Array
 
 
 class Rows:
@@ -40,6 +53,7 @@ class Rows:
         combine(r)             X' r, the rows of each sign of r apart
         product(h, e, p, ...)  [X e 1]' diag(h) [X e 1] p
         gram(h, e, a)          the sum of h u u', u = (x + e a, 1), or without a of (x, e, 1)
+        rare                   the columns of few rows, by columns
         leverages(c)           the sum of c_j x_j^2 of every row
         moments(s y)           combine(s y), and the sums of s x^2
         joint_scores(W)        X W for a matrix W, piece by piece
@@ -90,11 +104,7 @@ class Rows:
         """Return the sum of ``task(begin, end)`` over the blocks, added in block order as they come."""
         if self._is_one_block(pointwise):
             return task(0, self.n_rows)
-        parts = iter(self.map(task, self._edges[:-1], self._edges[1:]))
-        result = next(parts)
-        for part in parts:
-            result += part
-        return result
+        return _summed(self.map(task, self._edges[:-1], self._edges[1:]))
 
     def _is_one_block(self, pointwise: bool) -> bool:
         return len(self._edges) == 2 or (pointwise and self.n_rows * self.width < POINTWISE_ROWS)
@@ -129,7 +139,11 @@ class Rows:
         if self.sparse or self.n_columns < BLAS_COLUMNS:
             whole: Array = self.total(lambda begin, end: _binding.gram(begin, end, self.view, weight, tilt, direction))
             return whole
-        gram: Array = self.total(lambda begin, end: self._gram_blas(begin, end, weight, tilt))
+        # A block returns a matrix: adding these up must stay cheaper than squaring the rows.
+        n_blocks = max(GRAM_BLOCKS, self.n_rows // (GRAM_ROWS * self.n_columns))
+        edges = self._edges[: -1 : -(-len(self._edges) // n_blocks)]
+        ends = [*edges[1:], self.n_rows]
+        gram: Array = _summed(self.map(lambda begin, end: self._gram_blas(begin, end, weight, tilt), edges, ends))
         if direction is None:
             return gram
         d = self.n_columns
@@ -147,10 +161,11 @@ class Rows:
         result = np.zeros((d + 2, d + 2))
         step = max(64, BLAS_BYTES // (8 * d))
         buffer = np.empty((min(step, end - begin), d + 2))
-        for first in range(begin, end, step):
-            last = min(end, first + step)
-            active = first + np.flatnonzero(weight[first:last])
-            used: Any = active if len(active) < last - first else slice(first, last)
+        active = begin + np.flatnonzero(weight[begin:end])
+        for first in range(0, len(active), step):
+            used: Any = active[first : first + step]
+            if used[-1] - used[0] < len(used):
+                used = slice(used[0], used[-1] + 1)
             root = np.sqrt(weight[used])
             piece = buffer[: len(root)]
             np.multiply(self.X[used], root[:, None], out=piece[:, :d])
@@ -176,9 +191,43 @@ class Rows:
         return out
 
     @cached_property
+    def _sizes(self) -> tuple[Array, Array]:
+        parts = np.array(self.each(lambda begin, end: _binding.column_sizes(begin, end, self.view)))
+        return parts[:, 0].max(axis=0), parts[:, 1].sum(axis=0)
+
+    @property
     def peaks(self) -> Array:
         """The largest ``|x_ij|`` of every column."""
-        return np.asarray(np.max(self.each(lambda begin, end: _binding.peaks(begin, end, self.view)), axis=0))
+        return self._sizes[0]
+
+    @cached_property
+    def rare(self) -> Columns:
+        """The columns of few rows, as many as together are a small part of X."""
+        counts = self._sizes[1]
+        order = np.argsort(counts, kind="stable")
+        few = (counts[order] <= min(FEW_ROWS, FEW * self.n_rows)) & (np.cumsum(counts[order]) <= FEW * self.n_values)
+        index = np.sort(order[few & (counts[order] > 0)])
+        if not len(index):
+            return Columns(index, np.zeros(1, dtype=np.int64), index, np.zeros(0))
+        slots = np.full(self.n_columns, -1)
+        slots[index] = np.arange(len(index))
+        parts = self.each(lambda begin, end: self._entries(begin, end, slots, index))
+        row, slot, value = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(slot, kind="stable")
+        start = np.searchsorted(slot[order], np.arange(len(index) + 1))
+        return Columns(index, start, row[order], value[order])
+
+    def _entries(self, begin: int, end: int, slots: Index, index: Index) -> tuple[Index, Index, Array]:
+        """Return rows, slots and values of what is stored of the columns that have a slot."""
+        if self.sparse:
+            indptr, indices = self.X.indptr, self.X.indices
+            place = indptr[begin] + np.flatnonzero((slots >= 0)[indices[indptr[begin] : indptr[end]]])
+            row = np.searchsorted(indptr, place, side="right") - 1
+            return row, slots[indices[place]], self.X.data[place].astype(np.float64)
+        part = self.X[begin:end].take(index, axis=1).ravel()
+        place = np.flatnonzero(part != 0)
+        row, slot = np.divmod(place, len(index))
+        return begin + row, slot, part[place].astype(np.float64)
 
     def leverages(self, scale: Array) -> Array:
         """Return ``sum_j scale_j x_j^2`` of every row."""
@@ -230,6 +279,15 @@ class Rows:
         if self._is_one_block(pointwise=False):
             return of_block(0, self.n_rows)
         return _added(self.map(of_block, self._edges[:-1], self._edges[1:]))
+
+
+def _summed(parts: Iterable[Any]) -> Any:
+    """Return the sum of what may be added to in place."""
+    remaining = iter(parts)
+    result = next(remaining)
+    for part in remaining:
+        result += part
+    return result
 
 
 def _added(parts: Iterable[Sequence[Array]]) -> list[Array]:

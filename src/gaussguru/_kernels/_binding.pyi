@@ -73,6 +73,21 @@ def coordinate_pass(
     alpha: Array,
     params: Array,
 ) -> None: ...
+def sweep(
+    index: NDArray[np.int64],
+    start: NDArray[np.int64],
+    row: NDArray[np.int64],
+    value: Array,
+    loss: int,
+    signed_weight: Array,
+    intercept: float,
+    scale: float,
+    l2: float,
+    most: float,
+    least: float,
+    w: Array,
+    margin: Array,
+) -> float: ...
 def sgd_pass(
     X: MatrixView,
     order: NDArray[np.int64],
@@ -182,7 +197,7 @@ def sgd_joint_pass(
     moved: NDArray[np.int32] | None = None,
 ) -> None: ...
 def squared_norms(begin: int, end: int, X: MatrixView, out: Array) -> None: ...
-def peaks(begin: int, end: int, X: MatrixView) -> Array: ...
+def column_sizes(begin: int, end: int, X: MatrixView) -> Array: ...
 def leverages(begin: int, end: int, X: MatrixView, scale: Array, out: Array) -> None: ...
 def moments(begin: int, end: int, X: MatrixView, signed_weight: Array) -> Array: ...
 def cells(

@@ -63,6 +63,13 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         int64_t steps
         int fit_intercept
 
+    cdef struct Columns:
+        int64_t n
+        const int64_t* index
+        const int64_t* start
+        const int64_t* row
+        const double* value
+
     cdef struct Iterate:
         double* coef
         double* intercept
@@ -110,6 +117,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
                      int64_t) noexcept nogil
         void (*coordinate_pass)(const Matrix&, int64_t, const int64_t*, const double*, double, double, double*,
                                 double*) noexcept nogil
+        double (*sweep)(int, const Columns&, const Pointwise&, double, double, double, double*, double*) noexcept nogil
         double (*sgd_pass)(int, const Matrix&, const Draws&, const Descent&, const Iterate&) noexcept nogil
         double (*kernel_pass)(int, const KernelRows&, const Draws&, const Descent&, const Iterate&,
                               double) noexcept nogil
@@ -117,7 +125,7 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*sgd_joint_pass)(int, const Matrix&, const Draws&, const Descent&, const Labels&,
                                const Iterate&) noexcept nogil
         void (*squared_norms)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
-        void (*peaks)(const Matrix&, int64_t, int64_t, double*) noexcept nogil
+        void (*column_sizes)(const Matrix&, int64_t, int64_t, double*, double*) noexcept nogil
         void (*leverages)(const Matrix&, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*moments)(const Matrix&, int64_t, int64_t, const double*, double*, double*) noexcept nogil
         void (*measured)(int, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double*, double*,
@@ -303,6 +311,24 @@ def coordinate_pass(MatrixView X, const int64_t[::1] order, const double[::1] si
         table.coordinate_pass(X.matrix, n, &order[0], &signed_weight[0], cap, bias, &alpha[0], &params[0])
 
 
+def sweep(const int64_t[::1] index, const int64_t[::1] start, const int64_t[::1] row, const double[::1] value, int loss,
+          const double[::1] signed_weight, double intercept, double scale, double l2, double most, double least,
+          double[::1] w, double[::1] margin):
+    cdef Columns columns
+    columns.n = index.shape[0]
+    if columns.n == 0:
+        return 0.0
+    columns.index = &index[0]
+    columns.start = &start[0]
+    columns.row = &row[0]
+    columns.value = &value[0]
+    cdef Pointwise at = _at(signed_weight, margin, 1.0, intercept, scale)
+    cdef double fall
+    with nogil:
+        fall = table.sweep(loss, columns, at, l2, most, least, &w[0], &margin[0])
+    return fall
+
+
 cdef inline Draws _draws(const int64_t[::1] order, const double[::1] weight) noexcept:
     cdef Draws draws
     draws.n = order.shape[0]
@@ -416,13 +442,13 @@ def squared_norms(int64_t begin, int64_t end, MatrixView X, double[::1] out):
         table.squared_norms(X.matrix, begin, end, &out[0])
 
 
-def peaks(int64_t begin, int64_t end, MatrixView X):
-    """The largest |x_ij| of every column."""
-    out = np.zeros(X.matrix.n_columns)
-    cdef double[::1] view = out
-    if view.shape[0]:
+def column_sizes(int64_t begin, int64_t end, MatrixView X):
+    """The largest |x_ij| of every column, and how many are not 0."""
+    out = np.zeros((2, X.matrix.n_columns))
+    cdef double[:, ::1] view = out
+    if view.shape[1]:
         with nogil:
-            table.peaks(X.matrix, begin, end, &view[0])
+            table.column_sizes(X.matrix, begin, end, &view[0, 0], &view[1, 0])
     return out
 
 

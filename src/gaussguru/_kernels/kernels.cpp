@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bars.hpp"
+#include "columns.hpp"
 #include "joint.hpp"
 #include "pointwise.hpp"
 #include "rows.hpp"
@@ -284,10 +285,13 @@ void coordinate_pass(const Matrix& m, int64_t n, const int64_t* order, const dou
     with_rows(m, [&](const auto& x) { coordinate_pass_of(x, n, order, signed_weight, cap, bias, alpha, params); });
 }
 
-void peaks(const Matrix& m, int64_t begin, int64_t end, double* out) {
+void column_sizes(const Matrix& m, int64_t begin, int64_t end, double* peaks, double* counts) {
     with_rows(m, [&](const auto& x) {
         for (int64_t i = begin; i < end; ++i) {
-            each_entry(x, i, [&](int64_t j, double value) { out[j] = std::fabs(value) > out[j] ? std::fabs(value) : out[j]; });
+            each_entry(x, i, [&](int64_t j, double value) {
+                peaks[j] = std::fabs(value) > peaks[j] ? std::fabs(value) : peaks[j];
+                counts[j] += value != 0.0 ? 1.0 : 0.0;
+            });
         }
     });
 }
@@ -310,8 +314,8 @@ void column_sums(const Matrix& m, int64_t begin, int64_t end, const double* shif
 
 const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
-                               combine, product, gram, coordinate_pass, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
-                               squared_norms, peaks, leverages, moments, measured, measured_product, measured_gram,
+                               combine, product, gram, coordinate_pass, sweep, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
+                               squared_norms, column_sizes, leverages, moments, measured, measured_product, measured_gram,
                                measured_room, survey, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine};
     return table;
 }

@@ -38,6 +38,15 @@ struct Slopes {
     double* tilt;      // y z
 };
 
+// Some columns of X: of column index[k] the rows and values from start[k] to start[k + 1].
+struct Columns {
+    int64_t n;
+    const int64_t* index;
+    const int64_t* start;
+    const int64_t* row;
+    const double* value;
+};
+
 enum LossCode : int { GAUSSIAN = 0, LOGISTIC, QUADRATIC };
 
 // Where totals() puts its six sums; see objective.py for what each is for.
@@ -167,6 +176,11 @@ struct Kernels {
     void (*coordinate_pass)(const Matrix&, int64_t n, const int64_t* order, const double* signed_weight, double cap,
                             double bias, double* alpha, double* params);
 
+    // Minimise F by one coefficient after another, |w_j| <= most, those of the columns that are given, with margins kept
+    // up to date; forces below least are none. Returns about how much F falls. Sequential.
+    double (*sweep)(int loss, const Columns&, const Pointwise&, double l2, double most, double least, double* w,
+                    double* margin);
+
     // One step of GURU for each row drawn; returns ||w||^2 as the steps kept it, to be compared with the true one.
     double (*sgd_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Iterate&);
 
@@ -183,8 +197,8 @@ struct Kernels {
     // out[i] = ||x_i||^2
     void (*squared_norms)(const Matrix&, int64_t begin, int64_t end, double* out);
 
-    // out[j] = max(out[j], |x_ij|)
-    void (*peaks)(const Matrix&, int64_t begin, int64_t end, double* out);
+    // peaks[j] = max(peaks[j], |x_ij|), and counts[j] += 1 for every x_ij that is not 0.
+    void (*column_sizes)(const Matrix&, int64_t begin, int64_t end, double* peaks, double* counts);
 
     // out[i] = sum_j scale_j x_ij^2
     void (*leverages)(const Matrix&, int64_t begin, int64_t end, const double* scale, double* out);

@@ -81,13 +81,30 @@ def falls(start: Place, trial: Place, t: float, decrement: float, slack: float =
 
 def shortened(start: P, end: P, between: Callable[[float], P], decrement: float, slack: float = ROUNDING) -> P:
     """Return the end of a Newton step, shortened until F falls, or the start where it never does."""
+    return _cut(start, end, between, decrement, slack)[1]
+
+
+def lowest(start: P, end: P, between: Callable[[float], P], decrement: float) -> P:
+    """Return the end of a Newton step, or if F does not fall there about the lowest place on the way."""
+    t, trial = _cut(start, end, between, decrement, ROUNDING)
+    while t < 1:
+        # Where a step is far too long F bends early, and may be lower still before.
+        t *= 0.5
+        before = between(t)
+        if not before.value < trial.value:
+            break
+        trial = before
+    return trial
+
+
+def _cut(start: P, end: P, between: Callable[[float], P], decrement: float, slack: float) -> tuple[float, P]:
     t, trial = 1.0, end
     while t > 1e-12 and not falls(start, trial, t, decrement, slack):
         # The minimum of the parabola through F, its slope and the trial, within bounds.
         rise = trial.value - start.value + t * decrement
         t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if math.isfinite(rise) else 0.3
         trial = between(t)
-    return trial if falls(start, trial, t, decrement, slack) else start
+    return (t, trial) if falls(start, trial, t, decrement, slack) else (1.0, start)
 
 
 class Trail(Generic[T]):
