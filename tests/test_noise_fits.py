@@ -265,7 +265,15 @@ def axis_minimum(name, sigma, fit_intercept, l2=0.0):
     return min(best, key=lambda item: item[0])
 
 
+def flags():
+    """Return two columns of all rows and three that few have."""
+    X, y = clouds(150, 150, 5, 1.5, seed=4)
+    X[:, 2:] = np.random.default_rng(5).random((300, 3)) < (0.02, 0.01, 0.013)
+    return X, y
+
+
 AXIS = {
+    "flags": flags(),
     "even": clouds(40, 40, 4, 1.5, seed=1),
     "more": clouds(60, 50, 8, 2.0, seed=6),
     "offset": clouds(50, 30, 3, 1.0, seed=3),

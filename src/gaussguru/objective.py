@@ -32,6 +32,8 @@ from gaussguru.rows import Rows
 
 # A subsample has at least this many rows of each class, if there are so many.
 RARE = 50
+# A value is heavy whose square is so many times the mean of its column.
+HEAVY = 64.0
 # Multiply-adds of a Gram matrix that are not worth saving.
 CHEAP_GRAM = 4e6
 # Rows that weigh less than this part of the mean in the Hessian may be left out of it, where an approximation will do.
@@ -170,7 +172,7 @@ class Objective:
         A noise that bounds no more than the largest ``w_j`` leaves the columns of few rows to these rows, so that they
         must be there: half of the rows are then drawn by their leverages, what they make of the squares of the columns.
         """
-        if self.noise.smooth:
+        if self.noise.smooth or not self._has_heavy_rows:
             index = draw_classes(self.signed_weight, n_rows, rng)
             signed_weight = self.signed_weight[index]
         else:
@@ -185,6 +187,12 @@ class Objective:
         for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
             signed_weight[mine] *= total / float(np.abs(signed_weight[mine]).sum())
         return replace(self, rows=self.rows.take(index), signed_weight=signed_weight, places=index)
+
+    @property
+    def _has_heavy_rows(self) -> bool:
+        """Whether some column is that of a few rows, by far."""
+        peaks = self.rows.peaks
+        return bool(np.any(peaks * peaks * self.weight > HEAVY * self.column_squares))
 
     # --- values -----------------------------------------------------------------------------------------
 

@@ -21,15 +21,23 @@ from gaussguru.rows import Rows
 # the curvature is computed again.
 MOVES, LEFT, OLD = 8, 0.7, 0.1
 FARTHER = 3.0
+# Where a Gram matrix costs so many products, rows that weigh less than this part of the mean add to its diagonal alone.
+DEAR, HARDLY = 7.0, 1e-3
 # By how much a shrunk conjugate may be too low.
 LOW = 3e-6
 
 
 def curvature(rows: Rows, pulls: Pulls, l2: float, *, fit_intercept: bool) -> Array:
     """Return the Hessian of F by ``(w, m, a, b)``, with a on its own and without what moves with m; lower triangle."""
-    d = rows.n_columns
-    gram, hessian = rows.gram(pulls.weight, pulls.tilt), np.zeros((d + 3, d + 3))
+    d, weight = rows.n_columns, pulls.weight
+    rest: Array | float = 0.0
+    if rows.gram_cost >= DEAR:
+        main = weight >= HARDLY * weight.mean()
+        rest = rows.moments(np.where(main, 0.0, weight))[1]
+        weight = np.where(main, weight, 0.0)
+    gram, hessian = rows.gram(weight, pulls.tilt), np.zeros((d + 3, d + 3))
     hessian[:d, :d] = gram[:d, :d]
+    diagonal(hessian)[:d] += rest
     hessian[d + 1 :, :d] = gram[d:, :d]
     hessian[d + 1 :, d + 1 :] = gram[d:, d:]
     if l2:
@@ -46,8 +54,11 @@ class Face:
     """
 
     def __init__(self, hessian: Array, signs: Array, sigma: float) -> None:
-        self.along = np.concatenate([signs, [1.0, sigma, 0.0]])
-        self.index = np.flatnonzero(self.along == 0)
+        d = len(signs)
+        self.along = np.empty(d + 3)
+        self.along[:d] = signs
+        self.along[d:] = 1.0, sigma, 0.0
+        self.index = (self.along == 0).nonzero()[0]
         n = len(self.index)
         matrix = np.empty((n + 1, n + 1))
         matrix[:n, :n] = hessian.take(self.index, 0).take(self.index, 1)
@@ -73,8 +84,13 @@ def can_refine(objective: Objective) -> bool:
     return not (objective.noise.smooth or objective.l2 or objective.rows.n_columns > MAX_COLUMNS)
 
 
-def refine_ties(expansion: Expansion, part: Objective, wanted: float = np.inf) -> tuple[float, Array | None]:
-    """Return a dual value from slopes that are moved on a part of the rows, and the slopes if it is as ``wanted``."""
+def refine_ties(
+    expansion: Expansion, part: Objective, wanted: float = np.inf, hessian: Array | None = None
+) -> tuple[float, Array | None]:
+    """Return a dual value from slopes that are moved on a part of the rows, and the slopes if it is as ``wanted``.
+
+    ``hessian`` may be about what :func:`curvature` would return, mirrored.
+    """
     objective, point, totals = expansion.objective, expansion.point, expansion.point.totals
     places = slice(None) if part is objective else part.places
     own = replace(part, signed_weight=objective.signed_weight[places])
@@ -90,7 +106,9 @@ def refine_ties(expansion: Expansion, part: Objective, wanted: float = np.inf) -
     for _ in range(MOVES):
         if face is None:
             bent = pulls._replace(weight=likes * pulls.weight)
-            face = Face(mirrored(curvature(own.rows, bent, 0.0, fit_intercept=own.fit_intercept)), signs, sigma)
+            if hessian is None:
+                hessian = mirrored(curvature(own.rows, bent, 0.0, fit_intercept=own.fit_intercept))
+            face, hessian = Face(hessian, signs, sigma), None
         force = np.concatenate([-by_label[0] - by_label[1], [0.0, sums.conjugate, sums.slope_neg - sums.slope_pos]])
         step = face.spread(-face.solve(face.gather(force)))
         along = own.rows.margins(step[:-3].copy()) + pulls.tilt * step[-2]

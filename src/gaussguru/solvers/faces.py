@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from gaussguru.certificates.kinks import Face, curvature
 from gaussguru.cholesky import MAX_COLUMNS, mirrored
@@ -24,20 +25,27 @@ from gaussguru.losses import Array, Index
 from gaussguru.noise import TIED, diagonal, tied
 from gaussguru.objective import Expansion
 from gaussguru.rows import Rows
-from gaussguru.solvers.inverse import CHEAP_RATIO, CONTRACTION, Step
+from gaussguru.solvers.inverse import CONTRACTION, Step
 
 # With too many columns for a Hessian, so many of them move in a step, apart from those that are tied.
 WORKING = 300
 # Faces visited in one program at first: the model falls from each to the next, so it need not be solved to the end, but
 # more after each that was not. After some, constraints leave one by one, which cannot cycle.
-FACES, MORE, CAREFUL = 4, 60, 30
+FACES, MORE, CAREFUL = 3, 60, 30
+# Parts of a step over the edges of its face that are tried.
+PARTS = (1.0, 0.3, 0.1, 0.03)
+# What may fall by less than this part of what the model fell, all together, stays tied.
+LITTLE = 0.01
 # Forces below this part of their size are rounding.
 ROUNDING = 1e-12
 # How far its force alone may move a free column, in noise scales of the row that has most of it: at first, and at
 # least; half as far after a step that falls by less than a part of what it promised, else twice as far. (A column of
 # few rows is nearly linear until they pass the margin, which the model does not see; a shorter step is no cure.)
-REACH, SHORTEST, LONGEST, POOR = 32.0, 16.0, 1e6, 0.25
+REACH, SHORTEST, LONGEST, POOR = 16.0, 8.0, 1e6, 0.25
 TINY = 1e-300
+# What else an iteration does with a row, in products with one of its values.
+ROW = 100.0
+LEAST = 1.0
 
 
 @dataclass
@@ -50,6 +58,7 @@ class Model:
     columns: Index
     others: Array
     hessian: Array
+    at: Expansion
 
 
 class Faces:
@@ -60,6 +69,12 @@ class Faces:
         self._most = FACES
         self._reach, self._promised = REACH, np.inf
 
+    def curvature(self, expansion: Expansion) -> Array:
+        """Return the Hessian of the model at a point with few columns; it is kept for the next step."""
+        if self._model is None or self._model.at is not expansion:
+            self._model = _model(expansion)
+        return self._model.hessian
+
     def forget(self, *, factor: bool = False) -> None:
         """Forget the model, because the function changed."""
         if factor:
@@ -68,7 +83,7 @@ class Faces:
     def learn(self, before: Expansion, after: Expansion) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
         if before.point.value - after.point.value < POOR * self._promised:
-            self._reach = max(SHORTEST, self._reach / 2)
+            self._reach = max(SHORTEST, min(REACH, self._reach / 2))
         else:
             self._reach = min(LONGEST, 2 * self._reach)
         model = self._model
@@ -89,8 +104,10 @@ class Faces:
             self._model = None
         program = self._program(expansion, pin=pin)
         delta = program.minimise(1.0)
-        # The dearer a model, the longer an old one serves.
-        contraction = CONTRACTION ** min(1.0, CHEAP_RATIO / expansion.factor_cost)
+        # The dearer an iteration, two products and what its rows take, beside a model, the sooner a new one pays.
+        rows = expansion.objective.rows
+        dear = (2 + ROW * rows.n_rows / rows.n_values) / expansion.factor_cost
+        contraction = CONTRACTION ** max(LEAST, dear)
         if program.lazy and program.decrement(delta) > contraction * previous:
             self._model = None
             program = self._program(expansion, pin=pin)
@@ -103,9 +120,8 @@ class Faces:
     def _program(self, expansion: Expansion, *, pin: bool) -> "Program":
         rows = expansion.objective.rows
         lazy = self._model is not None and not pin and not expansion.is_cheap and rows.n_columns <= MAX_COLUMNS
-        if not lazy:
+        if self._model is None or not (lazy or self._model.at is expansion):
             self._model = _model(expansion)
-        assert self._model is not None
         program = Program(expansion, self._model, self._most, self._reach, lazy=lazy, pin=pin)
         if pin:
             self._model = None
@@ -120,30 +136,30 @@ def _arguments(expansion: Expansion) -> Array:
 
 def _forces(expansion: Expansion) -> Array:
     """Return the gradient of Phi by the same."""
-    totals = expansion.point.totals
-    smooth = expansion.gradient[:-1] - totals.conjugate * expansion.noise_gradient
-    return np.concatenate([smooth, [0.0, totals.conjugate, expansion.gradient[-1]]])
+    level, d = expansion.point.totals.conjugate, len(expansion.noise_gradient)
+    forces = np.empty(d + 3)
+    np.subtract(expansion.gradient[:-1], level * expansion.noise_gradient, out=forces[:d])
+    forces[d:] = 0.0, level, expansion.gradient[-1]
+    return forces
 
 
 def _model(expansion: Expansion) -> Model:
     objective, pulls = expansion.objective, expansion.pulls
     rows = objective.rows
     columns, others = _working_set(expansion)
-    d = len(columns)
-    merged = np.zeros(rows.n_rows)
-    part = rows
+    d, part = len(columns), rows
     if d < rows.n_columns:
-        merged = rows.margins(others)
         picked = rows.X[:, columns]
         part = Rows(sp.csr_array(picked) if rows.sparse else np.ascontiguousarray(picked), rows.map)
     hessian = curvature(part, pulls, objective.l2, fit_intercept=objective.fit_intercept)
     if d < rows.n_columns:
+        merged = rows.margins(others)
         bent = pulls.weight * merged
         hessian[d, :d] = part.combine(bent).sum(axis=0)
         hessian[d, d] = float(bent @ merged) + objective.l2 * float(others @ others)
         hessian[d + 1, d] = float(bent @ pulls.tilt)
         hessian[d + 2, d] = float(bent.sum()) if objective.fit_intercept else 0.0
-    return Model(columns, others, mirrored(hessian))
+    return Model(columns, others, mirrored(hessian), expansion)
 
 
 def _working_set(expansion: Expansion) -> tuple[Index, Array]:
@@ -170,23 +186,26 @@ class Program:
         objective, point = expansion.objective, expansion.point
         self.columns, self.others, self.hessian, self.lazy = model.columns, model.others, model.hessian, lazy
         self.point, self.sigma, self.fit_intercept = point, objective.noise.sigma, objective.fit_intercept
-        forces, d = _forces(expansion), objective.rows.n_columns
-        self.forces = np.concatenate([forces[model.columns], [float(forces[:d] @ model.others)], forces[-2:]])
-        self.w = point.coef[model.columns]
-        self.length = float(np.abs(point.coef).max())
+        self.forces, self.w, peaks = _forces(expansion), point.coef, objective.rows.peaks
+        self.length = float(np.abs(self.w).max())
         # Columns that do not move at all keep t from falling below them.
-        self.least = 0.0
+        self.least, self.holding, d = 0.0, 0, len(self.w)
         if len(model.columns) < d:
             still = model.others == 0
             still[model.columns] = False
-            self.least = float(np.abs(point.coef[still]).max(initial=0.0))
+            self.least = float(np.abs(self.w[still]).max(initial=0.0))
+            self.holding = int(model.others.any()) + (self.least > 0)
+            together = float(self.forces[:d] @ model.others)
+            self.forces = np.concatenate([self.forces[model.columns], [together], self.forces[-2:]])
+            self.w, peaks = self.w[model.columns], peaks[model.columns]
         signs = np.where(np.abs(self.w) >= (1 - TIED) * self.length, np.sign(self.w), 0.0)
         strengths = np.abs(self.forces[:-3])
+        # How far the ridge lets a force alone move its column.
+        self.farthest = np.inf if pin else reach * point.scale / np.maximum(peaks, TINY)
         if not pin:
-            farthest = reach * point.scale / np.maximum(objective.rows.peaks[model.columns], TINY)
             self.hessian = self.hessian.copy()
-            diagonal(self.hessian)[:-3] += np.where(signs == 0, strengths / farthest, 0.0)
-        self.here = np.concatenate([self.w, [self.length, point.scale, 0.0]])
+            diagonal(self.hessian)[:-3] += np.where(signs == 0, strengths / self.farthest, 0.0)
+        self.here = np.append(self.w, [self.length, point.scale, 0.0])
         self.rounding = ROUNDING * (strengths + TINY)
         # Where a program begins: here, and then where the one before it ended.
         self.last = _onto(signs, self.here.copy()), signs
@@ -220,42 +239,59 @@ class Program:
             room = max(self.least, 0.1 * x[d])
             reach = min(1.0, (x[d] - room) / -step[d]) if step[d] < 0 else 1.0
             end = x + reach * step
-            sizes = np.abs(end[:d])
-            over = (sizes > end[d] * (1 + 1e-15)) & (signs == 0)
+            over = (np.abs(end[:d]) > end[d] * (1 + 1e-15)) & (signs == 0)
             if over.any():
-                # What went too far is tied.
-                clipped = np.where((sizes >= end[d]) & (signs == 0), np.sign(end[:d]), signs)
-                end = _onto(clipped, end)
-                looked = self._look(end)
-                if self.plane is not None or not looked[1] < best:
-                    # The longest step that keeps to the constraints.
-                    w, t, dw, dt = x[:d], x[d], step[:d], step[d]
-                    with np.errstate(divide="ignore", invalid="ignore"):
-                        gaps = np.where(dw > 0, (t - w) / (dw - dt), (t + w) / (-dw - dt))
-                    gaps = np.where(over, np.maximum(gaps, 0.0), np.inf)
-                    reach = min(reach, float(gaps.min()))
-                    end = x + reach * step
-                    clipped = np.where(gaps <= reach, np.sign(end[:d]), signs)
-                    end = _onto(clipped, end)
-                    looked = self._look(end)
-                x, signs, (force, best) = end, clipped, looked
+                x, signs, (force, best) = self._tie(x, reach * step, signs, over, best)
                 continue
             x = _onto(signs, end)
             force, best = self._look(x)
-            tension = self.plane * self._tension(force, x) if self.plane is not None else 0.0
-            inward = signs * (force - tension)[:d]
-            inward[inward <= self.rounding] = 0.0
-            if not inward.any() or np.count_nonzero(signs) + bool(self.others.any()) + (self.least > 0) <= 1:
+            inward = signs * force[:d]
+            if self.plane is not None:
+                inward -= signs * self.plane[:d] * self._tension(force, x)
+            # A column can lower the model by no more than what its force does on the way to the other side.
+            released = inward > np.maximum(self.rounding, LITTLE * -best / (2 * x[d] * d))
+            if not released.any() or np.count_nonzero(signs) + self.holding <= 1:
                 self.solved = True
                 break
-            signs = signs.copy()
-            released = inward > (0.0 if visit < CAREFUL else (1 - ROUNDING) * inward.max())
-            if not self.others.any() and self.least == 0 and np.all(released[signs != 0]):
+            if visit >= CAREFUL:
+                released &= inward >= (1 - ROUNDING) * inward.max()
+            if not self.holding and np.all(released[signs != 0]):
                 released[int(np.argmin(np.where(signs != 0, inward, np.inf)))] = False  # one must hold t
-            signs[released] = 0.0
+            signs = np.where(released, 0.0, signs)
+            # What was tied had no ridge; without one, a column of hardly any curvature would take all others along.
+            ridge, moved = np.where(released, inward / self.farthest, 0.0), (x - self.here)[:d]
+            diagonal(self.hessian)[:d] += ridge
+            force[:d] += ridge * moved
+            best += 0.5 * float(moved.dot(ridge * moved))
         self.last = x, signs
         delta: Array = x - self.here
         return delta
+
+    def _tie(
+        self, x: Array, step: Array, signs: Array, over: NDArray[np.bool_], best: float
+    ) -> tuple[Array, Array, tuple[Array, float]]:
+        """Return where a step that leaves the constraints ends, the signs of what is tied there, and a look at it.
+
+        What goes too far is tied, all of it where the model falls, else what the longest step within the constraints
+        meets.
+        """
+        d = len(signs)
+        for part in PARTS if self.plane is None else ():
+            end = x + part * step
+            ties = np.where((np.abs(end[:d]) >= end[d]) & (signs == 0), np.sign(end[:d]), signs)
+            end = _onto(ties, end)
+            looked = self._look(end)
+            if looked[1] < best:
+                return end, ties, looked
+        w, t, dw, dt = x[:d], x[d], step[:d], step[d]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gaps = np.where(dw > 0, (t - w) / (dw - dt), (t + w) / (-dw - dt))
+        gaps = np.where(over, np.maximum(gaps, 0.0), np.inf)
+        part = min(1.0, float(gaps.min()))
+        end = x + part * step
+        ties = np.where(gaps <= part, np.sign(end[:d]), signs)
+        end = _onto(ties, end)
+        return end, ties, self._look(end)
 
     def _look(self, x: Array) -> tuple[Array, float]:
         """Return the forces at some arguments, and the value of the model."""

@@ -45,6 +45,7 @@ from gaussguru.cholesky import MAX_COLUMNS
 from gaussguru.losses import Array
 from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
+from gaussguru.solvers.columns import can_sweep, swept
 from gaussguru.solvers.faces import Faces
 from gaussguru.solvers.inverse import CONTRACTION, LazyInverse
 from gaussguru.solvers.path import (
@@ -60,12 +61,12 @@ from gaussguru.solvers.path import (
     first_below,
     is_lost,
     lower_noise,
+    lowest,
     print_iteration,
-    shortened,
 )
 from gaussguru.solvers.plane import EXACTLY, ROUGHLY, is_vanishing, settle
 from gaussguru.solvers.result import Result
-from gaussguru.solvers.start import from_coordinates, from_means, look_along_means, subsamples
+from gaussguru.solvers.start import MIN_ROWS, from_coordinates, from_means, look_along_means, subsamples
 
 # From this noise ratio on, problems with too many columns for a factor start from coordinate descent.
 FAR_NOISE = 3.0
@@ -74,10 +75,13 @@ FAR_NOISE = 3.0
 # does the settling.
 LEFT, TINY = 0.05, 1e-7
 FUSED = 100_000
-# With this many values in X the certificate of a noise with kinks looks at a part of it.
-MANY = 500_000
+# The certificate of a noise with kinks looks at no larger part of the rows if it need not look at all of them; at so
+# many times those that would just do, and at no fewer a column.
+PART, SAFE, PER_COLUMN = 0.25, 1.5, 30
 # What a lazy step must leave at most where f'' jumps, and an old factor says less (measured).
 JUMPING = 0.03
+# A part of the rows says no more about less noise than this, relative to what it hides.
+HIDDEN = 0.5
 # The least noise that double precision resolves, relative to the lengths of the rows.
 RESOLVED = 1e-13
 
@@ -126,8 +130,8 @@ class Newton(Settings):
     def _solve(self, run: "_Run", start: tuple[Array, float] | None) -> Result:
         objective = run.objective
         levels = [*subsamples(objective, self.seed), objective]
+        run.parts = levels[:-1]
         factor = _resolvable(levels[0])
-        run.part = levels[-2] if len(levels) > 1 and objective.rows.n_values >= MANY else objective
         if factor > 1:
             # Slacks cannot be told from zero to within the noise: solve for the least noise that can be resolved.
             result = self.solve(objective.with_noise(factor), start)
@@ -149,7 +153,7 @@ class Newton(Settings):
             elif level is objective:
                 run.dual = objective.constant  # the uniform dual point is feasible and has the value of w = 0
             if point is not None and level is not objective:
-                ratio = _blur(level, point)
+                ratio = max(1.0, BLUR / _hiding(level, point))
         return run.result()
 
     def _first(self, objective: Objective) -> tuple[Expansion, float]:
@@ -174,7 +178,7 @@ class _Run:
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
         self.inverse = inverse or _inverse_for(objective)
         self.n_iter = 0
-        self.part = objective
+        self.parts: list[Objective] = []
         self.best: Point | None = None
         self.primal_bound = objective.constant
         self.dual = 0.0
@@ -194,6 +198,7 @@ class _Run:
             self.inverse.forget(factor=not last)
         previous, stalled, patience = np.inf, 0, PATIENCE
         turned: Array | None = None
+        kinked = not level.noise.smooth
         while True:
             point = expansion.point
             out_of_steps = self.n_iter >= self.settings.max_iter
@@ -212,7 +217,7 @@ class _Run:
                 break
             if pin and level.l2:
                 expansion = current.without_ridge().expand(point)
-            p, decrement, lowered = self.inverse.step(expansion, previous if ratio == 1 else 0.0, pin=pin)
+            p, decrement, lowered = self.inverse.step(expansion, previous if ratio == 1 or kinked else 0.0, pin=pin)
             if trial and not _is_central(point, decrement):
                 return None
             trial = False
@@ -230,6 +235,8 @@ class _Run:
                     break
             patience -= 1
             if ratio > 1 and (_is_central(point, decrement) or not patience):
+                if not last and ratio * _hiding(level, point) <= HIDDEN:
+                    break
                 patience = PATIENCE
                 lower = lower_noise(ratio)
                 p = lowered(lower / ratio)
@@ -243,6 +250,9 @@ class _Run:
                 expansion = _turn(current, point, p) if pin else self._advance(expansion, p, decrement)
                 self.inverse.learn(before, expansion)
                 previous = decrement
+        if not last and isinstance(self.inverse, Faces) and expansion.objective.rows.n_columns <= MAX_COLUMNS:
+            # What the curvature is here costs little, and it is where more rows begin.
+            self.inverse.curvature(expansion)
         return expansion.point
 
     def guess(self, solutions: list[tuple[float, Point]]) -> Expansion | None:
@@ -304,10 +314,21 @@ class _Run:
 
     def _refine_ties(self, expansion: Expansion, decrement: float) -> bool:
         """Improve the dual value where the noise has kinks and F is near its minimum already."""
-        objective, part = self.objective, self.part
-        if decrement > self.target * part.rows.n_rows / objective.rows.n_rows or not can_refine(objective):
+        objective, rows = self.objective, self.objective.rows
+        if decrement > self.target or not can_refine(objective):
             return False
-        dual, self.alpha = refine_ties(expansion, part, self.primal_bound - self.target)
+        part, hessian = objective, None
+        least, most = max(PER_COLUMN * rows.n_columns, MIN_ROWS), PART * rows.n_rows
+        if least <= most:
+            # What the slopes of a part lose in moving for all is what F has above its minimum, times all over those.
+            n_rows = max(SAFE * rows.n_rows * decrement / self.target, least)
+            if n_rows > most:
+                return False
+            large = [level for level in self.parts if level.rows.n_rows >= 0.9 * n_rows]
+            part = large[0] if large else objective.subsample(round(n_rows), np.random.default_rng(self.settings.seed))
+        elif isinstance(self.inverse, Faces):
+            hessian = self.inverse.curvature(expansion)
+        dual, self.alpha = refine_ties(expansion, part, self.primal_bound - self.target, hessian)
         self.dual = max(self.dual, dual)
         return self.gap <= self.target
 
@@ -330,15 +351,17 @@ class _Run:
         )
         # The certificate needs to know how the slopes change: not where f'' jumps.
         fused = objective.rows.n_values >= FUSED and math.isfinite(objective.loss.jerk)
-        if decrement <= NEAR * point.value and (fused or not nearly_done):
+        if decrement <= NEAR * point.value and (fused or not nearly_done) and not can_sweep(objective):
             visited = objective.visit(w, b, curved=nearly_done)
             if falls(point, visited.point, 1.0, decrement):
                 return visited
             end = visited.point
         else:
             end = objective.point(w, b)
-        trial = shortened(point, end, lambda t: interpolate(objective, point, end, t), decrement)
-        return objective.expand(settle(objective, trial, self.exactly if nearly_done else ROUGHLY))
+        trial = _swept(objective, end)
+        if trial is end or not falls(point, trial, 1.0, decrement):
+            trial = _swept(objective, lowest(point, end, lambda t: interpolate(objective, point, end, t), decrement))
+        return _expanded(objective, trial, self.exactly if nearly_done else ROUGHLY)
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
         if self.settings.verbose:
@@ -382,29 +405,42 @@ def _inverse_for(objective: Objective) -> LazyInverse | Faces:
     return LazyInverse(contraction=contraction) if objective.noise.smooth else Faces()
 
 
-def _blur(level: Objective, point: Point) -> float:
-    """Return the noise level (a factor) that hides how much the optimum of more rows will differ from this one.
+def _hiding(level: Objective, point: Point) -> float:
+    """Return the noise relative to how much the optimum of more rows will differ from that of these.
 
     Every margin may move by a part ``sqrt(columns / rows)`` of the spread of the margins.
     """
-    spread = float(np.std(point.margin)) * point.stretch / point.scale
-    return max(1.0, BLUR * spread * math.sqrt(level.rows.n_columns / level.rows.n_rows))
+    spread = float(np.std(point.margin)) * point.stretch
+    away = spread * math.sqrt(level.rows.n_columns / level.rows.n_rows)
+    return level.noise.scale(point.coef) / away if away > 0 else np.inf
 
 
 def _resume(objective: Objective, point: Point, ratio: float) -> Expansion:
     """Return the expansion of F at the optimum of fewer rows."""
-    if ratio == 1:
+    if ratio == 1 and not can_sweep(objective):
         return objective.visit(point.coef, point.b)
     noisy = objective.with_noise(ratio)
-    return noisy.expand(settle(noisy, noisy.point(point.coef, point.b), ROUGHLY))
+    return _expanded(noisy, _swept(noisy, noisy.point(point.coef, point.b)))
 
 
 def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
     """Take the best part of a step to another noise level, after which F is not comparable with before."""
     start = objective.again(point)
-    end = objective.point(point.coef + p[:-1], point.b + float(p[-1]))
+    end = _swept(objective, objective.point(point.coef + p[:-1], point.b + float(p[-1])))
     best = first_below(start, end, lambda t: interpolate(objective, start, end, t))
-    return objective.expand(settle(objective, best, ROUGHLY))
+    return _expanded(objective, best)
+
+
+def _swept(objective: Objective, point: Point) -> Point:
+    """Return a point with the best coefficients of rare columns, where these may be far too long in a step."""
+    return swept(objective, point) if can_sweep(objective) else point
+
+
+def _expanded(objective: Objective, point: Point, tol: float = ROUGHLY) -> Expansion:
+    """Return the expansion of F at the best length and intercept."""
+    point = settle(objective, point, tol)
+    # What was swept has margins that were added to.
+    return objective.visit(point.coef, point.b) if can_sweep(objective) else objective.expand(point)
 
 
 def _turn(objective: Objective, point: Point, p: Array) -> Expansion:
