@@ -180,8 +180,8 @@ class Objective:
             scale = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
             leverage = self.rows.leverages(scale) * np.abs(self.signed_weight)
             share = np.minimum(1.0, 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum()))
-            for mine in (self.signed_weight > 0, self.signed_weight < 0):
-                share[mine] = np.maximum(share[mine], min(1.0, RARE / np.count_nonzero(mine)))
+            n_pos, n_neg = np.count_nonzero(self.signed_weight > 0), np.count_nonzero(self.signed_weight < 0)
+            np.maximum(share, np.where(self.signed_weight > 0, min(1.0, RARE / n_pos), min(1.0, RARE / n_neg)), out=share)
             index = draw_shares(share, rng)
             signed_weight = self.signed_weight[index] / share[index]
         for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
@@ -468,7 +468,8 @@ def draw(n: int, share: int, rng: np.random.Generator) -> Index:
 def draw_shares(share: Array, rng: np.random.Generator) -> Index:
     """Return places, each with the probability ``share`` of it, one from each of runs with equal sums of them."""
     ends = np.cumsum(share)
-    return np.unique(np.searchsorted(ends, np.arange(rng.random(), ends[-1])))
+    places = np.searchsorted(ends, np.arange(rng.random(), ends[-1]))
+    return places[np.append(True, places[1:] > places[:-1])]  # in order, each once
 
 
 def draw_classes(signed_weight: Array, n_rows: int, rng: np.random.Generator) -> Index:

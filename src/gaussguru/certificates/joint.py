@@ -14,9 +14,10 @@ from gaussguru.losses import Array
 from gaussguru.noise import Noise, norm
 from gaussguru.objective import Objective
 
-# Classes whose slopes add up to at most this part of the wanted gap do not count, nor do pairs with at most this part
-# of those of either class; few are left out first.
-NEGLIGIBLE, SLIGHT = (1e-6, 1e-3), 1e-9
+# Classes whose slopes add up to at most the first part of the wanted gap do not count, nor do pairs with at most the
+# second part of those of either class; few are left out first. (Groups of classes that hardly touch each other need the
+# last: what little flows between them has no room.)
+LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-9), (1e-3, 1e-5))
 # The gap that is usually wanted, relative to F(0): much less is negligible.
 USUAL = 1e-6
 
@@ -37,17 +38,20 @@ def certify_joint(expansion: multiclass.Expansion, target: float, *, thorough: b
     if primal <= target or (primal - mass > target and not thorough):
         return Certificate(primal, 0.0)
     dual = 0.0
-    for negligible in NEGLIGIBLE:
-        dual = max(dual, _flow(expansion, negligible * target, np.inf if thorough else primal - target))
+    for negligible, slight in LEFT_OUT:
+        used = _touching(cells.slope, negligible * target, slight)
+        dual = max(dual, _flow(expansion, used, np.inf if thorough else primal - target))
         if primal - dual <= target:
             break
     return Certificate(primal, dual)
 
 
-def _flow(expansion: multiclass.Expansion, negligible: float, wanted: float) -> float:
-    """Return a dual value of :func:`certify_joint`, or 0 if it cannot be ``wanted``; inf wants all there is."""
+def _flow(expansion: multiclass.Expansion, used: NDArray[np.bool_], wanted: float) -> float:
+    """Return a dual value of :func:`certify_joint` with the pairs that are ``used``.
+
+    It is 0 if it cannot be as ``wanted``; inf wants all there is.
+    """
     objective, point, cells = expansion.objective, expansion.point, expansion.point.cells
-    used = _touching(cells.slope, negligible)
     slope = np.where(used, cells.slope, 0.0)
     kept = np.where(used | np.eye(len(used), dtype=bool), 1.0, 0.0)
     if objective.fit_intercept:
@@ -130,22 +134,24 @@ def certify_uncertain(
         # The model's own noise may be room enough, which saves a look at the errors; two classes always touch.
         direct = room or expansion.objective.noise is None or expansion.is_cheap
         for rooted in (True,) if direct else (False, True):
-            for negligible in NEGLIGIBLE if expansion.objective.n_classes > 2 else (0.0,):
-                dual = max(dual, _room(expansion, negligible * target, room, rooted=rooted))
+            for negligible, slight in LEFT_OUT if expansion.objective.n_classes > 2 else ((0.0, 0.0),):
+                used = _touching(expansion.mass, negligible * target, slight)
+                dual = max(dual, _room(expansion, used, room, rooted=rooted))
                 if primal - dual <= target:
                     return Certificate(primal, dual)
     return Certificate(primal, dual)
 
 
-def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Room | None, *, rooted: bool) -> float:
-    """Return a dual value of :func:`certify_uncertain`, leaving out pairs whose slopes add up to no more than that.
+def _room(
+    expansion: uncertain.Expansion, used: NDArray[np.bool_], room: uncertain.Room | None, *, rooted: bool
+) -> float:
+    """Return a dual value of :func:`certify_uncertain` with the pairs that are ``used``.
 
     A row has room for ``r |p|`` in the direction p by what becomes free, r, and across u by how its noise set bends:
     ``c f* (|p| - p.q) >= c f* |p'|^2 / (2 |p|)`` for the part p' of p across u in its own metric. Together that is at
     least ``sqrt(2 r c f*) |p'|``, in the metric N too. So what flows across u takes no more of r than its square.
     """
     objective, C = expansion.objective, expansion.objective.n_classes
-    used = _touching(expansion.mass, negligible)
     slope, kept = np.where(used, expansion.mass, 0.0), np.where(used, 1.0, 0.0)
     if objective.fit_intercept:
         surplus = find_surplus(slope)
@@ -192,7 +198,7 @@ def _room(expansion: uncertain.Expansion, negligible: float, room: uncertain.Roo
     return (1 - shrink) * mass if shrink <= 1 - uncertain.SHRUNK else 0.0
 
 
-def _touching(slope: Array, negligible: float) -> NDArray[np.bool_]:
+def _touching(slope: Array, negligible: float, slight: float) -> NDArray[np.bool_]:
     """Return which pairs of classes count.
 
     Those that hardly touch are left out, alpha = 0: they add nothing, and nothing could flow through them. What flows
@@ -201,7 +207,7 @@ def _touching(slope: Array, negligible: float) -> NDArray[np.bool_]:
     both = slope + slope.T
     total = both.sum(axis=1)
     counts = total > negligible
-    return np.asarray((both > SLIGHT * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis])
+    return np.asarray((both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis])
 
 
 def _carried(gain: Array, rest: Array, noise: Noise) -> Array:

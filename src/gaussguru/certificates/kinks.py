@@ -58,7 +58,8 @@ class Face:
         self.along = np.empty(d + 3)
         self.along[:d] = signs
         self.along[d:] = 1.0, sigma, 0.0
-        self.index = (self.along == 0).nonzero()[0]
+        self.free = self.along == 0
+        self.index = self.free.nonzero()[0]
         n = len(self.index)
         matrix = np.empty((n + 1, n + 1))
         matrix[:n, :n] = hessian.take(self.index, 0).take(self.index, 1)

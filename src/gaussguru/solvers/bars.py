@@ -157,8 +157,12 @@ class _Run:
 
 def _advance(expansion: Expansion, p: Array, decrement: float) -> Expansion:
     """Take a Newton step, shortened until F falls."""
+    # It falls by half of the decrement in a step that is not too long, and never below 0. Where F hardly bends a step
+    # may be longer than numbers are.
+    most = min(1.0, 2 * expansion.value / decrement) if decrement > 0 else 1.0
 
     def part(t: float) -> Expansion:
-        return expansion.objective.expand(*expansion.stepped(t * p))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return expansion.objective.expand(*expansion.stepped(t * most * p))
 
-    return shortened(expansion, part(1.0), part, decrement)
+    return shortened(expansion, part(1.0), part, most * decrement)

@@ -41,7 +41,7 @@ ROUNDING = 1e-12
 # How far its force alone may move a free column, in noise scales of the row that has most of it: at first, and at
 # least; half as far after a step that falls by less than a part of what it promised, else twice as far. (A column of
 # few rows is nearly linear until they pass the margin, which the model does not see; a shorter step is no cure.)
-REACH, SHORTEST, LONGEST, POOR = 16.0, 8.0, 1e6, 0.25
+REACH, SHORTEST, LONGEST, POOR = 16.0, 4.0, 1e6, 0.25
 TINY = 1e-300
 # What else an iteration does with a row, in products with one of its values.
 ROW = 100.0
@@ -234,16 +234,20 @@ class Program:
         x[d + 1] = sigma * x[d]
         force, best = self._look(x)
         for visit in range(self.most):
-            step = self._step(Face(self.hessian, signs, sigma), force)
+            face = Face(self.hessian, signs, sigma)
+            step = self._step(face, force)
             # As far as t stays positive, and above what does not move.
             room = max(self.least, 0.1 * x[d])
             reach = min(1.0, (x[d] - room) / -step[d]) if step[d] < 0 else 1.0
-            end = x + reach * step
-            over = (np.abs(end[:d]) > end[d] * (1 + 1e-15)) & (signs == 0)
+            if reach < 1:
+                step *= reach
+            end = x + step
+            over = np.abs(end[:d]) > end[d] * (1 + 1e-15)
+            over &= face.free[:d]
             if over.any():
-                x, signs, (force, best) = self._tie(x, reach * step, signs, over, best)
+                x, signs, (force, best) = self._tie(x, step, signs, over, best)
                 continue
-            x = _onto(signs, end)
+            x = end
             force, best = self._look(x)
             inward = signs * force[:d]
             if self.plane is not None:
@@ -263,7 +267,7 @@ class Program:
             diagonal(self.hessian)[:d] += ridge
             force[:d] += ridge * moved
             best += 0.5 * float(moved.dot(ridge * moved))
-        self.last = x, signs
+        self.last = _onto(signs, x), signs
         delta: Array = x - self.here
         return delta
 
