@@ -179,9 +179,10 @@ class Objective:
             squares = self.column_squares
             scale = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
             leverage = self.rows.leverages(scale) * np.abs(self.signed_weight)
-            share = np.minimum(1.0, 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum()))
-            n_pos, n_neg = np.count_nonzero(self.signed_weight > 0), np.count_nonzero(self.signed_weight < 0)
-            np.maximum(share, np.where(self.signed_weight > 0, min(1.0, RARE / n_pos), min(1.0, RARE / n_neg)), out=share)
+            share = 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum())
+            positive = self.signed_weight > 0
+            some_pos, some_neg = (RARE / np.count_nonzero(mine) for mine in (positive, self.signed_weight < 0))
+            share = np.minimum(1.0, np.maximum(share, np.where(positive, some_pos, some_neg)))
             index = draw_shares(share, rng)
             signed_weight = self.signed_weight[index] / share[index]
         for mine, total in zip((signed_weight > 0, signed_weight < 0), self.weights, strict=True):
@@ -468,8 +469,9 @@ def draw(n: int, share: int, rng: np.random.Generator) -> Index:
 def draw_shares(share: Array, rng: np.random.Generator) -> Index:
     """Return places, each with the probability ``share`` of it, one from each of runs with equal sums of them."""
     ends = np.cumsum(share)
-    places = np.searchsorted(ends, np.arange(rng.random(), ends[-1]))
-    return places[np.append(True, places[1:] > places[:-1])]  # in order, each once
+    places: Index = np.searchsorted(ends, np.arange(rng.random(), ends[-1]))
+    new: Index = np.flatnonzero(np.diff(places, prepend=-1))
+    return places[new]
 
 
 def draw_classes(signed_weight: Array, n_rows: int, rng: np.random.Generator) -> Index:

@@ -65,6 +65,7 @@ class Faces:
     """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
 
     def __init__(self) -> None:
+        self.near = 0.0  # the decrement from which on no model need be a new one
         self._model: Model | None = None
         self._most = FACES
         self._reach, self._promised = REACH, np.inf
@@ -108,7 +109,7 @@ class Faces:
         rows = expansion.objective.rows
         dear = (2 + ROW * rows.n_rows / rows.n_values) / expansion.factor_cost
         contraction = CONTRACTION ** max(LEAST, dear)
-        if program.lazy and program.decrement(delta) > contraction * previous:
+        if program.lazy and program.decrement(delta) > max(self.near, contraction * previous):
             self._model = None
             program = self._program(expansion, pin=pin)
             delta = program.minimise(1.0)

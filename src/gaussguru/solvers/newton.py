@@ -177,6 +177,8 @@ class _Run:
         self.target = settings.tol * objective.weight
         self.exactly = min(EXACTLY, 1e-4 * settings.tol)
         self.inverse = inverse or _inverse_for(objective)
+        if isinstance(self.inverse, Faces):
+            self.inverse.near = self.near
         self.n_iter = 0
         self.parts: list[Objective] = []
         self.best: Point | None = None
@@ -314,16 +316,12 @@ class _Run:
 
     def _refine_ties(self, expansion: Expansion, decrement: float) -> bool:
         """Improve the dual value where the noise has kinks and F is near its minimum already."""
-        objective, rows = self.objective, self.objective.rows
-        if decrement > self.target or not can_refine(objective):
+        if decrement > self.near:
             return False
+        objective, rows = self.objective, self.objective.rows
         part, hessian = objective, None
-        least, most = max(PER_COLUMN * rows.n_columns, MIN_ROWS), PART * rows.n_rows
-        if least <= most:
-            # What the slopes of a part lose in moving for all is what F has above its minimum, times all over those.
-            n_rows = max(SAFE * rows.n_rows * decrement / self.target, least)
-            if n_rows > most:
-                return False
+        if self.near < self.target:
+            n_rows = max(SAFE * rows.n_rows * decrement / self.target, self.least_rows)
             large = [level for level in self.parts if level.rows.n_rows >= 0.9 * n_rows]
             part = large[0] if large else objective.subsample(round(n_rows), np.random.default_rng(self.settings.seed))
         elif isinstance(self.inverse, Faces):
@@ -331,6 +329,21 @@ class _Run:
         dual, self.alpha = refine_ties(expansion, part, self.primal_bound - self.target, hessian)
         self.dual = max(self.dual, dual)
         return self.gap <= self.target
+
+    @property
+    def least_rows(self) -> int:
+        """The rows at which a certificate of a noise with kinks has to look at least."""
+        return max(PER_COLUMN * self.objective.rows.n_columns, MIN_ROWS)
+
+    @cached_property
+    def near(self) -> float:
+        """The decrement from which on it is tried.
+
+        What the slopes of a part lose in moving for all is what F has above its minimum, times all rows over those.
+        """
+        if not can_refine(self.objective):
+            return 0.0
+        return self.target * (PART / SAFE if self.least_rows <= PART * self.objective.rows.n_rows else 1.0)
 
     @cached_property
     def proof(self) -> CollapseProof:
