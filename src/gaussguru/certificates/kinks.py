@@ -14,15 +14,15 @@ from gaussguru.certificates.gaps import balanced, best_on_ray, rounding
 from gaussguru.cholesky import MAX_COLUMNS, factorise, mirrored
 from gaussguru.losses import Array
 from gaussguru.noise import diagonal, tied
-from gaussguru.objective import Expansion, Objective, Point, Pulls, Totals
+from gaussguru.objective import HARDLY, Expansion, Objective, Point, Pulls, Totals
 from gaussguru.rows import Rows
 
 # Newton steps, each of which must leave at most a part of what violates the constraints; with more left than another
 # the curvature is computed again.
 MOVES, LEFT, OLD = 8, 0.7, 0.1
 FARTHER = 3.0
-# Where a Gram matrix costs so many products, rows that weigh less than this part of the mean add to its diagonal alone.
-DEAR, HARDLY = 7.0, 1e-3
+# Where a Gram matrix costs so many products, rows that hardly weigh add to its diagonal alone.
+DEAR = 7.0
 # By how much a shrunk conjugate may be too low.
 LOW = 3e-6
 

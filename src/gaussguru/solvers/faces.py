@@ -39,13 +39,13 @@ LITTLE = 0.01
 # Forces below this part of their size are rounding.
 ROUNDING = 1e-12
 # How far its force alone may move a free column, in noise scales of the row that has most of it: at first, and at
-# least; half as far after a step that falls by less than a part of what it promised, else twice as far. (A column of
-# few rows is nearly linear until they pass the margin, which the model does not see; a shorter step is no cure.)
+# least; no farther than at first after a step that falls by less than a part of what it promised, and half as far as
+# before, else twice as far. (What is nearly linear until rows pass the margin the model does not see; a shorter step of
+# all is no cure.)
 REACH, SHORTEST, LONGEST, POOR = 16.0, 4.0, 1e6, 0.25
 TINY = 1e-300
 # What else an iteration does with a row, in products with one of its values.
 ROW = 100.0
-LEAST = 1.0
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Faces:
         # The dearer an iteration, two products and what its rows take, beside a model, the sooner a new one pays.
         rows = expansion.objective.rows
         dear = (2 + ROW * rows.n_rows / rows.n_values) / expansion.factor_cost
-        contraction = CONTRACTION ** max(LEAST, dear)
+        contraction = CONTRACTION ** max(1.0, dear)
         if program.lazy and program.decrement(delta) > max(self.near, contraction * previous):
             self._model = None
             program = self._program(expansion, pin=pin)

@@ -47,7 +47,7 @@ from gaussguru.noise import norm
 from gaussguru.objective import Expansion, Objective, Point, interpolate
 from gaussguru.solvers.columns import can_sweep, swept
 from gaussguru.solvers.faces import Faces
-from gaussguru.solvers.inverse import CONTRACTION, LazyInverse
+from gaussguru.solvers.inverse import LazyInverse
 from gaussguru.solvers.path import (
     BLUR,
     CENTRAL,
@@ -78,8 +78,6 @@ FUSED = 100_000
 # The certificate of a noise with kinks looks at no larger part of the rows if it need not look at all of them; at so
 # many times those that would just do, and at no fewer a column.
 PART, SAFE, PER_COLUMN = 0.25, 1.5, 30
-# What a lazy step must leave at most where f'' jumps, and an old factor says less (measured).
-JUMPING = 0.03
 # A part of the rows says no more about less noise than this, relative to what it hides.
 HIDDEN = 0.5
 # The least noise that double precision resolves, relative to the lengths of the rows.
@@ -414,8 +412,7 @@ def _is_central(point: Point, decrement: float) -> bool:
 
 def _inverse_for(objective: Objective) -> LazyInverse | Faces:
     """Return what solves the systems of a problem."""
-    contraction = CONTRACTION if math.isfinite(objective.loss.jerk) else JUMPING
-    return LazyInverse(contraction=contraction) if objective.noise.smooth else Faces()
+    return LazyInverse() if objective.noise.smooth else Faces()
 
 
 def _hiding(level: Objective, point: Point) -> float:
