@@ -30,14 +30,13 @@ LOW = 3e-6
 def curvature(rows: Rows, pulls: Pulls, l2: float, *, fit_intercept: bool) -> Array:
     """Return the Hessian of F by ``(w, m, a, b)``, with a on its own and without what moves with m; lower triangle."""
     d, weight = rows.n_columns, pulls.weight
-    rest: Array | float = 0.0
+    hessian = np.zeros((d + 3, d + 3))
     if rows.gram_cost >= DEAR:
         main = weight >= HARDLY * weight.mean()
-        rest = rows.moments(np.where(main, 0.0, weight))[1]
+        diagonal(hessian)[:d] = rows.moments(np.where(main, 0.0, weight))[1]
         weight = np.where(main, weight, 0.0)
-    gram, hessian = rows.gram(weight, pulls.tilt), np.zeros((d + 3, d + 3))
-    hessian[:d, :d] = gram[:d, :d]
-    diagonal(hessian)[:d] += rest
+    gram = rows.gram(weight, pulls.tilt)
+    hessian[:d, :d] += gram[:d, :d]
     hessian[d + 1 :, :d] = gram[d:, :d]
     hessian[d + 1 :, d + 1 :] = gram[d:, d:]
     if l2:

@@ -65,7 +65,7 @@ class Faces:
     """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
 
     def __init__(self) -> None:
-        self.near = 0.0  # the decrement from which on no model need be a new one
+        self.near = 0.0  # the decrement from which on a proof is tried
         self._model: Model | None = None
         self._most = FACES
         self._reach, self._promised = REACH, np.inf
@@ -108,8 +108,10 @@ class Faces:
         # The dearer an iteration, two products and what its rows take, beside a model, the sooner a new one pays.
         rows = expansion.objective.rows
         dear = (2 + ROW * rows.n_rows / rows.n_values) / expansion.factor_cost
-        contraction = CONTRACTION ** max(1.0, dear)
-        if program.lazy and program.decrement(delta) > max(self.near, contraction * previous):
+        enough = CONTRACTION ** max(1.0, dear) * previous
+        if previous > self.near:
+            enough = max(enough, self.near)  # what comes next is a proof, which may do without
+        if program.lazy and program.decrement(delta) > enough:
             self._model = None
             program = self._program(expansion, pin=pin)
             delta = program.minimise(1.0)
@@ -123,7 +125,9 @@ class Faces:
         lazy = self._model is not None and not pin and not expansion.is_cheap and rows.n_columns <= MAX_COLUMNS
         if self._model is None or not (lazy or self._model.at is expansion):
             self._model = _model(expansion)
-        program = Program(expansion, self._model, self._most, self._reach, lazy=lazy, pin=pin)
+        # Where a model costs nothing the next one is better than the last faces of this one.
+        most = 2 * self._most // 3 if expansion.is_cheap else self._most
+        program = Program(expansion, self._model, most, self._reach, lazy=lazy, pin=pin)
         if pin:
             self._model = None
         return program
@@ -206,7 +210,8 @@ class Program:
         if not pin:
             self.hessian = self.hessian.copy()
             diagonal(self.hessian)[:-3] += np.where(signs == 0, strengths / self.farthest, 0.0)
-        self.here = np.append(self.w, [self.length, point.scale, 0.0])
+        self.here = np.empty(len(self.w) + 3)
+        self.here[:-3], self.here[-3:] = self.w, (self.length, point.scale, 0.0)
         self.rounding = ROUNDING * (strengths + TINY)
         # Where a program begins: here, and then where the one before it ended.
         self.last = _onto(signs, self.here.copy()), signs
