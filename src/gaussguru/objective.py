@@ -362,6 +362,10 @@ class Pulls(NamedTuple):
     weight: Array
     tilt: Array
 
+    def mainly(self) -> "Pulls":
+        """Return the same with no weight for the rows that hardly bend F."""
+        return self._replace(weight=np.where(self.weight >= HARDLY * self.weight.mean(), self.weight, 0.0))
+
 
 @dataclass(eq=False)
 class Expansion:
@@ -442,9 +446,8 @@ class Expansion:
 
     def mainly(self) -> "Expansion":
         """Return the same without the rows that hardly bend F: its products cost as much as the others."""
-        weight = self.pulls.weight
         main = replace(self)
-        main.pulls = self.pulls._replace(weight=np.where(weight >= HARDLY * weight.mean(), weight, 0.0))
+        main.pulls = self.pulls.mainly()
         return main
 
     def tangent(self) -> Array:

@@ -14,7 +14,7 @@ from gaussguru.certificates.gaps import balanced, best_on_ray, rounding
 from gaussguru.cholesky import MAX_COLUMNS, factorise, mirrored
 from gaussguru.losses import Array
 from gaussguru.noise import diagonal, tied
-from gaussguru.objective import HARDLY, Expansion, Objective, Point, Pulls, Totals
+from gaussguru.objective import Expansion, Objective, Point, Pulls, Totals
 from gaussguru.rows import Rows
 
 # Newton steps, each of which must leave at most a part of what violates the constraints; with more left than another
@@ -29,13 +29,12 @@ LOW = 3e-6
 
 def curvature(rows: Rows, pulls: Pulls, l2: float, *, fit_intercept: bool) -> Array:
     """Return the Hessian of F by ``(w, m, a, b)``, with a on its own and without what moves with m; lower triangle."""
-    d, weight = rows.n_columns, pulls.weight
+    d, main = rows.n_columns, pulls
     hessian = np.zeros((d + 3, d + 3))
     if rows.gram_cost >= DEAR:
-        main = weight >= HARDLY * weight.mean()
-        diagonal(hessian)[:d] = rows.moments(np.where(main, 0.0, weight))[1]
-        weight = np.where(main, weight, 0.0)
-    gram = rows.gram(weight, pulls.tilt)
+        main = pulls.mainly()
+        diagonal(hessian)[:d] = rows.moments(pulls.weight - main.weight)[1]
+    gram = rows.gram(main.weight, pulls.tilt)
     hessian[:d, :d] += gram[:d, :d]
     hessian[d + 1 :, :d] = gram[d:, :d]
     hessian[d + 1 :, d + 1 :] = gram[d:, d:]

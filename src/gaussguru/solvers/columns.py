@@ -22,15 +22,15 @@ def can_sweep(objective: Objective) -> bool:
 
 
 def swept(objective: Objective, point: Point) -> Point:
-    """Return a point at which the coefficients of rare columns are the best for those of the others.
+    """Return a point at which the coefficients of rare columns are the best for those of the others, if there are any.
 
     None of them is larger than the largest was, so the noise does not grow. The margins are as exact as so many sums
     leave them.
     """
+    if not can_sweep(objective) or not point.w.any():
+        return point
     w, margin = point.coef.copy(), point.stretch * point.margin
     most = float(np.abs(w).max())
-    if most == 0:
-        return point
     least, first = NOTHING * point.value / most, 0.0
     for _ in range(SWEEPS):
         fall = _binding.sweep(

@@ -340,7 +340,7 @@ class _Run:
         What the slopes of a part lose in moving for all is what F has above its minimum, times all rows over those.
         """
         if not can_refine(self.objective):
-            return 0.0
+            return -np.inf
         return self.target * (PART / SAFE if self.least_rows <= PART * self.objective.rows.n_rows else 1.0)
 
     @cached_property
@@ -369,9 +369,9 @@ class _Run:
             end = visited.point
         else:
             end = objective.point(w, b)
-        trial = _swept(objective, end)
+        trial = swept(objective, end)
         if trial is end or not falls(point, trial, 1.0, decrement):
-            trial = _swept(objective, lowest(point, end, lambda t: interpolate(objective, point, end, t), decrement))
+            trial = swept(objective, lowest(point, end, lambda t: interpolate(objective, point, end, t), decrement))
         return _expanded(objective, trial, self.exactly if nearly_done else ROUGHLY)
 
     def _report(self, expansion: Expansion, ratio: float) -> None:
@@ -430,20 +430,15 @@ def _resume(objective: Objective, point: Point, ratio: float) -> Expansion:
     if ratio == 1 and not can_sweep(objective):
         return objective.visit(point.coef, point.b)
     noisy = objective.with_noise(ratio)
-    return _expanded(noisy, _swept(noisy, noisy.point(point.coef, point.b)))
+    return _expanded(noisy, swept(noisy, noisy.point(point.coef, point.b)))
 
 
 def _follow(objective: Objective, point: Point, p: Array) -> Expansion:
     """Take the best part of a step to another noise level, after which F is not comparable with before."""
     start = objective.again(point)
-    end = _swept(objective, objective.point(point.coef + p[:-1], point.b + float(p[-1])))
+    end = swept(objective, objective.point(point.coef + p[:-1], point.b + float(p[-1])))
     best = first_below(start, end, lambda t: interpolate(objective, start, end, t))
     return _expanded(objective, best)
-
-
-def _swept(objective: Objective, point: Point) -> Point:
-    """Return a point with the best coefficients of rare columns, where these may be far too long in a step."""
-    return swept(objective, point) if can_sweep(objective) else point
 
 
 def _expanded(objective: Objective, point: Point, tol: float = ROUGHLY) -> Expansion:
