@@ -17,7 +17,8 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from gaussguru import GuruClassifier, models
+from gaussguru import GuruClassifier
+from gaussguru.archive import CARD
 from gaussguru.layouts import Data, Layout
 from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
 from gaussguru.tables import TableError
@@ -183,7 +184,7 @@ def rewritten(path, card=None, drop=None, drop_key=None, **changes):
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.namelist():
             content = old.read(entry)
-            if entry == models.CARD:
+            if entry == CARD:
                 changed = {**json.loads(content), **changes} if card is None else card
                 content = json.dumps({key: changed[key] for key in changed if key != drop_key} if drop_key else changed)
             if entry != drop:

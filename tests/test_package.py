@@ -36,6 +36,7 @@ LAYERS = [
     ["gaussguru.demo", "gaussguru.experiments"],
     ["gaussguru.tables"],
     ["gaussguru.layouts"],
+    ["gaussguru.archive", "gaussguru.model_checks"],
     ["gaussguru.models"],
     ["gaussguru.training"],
     ["gaussguru.cli"],

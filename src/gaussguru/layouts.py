@@ -5,7 +5,6 @@ gives any table in the terms of a layout, checked: no value that the model could
 Both serve the command, and errors name its options.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru.losses import Array
-from gaussguru.tables import NO_VALUE, Libsvm, Table, TableError
+from gaussguru.tables import NO_VALUE, Libsvm, Table, TableError, nearest, quoted
 
 __all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "read_all", "read_parts"]
 
@@ -27,6 +26,8 @@ __all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "
 MISSING = ("error", "drop", "mean", "unmeasured")
 # Beyond, squares overflow.
 LARGEST = 1e150
+# Characters of a label. Arrays of texts take as much for every row as the longest needs.
+LONGEST_LABEL = 1000
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,7 @@ class Layout:
             return cls([], [], suffix, None, "error")
         if target is None:
             raise TableError(
-                f"{table.name}: --target must say which column has the labels; there are "
-                f"{', '.join(table.columns[:8])}{', ...' if len(table.columns) > 8 else ''}"
+                f"{table.name}: --target must say which column has the labels; there are {table.some_columns()}"
             )
         table.require(target, "--target")
         for name in dropped:
@@ -109,14 +109,14 @@ class Layout:
                 raise TableError(f"{table.place(name)} is the target and cannot be a feature")
             if name in dropped:
                 raise TableError(f"{table.place(name)} cannot be one of --features and left out with --drop")
-        there = set(table.columns)
+        there, among_chosen = set(table.columns) - {target}, set(chosen)
         names = [name for name in table.columns if name and name != target and name not in dropped]
-        bars = {name for name in names if name.endswith(suffix) and name != suffix and name not in chosen}
-        alone = [name for name in names if name in bars and name[: -len(suffix)] not in there - {target}]
+        bars = {name for name in names if name.endswith(suffix) and name != suffix and name not in among_chosen}
+        alone = [name for name in names if name in bars and name[: -len(suffix)] not in there]
         if alone and not chosen:
             raise TableError(
-                f"{table.place(alone[0])} must be the errors of a column {alone[0][: -len(suffix)]!r}, which is not "
-                f"there or the target; leave it out with --drop {alone[0]!r}, or give another --err-suffix"
+                f"{table.place(alone[0])} must be the errors of a column {quoted(alone[0][: -len(suffix)])}, which is "
+                f"not there or the target; leave it out with --drop {quoted(alone[0])}, or give another --err-suffix"
             )
         values = chosen or [name for name in names if name not in bars]
         with_bars = [name for name in values if name + suffix in bars] if errors else []
@@ -170,19 +170,22 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
     sparse, keep = isinstance(table, Libsvm), list(keep)
     bars = [name + layout.err_suffix for name in layout.errors]
     target = (layout.target or "label") if labels else None
-    if sparse and not all(name.isdecimal() for name in layout.features):
-        raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {layout.features[0]!r}, ...")
+    if sparse and not all(re.fullmatch("[0-9]{1,18}", name) for name in layout.features):
+        raise TableError(
+            f"{table.name}: libsvm has no names, and the model was fitted to {quoted(layout.features[0])}, ..."
+        )
     if sparse and keep:
         raise TableError(f"{table.name}: libsvm has no names of columns, so no --keep {keep[0]}")
     if not sparse:
         there = set(table.columns)
         absent = [name for name in [*layout.features, *bars] if name not in there]
         for name in absent[:1]:
-            rest = f", nor {', '.join(map(repr, absent[1:6]))}" if len(absent) > 1 else ""
-            near = [near for near in difflib.get_close_matches(name, table.columns, n=1) if near not in layout.features]
+            rest = f", nor {', '.join(map(quoted, absent[1:6]))}" if len(absent) > 1 else ""
+            known = set(layout.features)
+            near = nearest(name, (column for column in table.columns if column not in known))
             raise TableError(
-                f"{table.name} has no column {name!r}{rest}, which the model needs"
-                + (f"; did you mean {near[0]!r}?" if near else "")
+                f"{table.name} has no column {quoted(name)}{rest}, which the model needs"
+                + (f"; did you mean {near!r}?" if near else "")
             )
         for name, role in [*([(target, "the labels")] if target else []), *((name, "--keep") for name in keep)]:
             table.require(name, role)
@@ -219,7 +222,7 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
             f"{unlabelled[0]} (column {target!r}); a model fitted with --missing drop leaves such rows out"
         )
     if empty.any():
-        counts = [f"{count} in {name!r}" for name, count in zip(layout.features, empty, strict=True) if count]
+        counts = [f"{count} in {quoted(name)}" for name, count in zip(layout.features, empty, strict=True) if count]
         more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
         raise TableError(
             f"{table.name} lacks values: {', '.join(counts[:6])}{more}, of {first} rows; a fit with --missing "
@@ -227,14 +230,14 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
         )
 
 
-def _checked(table: Table, layout: Layout, frame: pd.DataFrame, first: int) -> tuple[Array, Array | None]:
-    """Return values, NaN where there is none, and errors, infinite there."""
-    X = np.ascontiguousarray(frame[layout.features].to_numpy())
+def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | None]:
+    """Return values, NaN where there is none, and errors, infinite there, from the columns of features and errors."""
+    X = np.ascontiguousarray(numbers[:, : len(layout.features)])
     errors: Array | None = None
     if layout.has_errors:
         errors = np.zeros_like(X)
-        for name in layout.errors:
-            errors[:, layout.features.index(name)] = frame[name + layout.err_suffix]
+        places = {name: place for place, name in enumerate(layout.features)}
+        errors[:, [places[name] for name in layout.errors]] = numbers[:, len(layout.features) :]
         errors[np.isnan(X)] = np.inf
 
     def refuse(wrong: NDArray[np.bool_], values: Array, suffix: str, expected: str) -> None:
@@ -274,13 +277,16 @@ def _checked_sparse(table: Table, X: Any, first: int) -> tuple[Any, None]:
 def _labels(column: Any, place: str) -> NDArray[Any]:
     """Return labels as texts, None where there is none."""
     try:
-        texts = column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
+        encoded = column.dictionary_encode()
+        texts = pc.utf8_trim_whitespace(pc.cast(encoded.dictionary, pa.string()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise TableError(
-            f"{place} has labels of type {column.type}; expected are texts, whole numbers, or true and false"
+            f"{place} has labels of type {str(column.type)[:40]}; expected are texts in UTF-8, whole numbers, or true "
+            "and false"
         ) from None
-    encoded = pc.utf8_trim_whitespace(texts).dictionary_encode()
-    known = [None if text in NO_VALUE else text for text in encoded.dictionary.to_pylist()]
+    if (longest := pc.max(pc.utf8_length(texts)).as_py() or 0) > LONGEST_LABEL:
+        raise TableError(f"{place} has a label of {longest} characters; expected are at most {LONGEST_LABEL}")
+    known = [None if text in NO_VALUE else text for text in texts.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
     labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
     return labels

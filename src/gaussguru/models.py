@@ -1,17 +1,14 @@
 """Models of tables: fitted with everything that their predictions need, saved without pickle.
 
 A model file is a zip archive of skops with one more entry, ``gaussguru.json``: the card of the model, which says what
-it was fitted to and how, and which versions can read it. Loading creates objects of known types only.
+it was fitted to and how, and which versions can read it (:mod:`gaussguru.archive`). Loading creates objects of known
+types only, and a model that is loaded has all that predictions need: what is damaged or forged is refused then.
 """
 
-import io
-import json
 import platform
-import sys
-import zipfile
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,54 +16,29 @@ import pandas as pd
 import scipy
 import scipy.sparse as sp
 import sklearn
-import skops.io
+import skops
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 import gaussguru
+from gaussguru.archive import TRUSTED, Archive, ModelError, pack
 from gaussguru.errors import Measured
-from gaussguru.kernel import KernelGuruClassifier
 from gaussguru.layouts import MISSING, Layout, label_value
 from gaussguru.linear import GuruClassifier
+from gaussguru.model_checks import check_estimator
 from gaussguru.robustness import (
     certified_radius,
     class_probabilities,
     flip_probability,
 )
-from gaussguru.tables import TableError, writing
+from gaussguru.tables import Limits, TableError, quoted, writing
 
 __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model"]
 
 # Of a model file; raised when something that was written before can no longer be read.
 FORMAT = 1
-CARD = "gaussguru.json"
 # Of labels, and of the arrays that hold them.
 KINDS = {"number": "i", "bool": "b", "text": "U"}
-# What may be in a model file beside the types that skops trusts anyway.
-TRUSTED = [
-    "gaussguru.errors.Population",
-    "gaussguru.gram.Kernel",
-    "gaussguru.kernel.KernelGuruClassifier",
-    "gaussguru.linear.GuruClassifier",
-    "gaussguru.losses.Gaussian",
-    "gaussguru.losses.Logistic",
-    "gaussguru.losses.Quadratic",
-    "gaussguru.model_selection.GuruClassifierCV",
-    "gaussguru.noise.Axis",
-    "gaussguru.noise.Covariance",
-    "gaussguru.noise.Isotropic",
-    "gaussguru.noise.PerFeature",
-    "gaussguru.noise.Shape",
-    "gaussguru.preprocessing.AffineMap",
-    "gaussguru.preprocessing.WithErrors",
-    "gaussguru.solvers.sgd.State",
-    "numpy.dtype",
-    *(f"{kind.__module__}.{kind.__name__}" for kind in (sp.csr_array, sp.csr_matrix)),
-]
-
-
-class ModelError(TableError):
-    """Why a file cannot be used as a model, in one line."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +131,7 @@ class Model:
                 values[text] = known[label_value(text, self.card["labels"])]
             except (ValueError, KeyError):
                 names = ", ".join(map(str, list(known)[:8])) + (", ..." if len(known) > 8 else "")
-                raise TableError(f"{table}: the label {text!r} is none of the model's, {names}") from None
+                raise TableError(f"{table}: the label {quoted(text)} is none of the model's, {names}") from None
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
 
@@ -180,11 +152,9 @@ def save_model(model: Model, path: str, *, force: bool = False) -> None:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
     }
     card = fresh | model.card | fresh  # the first say where they stand, the last what they are
-    archive = io.BytesIO(skops.io.dumps(model.estimator, compression=zipfile.ZIP_DEFLATED))
-    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(CARD, json.dumps(card, indent=1))
+    content = pack(model.estimator, card)
     with writing(path, force=force) as out:
-        out.write(archive.getbuffer())
+        out.write(content)
 
 
 def _versions() -> dict[str, str]:
@@ -198,67 +168,80 @@ def _versions() -> dict[str, str]:
     }
 
 
-def load_model(path: str) -> Model:
+def load_model(path: str, *, limits: Limits | None = None) -> Model:
     """Load a model that :func:`save_model` wrote.
 
-    Nothing but objects of known types is created (:data:`TRUSTED`, and what skops trusts). A file with others, of a
-    newer format, or of a newer gaussguru or scikit-learn is refused.
+    Nothing but objects of known types is created (:data:`gaussguru.archive.TRUSTED`). A file with others, of a newer
+    format, or of a newer gaussguru or scikit-learn is refused, and so is one that cannot predict.
 
     Parameters
     ----------
     path : str
         "-" is standard input.
+    limits : gaussguru.tables.Limits, default=None
+        How much the file may unpack to; None is ``Limits()``.
 
     Returns
     -------
     Model
     """
-    name = "standard input" if path == "-" else path
+    archive = Archive(path, limits or Limits())
+    name, card = archive.name, archive.card
     try:
-        archive = io.BytesIO(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes())
-    except OSError as error:
-        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
-    try:
-        with zipfile.ZipFile(archive) as file:
-            card = json.loads(file.read(CARD))
         newer = _newer(card)
-    except Exception:  # whatever is in a file of another kind, or damaged
+    except Exception:
         raise ModelError(f"{name} is no model of gaussguru; expected is a file of `gaussguru fit`") from None
     if newer:
         raise ModelError(f"{name} was written by {newer}; install that version or newer, or fit again")
-    try:
-        layout = _checked_layout(card)
-        unknown = sorted(set(skops.io.get_untrusted_types(file=archive)) - set(TRUSTED))
-        if unknown:
-            raise ModelError(
-                f"{name} is not trusted: it holds objects of type {', '.join(unknown)}, which no model has"
-            )
-        estimator = skops.io.load(archive, trusted=TRUSTED)
-        known = isinstance(estimator, Pipeline) and isinstance(estimator[-1], GuruClassifier | KernelGuruClassifier)
-        fits = known and estimator.n_features_in_ == len(layout.features)
-        fits = fits and estimator.classes_.dtype.kind == KINDS[card["labels"]]
-    except ModelError:
-        raise
-    except Exception as error:  # or forged
-        raise ModelError(f"{name} is damaged: {type(error).__name__}, {error}") from None
-    if not fits:
-        raise ModelError(f"{name} is damaged: it holds no classifier of the features and labels of its card")
-    return Model(estimator, card)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            _check_card(card)
+            model = Model(archive.load(), card)
+            check_estimator(model.estimator, model.layout.features, card["classes"], KINDS[card["labels"]])
+            _try(model)
+        except (ModelError, MemoryError):
+            raise
+        except Exception as error:  # or forged
+            what = "" if type(error) is ValueError else f"{type(error).__name__}, "
+            raise ModelError(f"{name} is damaged: {what}{' '.join(str(error)[:300].split())}") from None
+    for warning in caught:
+        warnings.warn(warning.message, stacklevel=2)
+    return model
 
 
-def _checked_layout(card: dict[str, Any]) -> Layout:
-    """Return the layout of a card that has everything that predictions and evaluations ask it for, or raise."""
+def _check_card(card: dict[str, Any]) -> None:
+    """Raise unless a card has everything that predictions and evaluations ask it for."""
     layout = Layout(**card["layout"])
-    names = [*layout.features, *layout.errors, layout.err_suffix, layout.target or ""]
+    lists = (layout.features, layout.errors)
     if (
-        not all(isinstance(name, str) for name in names)
+        not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
+        or len(set(layout.features)) < len(layout.features)
         or not set(layout.errors) <= set(layout.features)
+        or len(set(layout.errors)) < len(layout.errors)
+        or not isinstance(layout.err_suffix, str)
+        or not isinstance(layout.target, str | None)
         or layout.missing not in MISSING
         or card["labels"] not in KINDS
-        or not 0 < float(card["spread"]) < np.inf
+        or not isinstance(card["spread"], int | float)
+        or not 0 < card["spread"] < np.inf
     ):
         raise ValueError("its card says what cannot be")
-    return layout
+
+
+def _try(model: Model) -> None:
+    """Raise unless a model can predict: samples of zeros, and without a value if it knows what to do then."""
+    layout = model.layout
+    d = len(layout.features)
+    X: Any = sp.csr_matrix((2, d)) if layout.target is None else pd.DataFrame(np.zeros((2, d)), columns=layout.features)
+    X_err = np.zeros((2, d)) if layout.has_errors else None
+    if X_err is not None:
+        X_err[1] = np.inf if layout.missing == "unmeasured" else 1.0
+    if layout.missing == "mean":
+        X.iloc[1] = np.nan
+    columns = model.predict(X, X_err, each=True)
+    if any(np.isnan(column).any() for column in list(columns.values())[1:]):
+        raise ValueError("its predictions are not numbers")
 
 
 def _newer(card: dict[str, Any]) -> str:

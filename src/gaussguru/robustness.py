@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru.errors import check_errors, has_unmeasured, split_errors
-from gaussguru.estimator import winners
+from gaussguru.estimator import LinearScores, winners
 from gaussguru.losses import Array
 from gaussguru.orthant import (
     distance_to_boundary,
@@ -335,6 +335,8 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
         )
     table = _as_table(X)
     scores = np.asarray(estimator.decision_function(X))
+    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
+        return scores.astype(np.float64, copy=False), estimator.coef_
     affine = AffineMap.of(estimator.decision_function, table)
     try:
         affine.check(table, scores, final)
@@ -343,7 +345,8 @@ def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
             f"estimator must have scores that are linear in X; those of {type(final).__name__} are not. For any "
             "classifier there is robustness_curve(..., method='sampling')"
         ) from None
-    exact = estimator.coef_ if estimator is final and hasattr(final, "coef_") else affine.matrix.T
+    matrix = affine.matrix.toarray() if sp.issparse(affine.matrix) else affine.matrix
+    exact = estimator.coef_ if estimator is final and hasattr(final, "coef_") else matrix.T
     return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
 
 

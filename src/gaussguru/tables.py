@@ -1,7 +1,8 @@
 """Tables in files: CSV, Parquet and libsvm, read in parts of bounded size, written whole or not at all.
 
-What is wrong with a file is a :class:`TableError` of one line that names the file, the column and the row.
-:mod:`gaussguru.layouts` says what the columns mean.
+What is wrong with a file is a :class:`TableError` of one line that names the file, the column and the row. A file that
+asks for more than the :class:`Limits` is refused as soon as that is seen: no file makes a reader take time or memory
+out of proportion. :mod:`gaussguru.layouts` says what the columns mean.
 """
 
 import codecs
@@ -10,6 +11,7 @@ import difflib
 import gzip
 import hashlib
 import io
+import itertools
 import os
 import re
 import shutil
@@ -17,13 +19,15 @@ import sys
 import tempfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pandas as pd
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -32,68 +36,126 @@ import scipy.sparse as sp
 from sklearn.datasets import load_svmlight_file
 
 from gaussguru.files import replacing
+from gaussguru.losses import Array
 
 __all__ = [
     "FORMATS",
     "Libsvm",
+    "Limits",
     "Table",
     "TableError",
     "check_writable",
     "format_of",
+    "nearest",
     "open_table",
+    "quoted",
     "write_tables",
     "writing",
 ]
 
 # Formats, and how the names of their files end; anything else is read as CSV.
 FORMATS = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet", ".pq"), "libsvm": (".libsvm", ".svm", ".svmlight")}
-# Bytes of CSV, or numbers of Parquet and libsvm, that are read together.
+# Bytes of numbers, or of lines of libsvm, that are passed on together.
 BLOCK = 1 << 22
+# Columns that a table may have unless it is told otherwise. Arrow takes 7 kB for each column of CSV: 400 MB for 60,000,
+# which are more than the 54,675 probes of the widest common gene chips. An index of libsvm costs 100 bytes; large
+# collections of texts have a million.
+COLUMNS = {"csv": 60_000, "parquet": 60_000, "libsvm": 2_000_000}
+# What a compressed file may unpack to, as a multiple of its size, where that is more than ``Limits.unpacked``. Numbers
+# are packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
+EXPANSION = 100
 SEPARATORS = ",;\t|"
 # How a table says that there is no value, as a label or as a number. "None" is a word.
 NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>"]
 # So many bytes of CSV are looked at to find out what it is like, however they arrive; more if two lines take more.
 LOOK = 1 << 16
-# A header does not take more.
-LONGEST_HEADER = 1 << 26
+# Bytes of the first rows of CSV that are looked at to find columns of truth values.
+SAMPLE = 1 << 22
+# Columns that are compared with a name that is not there, and the longest of them: the comparison is quadratic in it.
+NEAR_NAMES, NEAR_LENGTH = 10_000, 100
 
 
 class TableError(ValueError):
     """What is wrong with a file, a column or a value, and what is expected, in one line."""
 
 
-class _Stream(io.RawIOBase):
-    """Bytes that can be looked at before they are read, and that are hashed on the way: those of ``below``, if any."""
+@dataclass(frozen=True)
+class Limits:
+    """What a file may ask for before it is refused; each is an option of the command.
 
-    def __init__(self, name: str, raw: Any, below: "_Stream | None" = None) -> None:
+    Parameters
+    ----------
+    columns : int or None, default=None
+        The most columns of a table, and the largest index of libsvm; None is 60,000, and 2,000,000 for libsvm.
+    line : int, default=16,000,000
+        The most bytes of a line, or of a row of CSV with line ends inside quotes.
+    unpacked : int, default=100,000,000
+        The most bytes that a compressed file may unpack to. It may unpack to 100 times its size even if that is more.
+    """
+
+    columns: int | None = None
+    line: int = 16_000_000
+    unpacked: int = 100_000_000
+
+    def check_unpacked(self, name: str, unpacked: int, packed: int) -> None:
+        """Raise if a file unpacks to more bytes than it may."""
+        if unpacked > max(self.unpacked, EXPANSION * packed):
+            raise TableError(
+                f"{name} unpacks to more than {self.unpacked / 1e6:g} MB, and more than {EXPANSION} times its size; "
+                "--max-unpacked allows for more"
+            )
+
+    def check_columns(self, name: str, format: str, count: int) -> None:
+        """Raise if a table has more columns than it may."""
+        most = self.columns or COLUMNS[format]
+        if count > most:
+            what = "an index beyond" if format == "libsvm" else "more columns than"
+            raise TableError(f"{name} has {what} {most}; --max-columns allows for more")
+
+
+class _Stream(io.RawIOBase):
+    """Bytes that can be looked at before they are read, and that are hashed on the way: those of ``below``, if any.
+
+    What is unpacked from ``below`` is no more than the limits allow.
+    """
+
+    def __init__(self, name: str, raw: Any, limits: Limits, below: "_Stream | None" = None) -> None:
         super().__init__()
-        self._name, self._raw, self._below, self._head, self._digest = name, raw, below, b"", hashlib.sha256()
+        self._name, self._raw, self._limits, self._below = name, raw, limits, below
+        self._head, self._digest = bytearray(), hashlib.sha256()
+        self.size = 0
 
     def _more(self, size: int) -> bytes:
         try:
-            return bytes(self._raw.read1(size))
+            part = bytes(self._raw.read1(size))
         except (OSError, EOFError, zlib.error) as error:
             raise TableError(f"{self._name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        self.size += len(part)
+        if self._below is not None:
+            self._limits.check_unpacked(self._name, self.size, self._below.size)
+        return part
 
-    def look(self, enough: Callable[[bytes], bool]) -> bytes:
-        """Return what comes first, as much as is enough; all there is if nothing is."""
-        while not enough(self._head):
-            more = self._more(1 << 16)
-            if not more:
-                break
+    def look(self, size: int) -> bytes:
+        """Return what comes first, so many bytes; fewer only if there are no more."""
+        while len(self._head) < size and (more := self._more(1 << 16)):
             self._head += more
-        return self._head
+        return bytes(self._head[:size])
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        part = self._head[: len(buffer)] or self._more(len(buffer))
-        self._head = self._head[len(buffer) :]
+        part = bytes(self._head[: len(buffer)]) or self._more(len(buffer))
+        del self._head[: len(buffer)]
         if self._below is None:
             self._digest.update(part)
         buffer[: len(part)] = part
         return len(part)
+
+    @property
+    def packed(self) -> int:
+        """How many bytes of the file itself were read."""
+        return self.size if self._below is None else self._below.packed
 
     def sha256(self) -> str:
         """Return the hash of the file, of its own bytes where it is compressed, after what is left unread."""
@@ -114,13 +176,13 @@ class Table(ABC):
 
     columns: list[str]
 
-    def __init__(self, name: str, stream: _Stream) -> None:
-        self.name, self._stream = name, stream
+    def __init__(self, name: str, stream: _Stream, limits: Limits) -> None:
+        self.name, self._stream, self._limits = name, stream, limits
         self._buffered = io.BufferedReader(stream, 1 << 16)  # it would close the stream when it is forgotten
 
     @abstractmethod
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Yield parts: columns of numbers as a DataFrame or CSR matrix, and others as Arrow arrays."""
+        """Yield parts: columns of numbers as an array or CSR matrix, NaN for no value, and others as Arrow arrays."""
 
     def close(self) -> None:
         """Close the file."""
@@ -132,27 +194,30 @@ class Table(ABC):
 
     def place(self, name: str) -> str:
         """Return a column as an error names it."""
-        return f"{self.name}: column {name!r}"
+        return f"{self.name}: column {quoted(name)}"
 
     def require(self, name: str, role: str) -> None:
         """Raise unless there is such a column."""
         if name and name in self.columns:
             return
-        lower = {column.lower(): column for column in reversed(self.columns)}
-        near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)]
-        there = ", ".join(self.columns[:8]) + (", ..." if len(self.columns) > 8 else "")
-        meant = f"did you mean {near[0]!r}?" if near else f"there are {there or 'none'}"
-        raise TableError(f"{self.name} has no column {name!r} for {role}; {meant}")
+        near = nearest(name, self.columns)
+        meant = f"did you mean {near!r}?" if near else f"there are {self.some_columns()}"
+        raise TableError(f"{self.name} has no column {quoted(name)} for {role}; {meant}")
+
+    def some_columns(self) -> str:
+        """Return the names of the first columns."""
+        names = ", ".join(map(_short, self.columns[:8]))
+        return (names or "none") + (", ..." if len(self.columns) > 8 else "")
 
 
 class _Csv(Table):
-    def __init__(self, name: str, stream: _Stream, sep: str | None, decimal: str) -> None:
-        super().__init__(name, stream)
+    def __init__(self, name: str, stream: _Stream, limits: Limits, sep: str | None, decimal: str) -> None:
+        super().__init__(name, stream, limits)
         sep = "\t" if sep in ("\\t", "tab") else sep
         for option, text in (("--sep", sep), ("--decimal", decimal)):
             if text is not None and not (len(text) == 1 and text.isascii() and text not in '"\r\n'):
                 raise TableError(f"{option} must be one character, or tab; got {text!r}")
-        head = _first_lines(stream)
+        head, is_all = _first_lines(name, stream, limits.line)
         try:
             text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
         except UnicodeDecodeError as error:
@@ -162,35 +227,52 @@ class _Csv(Table):
             ) from None
         if not text.strip():
             raise TableError(f"{name} is empty; a header with the names of the columns is expected")
-        lines = text.splitlines()
-        self._skip, line = next((place + 1, line) for place, line in enumerate(lines) if line.strip())
+        line = next(line for line in io.StringIO(text, newline=None) if line.strip())
         bare = re.sub(r'"[^"]*"', "", line)
         self.sep = sep or max(SEPARATORS, key=bare.count)
         self._decimal = decimal
-        rows = (row for row in csv.reader(io.StringIO(text, newline=None), delimiter=self.sep) if any(row))
-        try:
-            self.columns = [cell.strip() for cell in next(rows)]
-            self._sample = list(islice(rows, 20))
-        except csv.Error as error:
-            raise TableError(f"{name} cannot be read as CSV: {error}") from None
         if self.sep == decimal:
             raise TableError(f"{name}: the fields cannot be separated by the decimal point {decimal!r}; give --sep")
-        self._block = max(BLOCK, 64 * len(line))
+        limits.check_columns(name, "csv", bare.count(self.sep) + 1)
+        first_rows = text[: len(text) - len(text.lstrip()) + len(line) + SAMPLE]
+        rows = csv.reader(io.StringIO(first_rows, newline=None), delimiter=self.sep)
+        self._skip, self._sample, self._has_rows = 0, [], not is_all
+        try:
+            for row in rows:
+                self._skip += 1
+                if any(map(str.strip, row)):
+                    self.columns = list(map(str.strip, row))
+                    break
+            else:
+                raise TableError(f"{name} has no name in its header; names of the columns are expected")
+            self._sample = list(islice((row for row in rows if any(row)), 20))
+            self._has_rows |= bool(self._sample)
+        except csv.Error as error:
+            if not self._skip or not hasattr(self, "columns"):
+                raise TableError(f"{name} cannot be read as CSV: {error}") from None
+            self._has_rows = True  # a text that is long; Arrow reads it
+        limits.check_columns(name, "csv", len(self.columns))
         _check_names(self)
 
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        if not self._has_rows:
+            return
         # Columns without a name are not asked for, but need one each.
         names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
         places = {name: place for place, name in enumerate(self.columns)}
         types = dict.fromkeys(others, pa.string())
         types |= {name: pa.bool_() if self._is_bool(places[name]) else pa.float64() for name in numbers}
-        reader = None
+        # Spellings of truth values take memory for every column, whether it has any or not.
+        spellings: dict[str, list[str]] = (
+            {} if pa.bool_() in types.values() else {"true_values": [], "false_values": []}
+        )
+        block = max(BLOCK, self._limits.line)  # a row may begin in one block and end in the next, not in a third
         try:
             reader = pyarrow.csv.open_csv(
                 self._buffered,
                 # One thread: only then errors say in which row they are.
                 read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=self._block
+                    column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=block
                 ),
                 parse_options=pyarrow.csv.ParseOptions(delimiter=self.sep, newlines_in_values=True),
                 convert_options=pyarrow.csv.ConvertOptions(
@@ -198,60 +280,90 @@ class _Csv(Table):
                     include_columns=list(types),
                     decimal_point=self._decimal,
                     null_values=NO_VALUE,
+                    **spellings,
                 ),
             )
             for batch in reader:
-                yield _frame(batch, numbers), {name: batch.column(name) for name in others}
+                yield from _passed_on(batch, _row_sizes(batch, numbers, others), numbers, others)
         except pa.ArrowInvalid as error:
-            if reader is None and "straddling" in str(error):  # nothing after the header
-                return
-            raise TableError(self._explain(str(error))) from None
+            raise TableError(self._explain(str(error), block)) from None
 
     def _is_bool(self, place: int) -> bool:
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
         return next((cell for cell in cells if cell), "") in ("true", "false")
 
-    def _explain(self, message: str) -> str:
+    def _explain(self, message: str, block: int) -> str:
         """Return what Arrow says in the terms of the file; it counts rows from the first line on."""
-        if found := re.search(r"column #(\d+): Row #(\d+): .* invalid value '(.*)'", message, re.DOTALL):
-            column, row, value = self.columns[int(found[1])], int(found[2]) - self._skip, found[3]
-            advice = f"mend it, or leave the column out of the fit with --drop {column!r}"
+        message = message[:1000]  # it quotes values of any length
+        if found := re.search(r"column #(\d+): Row #(\d+): .*? invalid value '(.*)", message, re.DOTALL):
+            column, row, value = self.columns[int(found[1])], int(found[2]) - self._skip, found[3].removesuffix("'")
+            advice = f"mend it, or leave the column out of the fit with --drop {quoted(column)}"
             if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) and self._decimal == ".":
                 advice = "is it a decimal comma? Then give --decimal ,"
-            return f"{self.place(column)} has {_short(value)} in row {row}, where a number is expected; {advice}"
+            return f"{self.place(column)} has {_short(value)!r} in row {row}, where a number is expected; {advice}"
         if found := re.search(r"column #(\d+): Row #(\d+): .*UTF8", message):
             return f"{self.place(self.columns[int(found[1])])} is not text in UTF-8 in row {int(found[2]) - self._skip}"
         if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
             return f"{self.name}: row {int(found[1]) - self._skip} has {found[3]} fields, the header {found[2]}"
+        if "straddling" in message:
+            return (
+                f"{self.name} has a row of more than {block / 1e6:g} MB; is there a quote that is not closed? "
+                "--max-line allows for longer ones"
+            )
         return f"{self.name} cannot be read as CSV: {message}"
 
 
-def _first_lines(stream: _Stream) -> bytes:
-    """Return the first lines of CSV, whole ones, and the same however they arrive."""
+def _first_lines(name: str, stream: _Stream, longest: int) -> tuple[bytes, bool]:
+    """Return the first lines of CSV, whole ones, the same however they arrive, and whether these are all."""
+    size = LOOK
+    while len(head := stream.look(size)) == size:
+        blank = size - len(head.lstrip())
+        if _TWO_LINES.match(head, blank):
+            return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1], False
+        if size > 2 * longest:
+            raise TableError(
+                f"{name} has a line of more than {longest / 1e6:g} MB among its first two; --max-line allows for "
+                "longer ones"
+            )
+        size *= 2
+    return head, True
 
-    def end(head: bytes) -> int:
-        """Return the end of the second line, or LOOK if that is more; 0 if it is not there yet."""
-        second = head.find(b"\n", head.find(b"\n") + 1) + 1
-        return max(LOOK, second) if len(head) >= LOOK and head.count(b"\n", 0, second) == 2 else 0
 
-    head = stream.look(lambda head: end(head) > 0 or len(head) > LONGEST_HEADER)
-    return head[: head.rfind(b"\n", 0, end(head)) + 1] or head
+_TWO_LINES = re.compile(rb"[^\r\n]*[\r\n]+[^\r\n]*[\r\n]")
 
 
 class _Parquet(Table):
-    def __init__(self, name: str, stream: _Stream, path: str | None) -> None:
-        super().__init__(name, stream)
+    def __init__(self, name: str, stream: _Stream, limits: Limits, path: str | None) -> None:
+        super().__init__(name, stream, limits)
         self._file: Any = path
-        try:
-            if path is None:  # it is read from its end, and what comes through a pipe has none
+        self._from_stream = path is None
+        with self._explained():
+            if self._from_stream:  # it is read from its end, and what comes through a pipe has none
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the table
                 shutil.copyfileobj(stream, self._file)
             self._parquet = pyarrow.parquet.ParquetFile(self._file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise TableError(f"{name} cannot be read as Parquet: {error}") from None
-        self._schema = self._parquet.schema_arrow
-        self.columns = list(self._schema.names)
+            metadata = self._parquet.metadata
+            limits.check_columns(name, "parquet", metadata.num_columns)
+            self._schema = self._parquet.schema_arrow
+            self.columns = list(self._schema.names)
+            # By what the file says of itself; a column without any value takes nothing in the file.
+            groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+            chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+            self._check_unpacked(sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks))
         _check_names(self)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except TableError:
+            raise
+        except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not in UTF-8
+            raise TableError(f"{self.name} cannot be read as Parquet: {str(error)[:300]}") from None
+
+    def _check_unpacked(self, unpacked: int) -> None:
+        packed = self._stream.packed if self._from_stream else os.path.getsize(self._file)
+        self._limits.check_unpacked(self.name, unpacked, packed)
 
     def close(self) -> None:
         self._parquet.close(force=True)
@@ -262,67 +374,137 @@ class _Parquet(Table):
             kind = self._schema.field(name).type
             if not any(is_number(kind) for is_number in _NUMBERS):
                 raise TableError(
-                    f"{self.place(name)} has values of type {kind}, where numbers are expected; leave it out with "
-                    f"--drop {name!r}"
+                    f"{self.place(name)} has values of type {_short(kind)}, where numbers are expected; leave it out "
+                    f"with --drop {quoted(name)}"
                 )
         wanted = list(dict.fromkeys([*numbers, *others]))
-        rows = max(1, BLOCK // (8 * max(1, len(wanted))))
-        try:
+        rows, unpacked = max(1, BLOCK // (8 * max(1, len(wanted)))), 0
+        texts = [name for name in others if _is_text(self._schema.field(name).type)]
+        with self._explained():
+            # Texts as codes: one that stands in many rows may be there once in the file.
+            self._parquet = pyarrow.parquet.ParquetFile(
+                self._file, metadata=self._parquet.metadata, read_dictionary=texts
+            )
             for batch in self._parquet.iter_batches(batch_size=rows, columns=wanted):
-                yield _frame(batch, numbers), {name: batch.column(name) for name in others}
-        except (pa.ArrowInvalid, OSError) as error:
-            raise TableError(f"{self.name} cannot be read as Parquet: {error}") from None
+                sizes = _row_sizes(batch, numbers, others)
+                unpacked += int(sizes.sum())
+                self._check_unpacked(unpacked)
+                for values, columns in _passed_on(batch, sizes, numbers, others):
+                    yield values, columns | {name: columns[name].dictionary_decode() for name in texts}
 
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 
 
-def _frame(batch: Any, names: list[str]) -> pd.DataFrame:
-    """Return columns as numbers; what has no value is NaN."""
-    return pd.DataFrame(
-        {name: pc.cast(batch.column(name), pa.float64(), safe=False).to_numpy(zero_copy_only=False) for name in names}
-    )
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _row_sizes(batch: Any, numbers: list[str], others: list[str]) -> Array:
+    """Return the bytes of every row: 8 for a number, and those of texts as they are without codes for them."""
+    sizes = np.full(batch.num_rows, 8.0 * max(1, len(numbers) + len(others)))
+    for name in others:
+        column = batch.column(name)
+        codes = column.indices if pa.types.is_dictionary(column.type) else None
+        texts = column if codes is None else column.dictionary
+        if _is_text(texts.type):
+            lengths = pc.binary_length(texts)
+            lengths = lengths if codes is None else lengths.take(codes)
+            sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    return sizes
+
+
+def _passed_on(
+    batch: Any, sizes: Array, numbers: list[str], others: list[str]
+) -> Iterator[tuple[Array, dict[str, Any]]]:
+    """Yield the rows of a batch in parts of about ``BLOCK`` bytes."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK)) + 1
+    for first, last in itertools.pairwise([0, *cuts.tolist(), batch.num_rows]):
+        part = batch.slice(first, last - first)
+        values = np.empty((part.num_rows, len(numbers)))
+        for place, name in enumerate(numbers):
+            column = pc.cast(part.column(name), pa.float64(), safe=False)
+            values[:, place] = column.to_numpy(zero_copy_only=False)
+        yield values, {name: part.column(name) for name in others}
 
 
 class Libsvm(Table):
     """Lines ``label index:value ...``; features are named by their indices, and the label has no name."""
 
-    def __init__(self, name: str, stream: _Stream) -> None:
-        super().__init__(name, stream)
+    def __init__(self, name: str, stream: _Stream, limits: Limits) -> None:
+        super().__init__(name, stream, limits)
         self.columns = []
 
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield parts, with all features that occur in them if none is asked for."""
-        first = 1
-        width = max((int(name) for name in numbers), default=-1) + 1
-        while block := self._buffered.readlines(BLOCK):
+        first, wanted = 1, np.array(list(map(int, numbers)), dtype=np.int64)
+        while block := self._lines():
             try:
                 X, y = load_svmlight_file(io.BytesIO(b"".join(block)), zero_based=True)
             except (ValueError, OverflowError) as error:
                 raise TableError(
-                    f"{self.name} cannot be read as libsvm, in rows {first} to {first + len(block) - 1}: {error}; "
-                    "expected are lines 'label index:value index:value ...'"
+                    f"{self.name} cannot be read as libsvm, in rows {first} to {first + len(block) - 1}: "
+                    f"{str(error)[:200]}; expected are lines 'label index:value index:value ...'"
                 ) from None
             first += len(block)
             X = sp.csr_matrix(X)
             if numbers:
-                X.resize(X.shape[0], max(width, X.shape[1]))
-                X = X[:, [int(name) for name in numbers]]
+                X = _chosen(X, wanted)
+            else:
+                self._limits.check_columns(self.name, "libsvm", X.shape[1] - 1)
             yield X, {name: pa.array(y) for name in others}
+
+    def _lines(self) -> list[bytes]:
+        """Return the next lines, of ``BLOCK`` bytes or a little more."""
+        lines, size, longest = [], 0, self._limits.line
+        while size < BLOCK and (line := self._buffered.readline(longest + 1)):
+            if len(line) > longest:
+                raise TableError(
+                    f"{self.name} has a line of more than {longest / 1e6:g} MB; --max-line allows for longer ones"
+                )
+            lines.append(line)
+            size += len(line)
+        return lines
+
+
+def _chosen(X: Any, wanted: Any) -> Any:
+    """Return some columns of a CSR matrix, in a time that does not depend on how many there are."""
+    order = np.argsort(wanted)
+    places = np.searchsorted(wanted, X.indices, sorter=order)
+    places = order[np.minimum(places, len(wanted) - 1)]
+    known = wanted[places] == X.indices
+    ends = np.concatenate([[0], np.cumsum(known)])[X.indptr]
+    chosen = sp.csr_matrix((X.data[known], places[known], ends), shape=(X.shape[0], len(wanted)))
+    chosen.sort_indices()
+    return chosen
 
 
 def _check_names(table: Table) -> None:
-    names = [name for name in table.columns if name]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    twice = sorted(name for name, times in Counter(filter(None, table.columns)).items() if times > 1)
     if twice:
+        more = f" and {len(twice) - 5} others" if len(twice) > 5 else ""
         raise TableError(
-            f"{table.name} has {', '.join(map(repr, twice))} more than once; columns need names of their own"
+            f"{table.name} has {', '.join(map(quoted, twice[:5]))}{more} more than once; columns need names of "
+            "their own"
         )
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is meant, perhaps, where there is no such name."""
+    candidates = (name for name in islice(names, NEAR_NAMES) if len(name) <= NEAR_LENGTH)
+    lower = {candidate.lower(): candidate for candidate in reversed(list(candidates))}
+    found = difflib.get_close_matches(name[:NEAR_LENGTH].lower(), lower, n=1, cutoff=0.5)
+    return lower[found[0]] if found else None
 
 
 def _short(value: Any, length: int = 40) -> str:
     text = str(value)
-    return repr(text if len(text) <= length else text[: length - 3] + "...")
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def quoted(name: str) -> str:
+    """Return a name as errors have it: in quotes, without the end of a very long one."""
+    return repr(_short(name, 100))
 
 
 def format_of(path: str) -> str:
@@ -331,7 +513,9 @@ def format_of(path: str) -> str:
     return next((name for name, ends in FORMATS.items() if stem.endswith(ends)), "csv")
 
 
-def open_table(path: str, *, format: str | None = None, sep: str | None = None, decimal: str = ".") -> Table:
+def open_table(
+    path: str, *, format: str | None = None, sep: str | None = None, decimal: str = ".", limits: Limits | None = None
+) -> Table:
     r"""Open a table.
 
     Parameters
@@ -344,26 +528,31 @@ def open_table(path: str, *, format: str | None = None, sep: str | None = None, 
         What separates the fields of CSV: None finds out which of ``, ; | \t`` the header has most of.
     decimal : str, default="."
         The decimal point of CSV.
+    limits : Limits, default=None
+        What the file may ask for; None is ``Limits()``.
 
     Returns
     -------
     Table
     """
+    limits = limits or Limits()
     name = "standard input" if path == "-" else path
     try:
         raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  closed by the table
     except OSError as error:
         raise TableError(f"{name} cannot be read: {error.strerror or error}") from None
-    stream = _Stream(name, raw)
+    stream = _Stream(name, raw, limits)
     try:
-        head = stream.look(lambda head: len(head) >= 4)
+        head = stream.look(4)
         if head[:2] == b"\x1f\x8b":
-            stream = _Stream(name, gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"), stream)
-            head = stream.look(lambda head: len(head) >= 4)
-        format = format or ("parquet" if head[:4] == b"PAR1" else format_of(path))
+            stream = _Stream(name, gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"), limits, stream)
+            head = stream.look(4)
+        format = format or ("parquet" if head == b"PAR1" else format_of(path))
         if format == "parquet":
-            return _Parquet(name, stream, None if path == "-" or raw is not stream._raw else path)
-        return Libsvm(name, stream) if format == "libsvm" else _Csv(name, stream, sep, decimal)
+            if head != b"PAR1":
+                raise TableError(f"{name} cannot be read as Parquet: it does not begin with PAR1")
+            return _Parquet(name, stream, limits, path if os.path.isfile(path) and raw is stream._raw else None)
+        return Libsvm(name, stream, limits) if format == "libsvm" else _Csv(name, stream, limits, sep, decimal)
     except BaseException:
         stream.close()
         raise

@@ -27,13 +27,16 @@ from gaussguru.model_selection import GuruClassifierCV, sigma_path
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import expected_accuracy, fill_unmeasured, log_loss_scorer, robustness_curve
-from gaussguru.tables import TableError
+from gaussguru.tables import TableError, quoted
 
 __all__ = ["evaluate_model", "fit_model", "path_table"]
 
 # Levels to choose from where samples have length 1 in the space of the kernel.
 KERNEL_SIGMAS = tuple(np.geomspace(0.3, 0.001, 8).tolist())
 UNIT_KERNELS = ("rbf", "laplacian", "cosine")
+# A table may have so many classes, or one for so many of its rows: a target of more is an identifier, or a number that
+# was measured, and the joint problem of all pairs of its classes takes hours.
+FEW_CLASSES, ROWS_PER_CLASS = 20, 10
 # Noise levels of an evaluation, in units of the spread of the features.
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -45,6 +48,7 @@ def fit_model(
     kernel: str = "linear",
     scale: bool = True,
     folds: int = 5,
+    max_classes: int | None = None,
     **options: Any,
 ) -> Model:
     """Fit a model to a table.
@@ -63,6 +67,8 @@ def fit_model(
     folds : int, default=5
         Of the cross-validation; fewer where a class has fewer rows. Features are scaled, and filled in, before the rows
         are divided: the units of ``sigma`` are the same in all folds, and a held-out part has had its share in them.
+    max_classes : int, default=None
+        The most classes that are learnt; None is 20, or a tenth of the rows if that is more.
     **options
         Parameters of the classifier.
 
@@ -71,7 +77,7 @@ def fit_model(
     Model
         Versions and date are added to its card by :func:`gaussguru.models.save_model`.
     """
-    kind, y = _encode_labels(data)
+    kind, y = _encode_labels(data, max_classes)
     layout = data.layout
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -112,10 +118,13 @@ def fit_model(
 
 def _prepare(data: Data, scale: bool) -> tuple[list[tuple[str, Any]], Any]:
     """Return the fitted steps before the classifier, and what they make of the data."""
-    for j, name in enumerate([] if sp.issparse(data.X) else data.layout.features):
-        unknown = np.isnan(data.X[name].to_numpy()) | (False if data.X_err is None else np.isinf(data.X_err[:, j]))
-        if unknown.all():
-            raise TableError(f"{data.name}: column {name!r} has no value in any row; leave it out with --drop {name!r}")
+    if not sp.issparse(data.X):
+        unknown = np.isnan(data.X.to_numpy())
+        if data.X_err is not None:
+            unknown |= np.isinf(data.X_err)
+        for place in np.flatnonzero(unknown.all(axis=0))[:1]:
+            name = quoted(data.layout.features[place])
+            raise TableError(f"{data.name}: column {name} has no value in any row; leave it out with --drop {name}")
     steps: list[tuple[str, Any]] = []
     samples: Any = data.X if data.X_err is None else Measured(data.X, data.X_err)
     sparse, scaler = sp.issparse(data.X), None
@@ -138,7 +147,13 @@ def _messages(caught: list[warnings.WarningMessage]) -> list[str]:
 
 
 def path_table(
-    data: Data, sigmas: int | list[float], *, scale: bool = True, folds: int = 5, **options: Any
+    data: Data,
+    sigmas: int | list[float],
+    *,
+    scale: bool = True,
+    folds: int = 5,
+    max_classes: int | None = None,
+    **options: Any,
 ) -> tuple[dict[str, list[Any]], list[str]]:
     """Return linear classifiers of a table along a path of noise levels.
 
@@ -148,7 +163,7 @@ def path_table(
         Its values may be changed.
     sigmas : int or list of float
         How many levels, or which.
-    scale, folds
+    scale, folds, max_classes
         As in :func:`fit_model`; without folds there is no cross-validation.
     **options
         Parameters of the classifier.
@@ -159,7 +174,7 @@ def path_table(
         "sigma", "norm", "training_accuracy", "cv_accuracy" (with folds) and "gap", the largest sigma first.
     warnings : list of str
     """
-    _, y = _encode_labels(data)
+    _, y = _encode_labels(data, max_classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, samples = _prepare(data, scale)
@@ -183,19 +198,21 @@ def path_table(
     return {name: column for name, column in columns.items() if column}, _messages(caught)
 
 
-def _encode_labels(data: Data) -> tuple[str, NDArray[Any]]:
+def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[Any]]:
     """Return the kind of the labels of a table, and the labels; raise unless they can be learnt."""
     texts = pd.Series(data.y, dtype=object)
     counts = texts.value_counts()
-    target = f"{data.name}: " + ("the label" if data.layout.target is None else f"column {data.layout.target!r}")
+    target = f"{data.name}: " + ("the label" if data.layout.target is None else f"column {quoted(data.layout.target)}")
     try:
         kind, values = label_values(counts.index)
     except TableError as error:
         raise TableError(f"{target}: {error}") from None
     if len(counts) < 2:
-        raise TableError(f"{target} has one class, {counts.index[0]!r}, in all rows; two or more are expected")
-    if len(counts) > max(20, len(texts) / 2):
-        raise TableError(f"{target} has {len(counts)} classes in {len(texts)} rows; is it the target?")
+        raise TableError(f"{target} has one class, {quoted(counts.index[0])}, in all rows; two or more are expected")
+    if len(counts) > (max_classes or max(FEW_CLASSES, len(texts) // ROWS_PER_CLASS)):
+        raise TableError(
+            f"{target} has {len(counts)} classes in {len(texts)} rows; is it the target? --max-classes allows for more"
+        )
     return kind, np.array(texts.map(values).tolist())
 
 

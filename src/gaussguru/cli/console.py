@@ -25,6 +25,8 @@ import gaussguru
 from gaussguru.tables import TableError, check_writable
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
+# Characters of a line of talk: files may have names, labels and values of any length.
+LONGEST_LINE = 1000
 
 app = typer.Typer(
     name="gaussguru",
@@ -84,19 +86,22 @@ def main(arguments: list[str]) -> int:
 
 def _fail(message: str, code: int) -> int:
     talk.quiet = False
-    talk.print("gaussguru: " + " ".join(message.split()))
+    say("gaussguru: " + message)
     return code
 
 
 def say(message: str) -> None:
-    """Tell the user something, on standard error."""
-    talk.print(message)
+    """Tell the user something, on standard error, in one line of bounded length without control characters."""
+    if len(message) > LONGEST_LINE:
+        message = message[: LONGEST_LINE * 2 // 3] + " ... " + message[-LONGEST_LINE // 4 :]
+    line = " ".join(message.split())
+    talk.print("".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in line))
 
 
 def warn(messages: Iterable[str]) -> None:
     """Pass on what the library warns of."""
     for message in messages:
-        say(f"warning: {' '.join(_in_options(message).split())}")
+        say(f"warning: {_in_options(message)}")
 
 
 def _in_options(message: str) -> str:

@@ -1,5 +1,6 @@
 """The commands on tables: fit, predict, evaluate, path and show."""
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Annotated, Any
@@ -30,7 +31,7 @@ from gaussguru.losses import LOSSES
 from gaussguru.models import Model, load_model, save_model
 from gaussguru.noise import NOISES
 from gaussguru.report import Report, evaluation_report
-from gaussguru.tables import FORMATS, Table, TableError, format_of, open_table, write_tables, writing
+from gaussguru.tables import FORMATS, Limits, Table, TableError, format_of, open_table, quoted, write_tables, writing
 from gaussguru.training import evaluate_model, fit_model, path_table
 
 
@@ -99,6 +100,21 @@ Jobs = Annotated[int | None, typer.Option(help="Threads. Default: all cores.")]
 InputFormat = Annotated[str | None, one_of(FORMATS, "Of FILE. Default: by its name, else csv.", "--format")]
 Sep = Annotated[str | None, typer.Option(help="Separator of CSV. Default: found in the header.")]
 Decimal = Annotated[str, typer.Option(help="Decimal point of CSV.")]
+MaxColumns = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Refuse a table of more columns. Default: 60000; for libsvm 2000000."),
+]
+MaxLine = Annotated[float, typer.Option(metavar="MB", help="Refuse a table with a longer line; at most 2000.")]
+MaxUnpacked = Annotated[
+    float,
+    typer.Option(
+        metavar="MB", help="Refuse a compressed file that unpacks to more, and to more than 100 times its size."
+    ),
+]
+MaxClasses = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=2, help="Refuse more classes. Default: 20, or a tenth of the rows if that is more."),
+]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
 ]
@@ -167,6 +183,10 @@ def fit(
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
+    max_classes: MaxClasses = None,
+    max_columns: MaxColumns = None,
+    max_line: MaxLine = 16,
+    max_unpacked: MaxUnpacked = 100,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -191,7 +211,9 @@ def fit(
         options |= {"degree": degree, "n_components": components, "random_state": 0}
         options["gamma"] = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
     roles = _roles(features, drop, err_suffix, errors, missing)
-    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table:
+    limits = _limits(max_columns, max_line, max_unpacked)
+    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    with closing(open_table(file, **how)) as table:
         layout = Layout.of(table, target, **roles)
         if kernel != "linear" and layout.has_errors:
             what = f"{layout.errors[0] + layout.err_suffix!r}, ..." if layout.errors else "--missing unmeasured"
@@ -200,7 +222,9 @@ def fit(
             data, summary = _read(table, layout)
             digest = table.sha256()
     with busy(f"fitting {summary}"):
-        model = fit_model(data, sigma=level, kernel=kernel, scale=scale, folds=folds, **options)
+        model = fit_model(
+            data, sigma=level, kernel=kernel, scale=scale, folds=folds, max_classes=max_classes, **options
+        )
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
@@ -236,7 +260,7 @@ def _read(table: Table, layout: Layout) -> tuple[Data, str]:
         parts.append(f"{count(unmeasured, 'value')} not measured")
     if unnamed := table.columns.count(""):
         parts.append(f"{count(unnamed, 'column')} without a name not used")
-    parts.append(f"labels in {layout.target!r}" if layout.target else "labels")
+    parts.append(f"labels in {quoted(layout.target)}" if layout.target else "labels")
     return data, ", ".join(parts)
 
 
@@ -248,11 +272,19 @@ def _check_output(output: str, force: bool, as_json: bool) -> None:
         check_output(output, force=force)
 
 
-def _load(model: str, file: str) -> Model:
+def _limits(columns: int | None = None, line: float = 16, unpacked: float = 100) -> Limits:
+    """Return what files may ask for, from numbers of columns and of MB."""
+    for option, value, most in (("--max-line", line, 2000), ("--max-unpacked", unpacked, 1e9)):
+        if not 0 < value <= most:
+            raise TableError(f"{option} must be above 0 and at most {most:g} (MB); got {value:g}")
+    return Limits(columns, math.ceil(line * 1e6), math.ceil(unpacked * 1e6))
+
+
+def _load(model: str, file: str, limits: Limits) -> Model:
     """Return a model to be used on a file."""
     if model == file == "-":
         raise TableError("MODEL and FILE cannot both be standard input")
-    return load_model(model)
+    return load_model(model, limits=limits)
 
 
 @app.command()
@@ -267,6 +299,9 @@ def predict(
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
+    max_columns: MaxColumns = None,
+    max_line: MaxLine = 16,
+    max_unpacked: MaxUnpacked = 100,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -282,7 +317,9 @@ def predict(
     """
     talk.quiet = quiet
     _check_output(output, force, json)
-    loaded, kept = _load(model, file), keep or []
+    limits = _limits(max_columns, max_line, max_unpacked)
+    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    loaded, kept = _load(model, file, limits), keep or []
     kind = "csv" if output == "-" else format_of(output)
     if kind == "libsvm":
         raise TableError(f"{output}: predictions are written as CSV or Parquet")
@@ -291,7 +328,7 @@ def predict(
     )
     if clash := [name for name in kept if name in types]:
         raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
-    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("predicting") as status:
+    with closing(open_table(file, **how)) as table, busy("predicting") as status:
 
         def tables() -> Iterator[dict[str, Any]]:
             done = 0
@@ -345,6 +382,9 @@ def evaluate(
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
+    max_columns: MaxColumns = None,
+    max_line: MaxLine = 16,
+    max_unpacked: MaxUnpacked = 100,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -364,8 +404,10 @@ def evaluate(
         raise TableError("--report must be the name of a file; standard output has the evaluation")
     if report is not None:
         check_output(report, force=force)
-    loaded = _load(model, file)
-    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("evaluating"):
+    limits = _limits(max_columns, max_line, max_unpacked)
+    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    loaded = _load(model, file, limits)
+    with closing(open_table(file, **how)) as table, busy("evaluating"):
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         parts = read_parts(table, loaded.layout, labels=True) if whole is None else [whole]
@@ -439,6 +481,10 @@ def path(
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
+    max_classes: MaxClasses = None,
+    max_columns: MaxColumns = None,
+    max_line: MaxLine = 16,
+    max_unpacked: MaxUnpacked = 100,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -456,13 +502,15 @@ def path(
     levels = parse_numbers(sigmas, "--sigmas must be a whole number, or numbers with commas between them")
     wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
     roles = _roles(features, drop, err_suffix, errors, missing)
-    with closing(open_table(file, format=format, sep=sep, decimal=decimal)) as table, busy("reading"):
+    limits = _limits(max_columns, max_line, max_unpacked)
+    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    with closing(open_table(file, **how)) as table, busy("reading"):
         data, summary = _read(table, Layout.of(table, target, **roles))
-    options = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
+    options: dict[str, Any] = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
+    options |= {"scale": scale, "folds": folds, "max_classes": max_classes}
+    options["class_weight"] = "balanced" if balanced else None
     with busy(f"fitting {summary}"):
-        columns, notes = path_table(
-            data, wanted, scale=scale, folds=folds, class_weight="balanced" if balanced else None, **options
-        )
+        columns, notes = path_table(data, wanted, **options)
     say(f"read {summary}")
     warn(notes)
     if output is not None:
@@ -477,6 +525,6 @@ def path(
 
 
 @app.command()
-def show(model: ModelFile) -> None:
+def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
     """Print what is known of a model, as JSON: its columns, data, parameters, proof and versions."""
-    tell(load_model(model).card)
+    tell(load_model(model, limits=_limits(unpacked=max_unpacked)).card)
