@@ -1,5 +1,6 @@
 """The command: the numbers of the library, and one line with exit code 2 for whatever the user can mend."""
 
+import copy
 import csv
 import hashlib
 import io
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -79,6 +81,7 @@ def fails(run):
         assert (code, out) == (2, ""), (code, out, err)
         assert len(err) == 1, err
         assert err[0].startswith("gaussguru: ")
+        assert len(err[0]) < 1100
         for word in words:
             assert word in err[0]
         assert contents() == before
@@ -391,6 +394,90 @@ def test_bad_models_and_commands(run, fails):
     fails("evaluate", "m", "t.csv", "--noise-levels", "-1", words=["--noise-levels", "-1"])
     for sigmas in ("0", "x", "1,x", "-3", "0.5,-1"):
         fails("path", "t.csv", "--target", "y", "--sigmas", sigmas, words=["sigmas"])
+
+
+LIMITS = {
+    "columns": (["--max-columns", "3"], ["--max-columns", "4"], ["t.csv", "more columns than 3", "--max-columns"]),
+    "unpacked": (["--max-unpacked", "0.001"], ["--max-unpacked", "1"], ["t.csv.gz", "0.001 MB", "--max-unpacked"]),
+    "classes": (["--max-classes", "2"], ["--max-classes", "3"], ["t.csv", "'y'", "3 classes", "--max-classes"]),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("command", ["fit", "path", "predict", "evaluate"])
+def test_limits_are_options(run, fails, name, command):
+    few, many, words = LIMITS[name]
+    file = "t.csv.gz" if name == "unpacked" else "t.csv"
+    # The same rows over and over again are packed to less than a hundredth.
+    frame = pd.concat([toy(3, n_classes=3)] * 5000) if name == "unpacked" else toy(n_classes=3)
+    frame.to_csv(file, index=False)
+    toy(n_classes=3).to_csv("u.csv", index=False)
+    succeeds(run("fit", "u.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    learnt = [
+        "--target",
+        "y",
+        *(["--sigma", "0.5", "-o", "n"] if command == "fit" else ["--sigmas", "2", "--folds", "0"]),
+    ]
+    arguments = [command, file, *learnt] if command in ("fit", "path") else [command, "m", file]
+    if name == "classes" and command in ("predict", "evaluate"):
+        fails(*arguments, *many, words=["--max-classes"])  # there is no such option
+        return
+    fails(*arguments, *few, words=words)
+    succeeds(run(*arguments, *many))
+
+
+def test_limits_have_limits(run, fails):
+    toy().to_csv("t.csv", index=False)
+    fit = ("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m")
+    for option, value in (("columns", "0"), ("columns", "x"), ("line", "0"), ("line", "nan"), ("line", "inf"),
+                          ("line", "2001"), ("unpacked", "-1"), ("unpacked", "inf"), ("classes", "1")):  # fmt: skip
+        fails(*fit, f"--max-{option}", value, words=[f"--max-{option}"])
+    for option, value in (("columns", "10000000"), ("line", "2000"), ("unpacked", "1e9"), ("classes", "2")):
+        succeeds(run(*fit, "--force", f"--max-{option}", value))
+
+
+def test_few_rows_for_many_classes_are_no_target(fails):
+    pd.DataFrame({"a": range(300), "y": [f"id{j // 2}" for j in range(300)]}).to_csv("t.csv", index=False)
+    fails("fit", "t.csv", "--target", "y", "-o", "m", words=["'y'", "150 classes in 300 rows", "is it the target?"])
+
+
+def test_bad_models_are_refused_in_one_line(run, fails):
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+    model = models.load_model("m")
+    for change in (
+        lambda classifier: vars(classifier).pop("coef_"),
+        lambda classifier: setattr(classifier, "coef_", "x" * 1_000_000),
+        lambda classifier: setattr(classifier, "predict", 5),
+        lambda classifier: setattr(classifier, "x" * 1_000_000, 5) or setattr(classifier, "sigma", "y" * 1_000_000),
+    ):
+        forged = copy.deepcopy(model)
+        change(forged.classifier)
+        models.save_model(forged, "forged", force=True)
+        for command in (["predict", "forged", "t.csv"], ["evaluate", "forged", "t.csv"], ["show", "forged"]):
+            fails(*command, words=["forged is damaged"])
+    with zipfile.ZipFile("m") as file:
+        files = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile("forged", "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in {**files, "more": bytes(110_000_000)}.items():
+            file.writestr(name, content)
+    for command in (["predict", "forged", "t.csv"], ["show", "forged"]):
+        fails(*command, words=["forged", "unpacks to more than 100 MB", "--max-unpacked"])
+        succeeds(run(*command, "--max-unpacked", "120"))
+
+
+def test_lines_are_short_and_have_no_control_characters(run, fails):
+    names = ["\x1b[31m" + "x" * 90_000, "\0" + "y" * 90_000, "é" * 90_000]
+    Path("t.csv").write_text(",".join(names) + "\n1,2,3\n", encoding="utf-8")
+    _, _, err = run("fit", "t.csv", "--target", "z" * 90_000, "-o", "m")
+    assert len(err) == 1
+    assert len(err[0]) < 1100
+    assert "\\x1b[31mxxx" in err[0]
+    assert err[0].isprintable()
+    pd.DataFrame({"a": [1, 2, 3, 4], "y": ["n" * 999, "m" * 999] * 2}).to_csv("u.csv", index=False)
+    code, _, err = run("fit", "u.csv", "--target", "y", "--sigma", "1000", "-o", "m")
+    assert code == 0
+    assert max(map(len, err)) < 1100
 
 
 def test_kernels_refuse_errors(run, fails):

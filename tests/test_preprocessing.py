@@ -114,6 +114,40 @@ def test_errors_transform_as_the_map_does(inner, name):
     np.testing.assert_allclose(carrier.matrix_, matrix, rtol=1e-8, atol=1e-10 * np.abs(matrix).max())
 
 
+class Counting(StandardScaler):
+    """A scaler that counts the rows that it transforms."""
+
+    rows = 0
+
+    def transform(self, X, copy=None):
+        type(self).rows += len(X)
+        return super().transform(X, copy)
+
+
+def test_scaling_is_found_from_few_rows():
+    """Time and memory of scaling are not those of the square of the number of features."""
+    wide = np.random.default_rng(0).standard_normal((5, 20_000))
+    errors = np.abs(wide)
+    carrier = WithErrors(Counting()).fit(wide)
+    assert Counting.rows < 100
+    result = carrier.transform(wide, errors)
+    np.testing.assert_allclose(result.err, errors / wide.std(axis=0), rtol=1e-12)
+    held = [value for value in vars(carrier._map).values() if hasattr(value, "nbytes")]
+    assert sum(value.nbytes for value in held) < 1e6
+
+
+def test_other_maps_are_not_taken_for_scaling():
+    order = FunctionTransformer(lambda X: X[:, ::-1])
+    np.testing.assert_allclose(WithErrors(order).fit_transform(X, X_err=STD).err, STD[:, ::-1], rtol=1e-12)
+    faint = np.eye(D)
+    faint[0, 1] = 1e-9
+    mixed = WithErrors(FunctionTransformer(lambda X: X @ faint)).fit(X)
+    np.testing.assert_allclose(mixed.matrix_[0, 1], 1e-9, rtol=1e-3)
+    for curved in (np.sign, np.exp, np.square):  # each output has its own feature, and no factor
+        with pytest.raises(ValueError, match="not affine"):
+            WithErrors(FunctionTransformer(curved)).fit_transform(X[:, [0]], X_err=STD[:, [0]])
+
+
 def test_forms_that_stay():
     """Independent errors stay so where no feature meets another, and isotropic ones under a rotation."""
     assert WithErrors(StandardScaler()).fit_transform(X, X_err=STD).err.shape == (N, D)

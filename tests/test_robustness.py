@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from gaussguru import GuruClassifier, KernelGuruClassifier
+from gaussguru import GuruClassifier, KernelGuruClassifier, robustness
 from gaussguru.errors import LowRank, Measured, Population, check_errors
 from gaussguru.orthant import bivariate_normal, lower_bound, score_covariance, top_probabilities
 from gaussguru.preprocessing import WithErrors
@@ -60,6 +60,18 @@ every_error = pytest.mark.parametrize("name", error_bars(2, 2))
 def problem(n_classes, n=60, d=4):
     X, y = groups([n // n_classes] * n_classes, d, 2.5, seed=n_classes)
     return X, y, GuruClassifier(0.7).fit(X, y)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_coefficients_that_are_known_are_not_looked_for(monkeypatch, n_classes):
+    """Looking takes the square of the number of features."""
+    X, y, model = problem(n_classes)
+    before = class_probabilities(model, X), flip_probability(model, X), certified_radius(model, X)
+    monkeypatch.setattr(robustness.AffineMap, "of", None)
+    after = class_probabilities(model, X), flip_probability(model, X), certified_radius(model, X)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert robustness_curve(model, X, y, [0.0, 0.5]).accuracy[0] == model.score(X, y)
 
 
 def check_frequencies(probabilities, errors, counts):

@@ -5,10 +5,14 @@ import gzip
 import hashlib
 import io
 import os
+import time
+import tracemalloc
+import zlib
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +21,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from gaussguru import tables
 from gaussguru.layouts import Data, Layout, label_values, read_all, read_parts
-from gaussguru.tables import TableError, format_of, open_table, write_tables, writing
+from gaussguru.tables import Limits, TableError, format_of, open_table, write_tables, writing
 
 CSV = "a,b,y\n1,-2.5,yes\n0.25,1e-3,no\n3,4,yes\n"
 VALUES = np.array([[1.0, -2.5], [0.25, 1e-3], [3.0, 4.0]])
@@ -29,8 +33,8 @@ def put(path, content):
     return str(path)
 
 
-def read(path, target="y", *, format=None, sep=None, decimal=".", **roles) -> Data:
-    table = open_table(path, format=format, sep=sep, decimal=decimal)
+def read(path, target="y", *, format=None, sep=None, decimal=".", limits=None, **roles) -> Data:
+    table = open_table(path, format=format, sep=sep, decimal=decimal, limits=limits)
     try:
         return read_all(table, Layout.of(table, target, **roles))
     finally:
@@ -42,6 +46,7 @@ def refuses(path, *words, **options):
         read(path, **options)
     message = str(caught.value)
     assert "\n" not in message
+    assert len(message) < 1000 + len(path)
     for word in words:
         assert word in message
 
@@ -61,6 +66,14 @@ FORMS = {
     "more-columns": 'note,a,é,b,y\n"x, ""y""\nz",1,é,-2.5,yes\n,0.25,,1e-3,no\nq,3,,4,yes\n',
     "other-order": "y,b,a\nyes,-2.5,1\nno,1e-3,0.25\nyes,4,3\n",
     "gzip": gzip.compress(CSV.encode()),
+    "gzip-members": gzip.compress(CSV.encode()[:9]) + gzip.compress(CSV.encode()[9:]),
+    # Marks that Python takes for the end of a line, and CSV does not; lines that have nothing in them.
+    "form-feed": "\x0c" + CSV,
+    "line-separator": "\x0b\n\u2028\n" + CSV,
+    "space-first": " \n" + CSV,
+    "separators-first": ",,\n" + CSV,
+    "many-blank-lines": "\n" * 70_000 + CSV,
+    "many-blank-lines-later": CSV.replace("\n1,", "\n" * 70_000 + "1,"),
 }
 
 
@@ -202,6 +215,16 @@ def test_libsvm(tmp_path, start):
     table.close()
     assert whole.layout == data.layout
     np.testing.assert_array_equal(whole.X.toarray(), [[0, 2, 0, 0, 0, 0], [0, 0, 0, 0, 0, 3]])
+    # However far away, in no more time and memory.
+    table = open_table(put(tmp_path / "u.svm", f"1 {start}:2 2147483000:7\n1 {start + 5}:3 999999999:1\n"))
+    (part,) = read_parts(table, data.layout, labels=False)
+    table.close()
+    np.testing.assert_array_equal(part.X.toarray(), [[2, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 3]])
+    other = Layout([str(start + 5), "77", str(start)], [], "_err", None, "error")
+    table = open_table(str(tmp_path / "u.svm"))
+    (part,) = read_parts(table, other, labels=False)
+    table.close()
+    np.testing.assert_array_equal(part.X.toarray(), [[0, 0, 2], [3, 0, 0]])
     refuses(put(tmp_path / "v.svm", "1 1:2\nx y\n"), "v.svm", "libsvm", target=None)
     refuses(put(tmp_path / "w.svm", "1 1:2\n-1 1:inf\n"), "w.svm", "inf", "row 2", target=None)
     refuses(put(tmp_path / "x.svm", ""), "x.svm", "empty", target=None)
@@ -255,6 +278,126 @@ BAD = {
 def test_bad_tables_are_refused_in_one_line(tmp_path, name):
     content, words, options = BAD[name]
     refuses(put(tmp_path / "t.csv", content), *words, **options)
+
+
+def bomb(content, times):
+    """Return bytes over and over again, compressed."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return b"".join([packer.compress(content * times), packer.flush()])
+
+
+def parquet(**columns):
+    file = io.BytesIO()
+    pa.parquet.write_table(pa.table(columns), file, store_schema=False)
+    return file.getvalue()
+
+
+def one_text(n, text):
+    """Return a column that has the same text in all rows, and in the file once."""
+    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), [text])
+
+
+MANY = 1 << 24
+NAMES = ",".join(f"c{j}" for j in range(59_999))
+# Made when they are needed: some have 40 MB.
+GREEDY = {
+    "columns.csv": (lambda: NAMES + ",x,y\n", ["more columns than 60000", "--max-columns"]),
+    "separators.csv": (lambda: "," * 10_000_000 + "\n1\n", ["more columns than 60000", "--max-columns"]),
+    "twice.csv": (lambda: NAMES + ",c7\n", ["'c7' more than once"]),
+    "all-twice.csv": (lambda: NAMES[:120_000] + "," + NAMES[:120_000] + "\n", ["and ", " others more than once"]),
+    "header.csv": (lambda: '"' + "a" * 40_000_000 + '",y\n1,2\n', ["--max-line"]),
+    "name.csv": (lambda: "a" * 1_000_000 + ",y\n1,2\n", ["field"]),
+    "first-row.csv": (lambda: "a,y\n1," + "2" * 40_000_000 + "\n", ["16 MB", "--max-line"]),
+    "later-row.csv": (lambda: "a,y\n" + "1,x\n" * 30_000 + "1," + "2" * 40_000_000, ["16 MB", "quote", "--max-line"]),
+    "open-quote.csv": (lambda: "a,y\n" + "1,x\n" * 30_000 + '1,"x\n' + "1,x\n" * 9_000_000, ["quote", "--max-line"]),
+    "label.csv": (lambda: CSV + "1,2," + "l" * 100_000 + "\n", ["'y'", "100000 characters", "at most 1000"]),
+    "value.csv": (lambda: CSV.replace("0.25", "z" * 1_000_000), ["'a'", "'zzz", "row 2"]),
+    "long-names.csv": (lambda: ",".join(c * 99_999 for c in "abcdefghijkl") + "\n1\n", ["no column", "aa...", "hh..."]),
+    "near-names.csv": (lambda: ",".join(f"{j}" + "y" * 100_000 for j in range(20)) + "\n1\n", ["no column 'y'"]),
+    "line.csv.gz": (lambda: bomb(bytes(MANY), 6), ["--max-line"]),
+    "rows.csv.gz": (lambda: gzip.compress(b"a,b,y\n") + bomb(b"1,2,x\n3,4,z\n", MANY), ["100 times", "--max-unpacked"]),
+    "line.svm": (lambda: "1 1:1\n-1 " + "1:1 " * 5_000_000, ["16 MB", "--max-line"]),
+    "index.svm": (lambda: "1 1:1\n-1 2000001:1\n", ["beyond 2000000", "--max-columns"]),
+    "far.svm": (lambda: "1 1:1\n-1 2147483000:1\n", ["beyond 2000000", "--max-columns"]),
+    "too-far.svm": (lambda: "1 1:1\n-1 99999999999:1\n", ["rows 1 to 2", "too large"]),
+    "rows.parquet": (lambda: parquet(a=np.zeros(MANY), y=np.zeros(MANY, bool)), ["100 times", "--max-unpacked"]),
+    "nothing.parquet": (lambda: parquet(a=pa.nulls(MANY, pa.float64()), y=pa.nulls(MANY)), ["--max-unpacked"]),
+    "text.parquet": (lambda: parquet(a=np.zeros(99_999), y=one_text(99_999, "x" * 99_999)), ["--max-unpacked"]),
+    "inside.parquet.gz": (lambda: gzip.compress(b"PAR1") + bomb(bytes(MANY), 6), ["unpacks", "--max-unpacked"]),
+    "columns.parquet": (lambda: parquet(**{f"c{j}": [0] for j in range(60_001)}), ["60000", "--max-columns"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_files_that_ask_for_much_are_refused_soon(tmp_path, name):
+    content, words = GREEDY[name]
+    path, begin = put(tmp_path / name, content()), time.perf_counter()
+    tracemalloc.start()
+    try:
+        refuses(path, name, *words, target=None if ".svm" in name else "y")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.perf_counter() - begin < 15  # seconds; tracing makes it several times slower
+    assert most < 3e8
+
+
+def test_limits_can_be_raised(tmp_path):
+    wide = put(tmp_path / "wide.csv", "a,b,c,y\n1,2,3,x\n4,5,6,z\n")
+    assert read(wide, limits=Limits(columns=4)).layout.features == ["a", "b", "c"]
+    refuses(wide, "more columns than 3", limits=Limits(columns=3))
+    long = put(tmp_path / "long.csv", "a,note,y\n" + f"1,{'n' * 6_000_000},x\n2,,z\n" * 2)
+    assert read(long, drop=["note"], limits=Limits(line=7_000_000)).X["a"].tolist() == [1, 2, 1, 2]
+    refuses(long, "2 MB", "--max-line", drop=["note"], limits=Limits(line=2_000_000))
+    rows = b"a,y\n" + b"1,x\n2,z\n" * 10_000
+    packed = put(tmp_path / "rows.csv.gz", gzip.compress(rows))
+    assert len(read(packed, limits=Limits(unpacked=len(rows))).y) == 20_000
+    refuses(packed, "--max-unpacked", limits=Limits(unpacked=len(rows) - 1))
+    file = put(tmp_path / "rows.parquet", parquet(a=np.arange(30_000.0) % 2, y=np.arange(30_000) % 2))
+    assert len(read(file, limits=Limits(unpacked=480_000)).y) == 30_000
+    refuses(file, "--max-unpacked", limits=Limits(unpacked=479_999))
+    sparse = put(tmp_path / "wide.svm", "1 1:1\n-1 30:1\n")
+    assert len(read(sparse, None, limits=Limits(columns=30)).layout.features) == 30
+    refuses(sparse, "beyond 29", target=None, limits=Limits(columns=29))
+    refuses(put(tmp_path / "long.svm", "1 1:1\n-1 1:1 2:1\n"), "--max-line", target=None, limits=Limits(line=9))
+
+
+def test_a_file_may_unpack_to_many_times_its_size(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = "a,y\n" + "".join(
+        f"{value},{k}\n" for value, k in zip(rng.random(9999), rng.integers(0, 2, 9999), strict=True)
+    )
+    path = put(tmp_path / "t.csv.gz", gzip.compress(rows.encode()))
+    assert len(read(path, limits=Limits(unpacked=1)).y) == 9999
+    with_sizes = {"a": rng.random(9999), "y": rng.integers(0, 2, 9999)}
+    assert len(read(put(tmp_path / "t.parquet", parquet(**with_sizes)), limits=Limits(unpacked=1)).y) == 9999
+
+
+def test_time_is_linear_in_columns_of_errors(tmp_path):
+    names = [f"c{j}" for j in range(25_000)]
+    header = ",".join([*names, *(name + "_err" for name in names), "y"])
+    path = put(tmp_path / "t.csv", header + "\n" + ("1," * 50_000 + "x\n") * 2)
+    begin = time.perf_counter()
+    data = read(path)
+    assert time.perf_counter() - begin < 10
+    assert data.layout.errors == names
+    np.testing.assert_array_equal(data.X_err, np.ones((2, 25_000)))
+
+
+def test_texts_of_parquet_are_passed_on_in_parts(tmp_path):
+    """A text that stands in many rows is there once in the file, and never in all rows at the same time."""
+    texts = ["a" * 50_000, "b", None]
+    codes = np.arange(1200) % 3
+    notes = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == 2), texts[:2])
+    content = parquet(a=codes * 1.0, y=codes, note=notes)
+    table = open_table(put(tmp_path / "t.parquet", content))
+    layout = Layout(["a"], [], "_err", "y", "error")
+    parts = list(read_parts(table, layout, labels=True, keep=["note"]))
+    table.close()
+    assert max(part.kept["note"].nbytes for part in parts) < tables.BLOCK + 60_000
+    assert [text for part in parts for text in part.kept["note"].to_pylist()] == [texts[code] for code in codes]
+    assert {part.kept["note"].type for part in parts} == {pa.string()}
+    np.testing.assert_array_equal(np.concatenate([part.X for part in parts])[:, 0], codes)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -8,6 +8,7 @@ What skops then sees is a new archive, of what was checked and nothing else.
 
 import io
 import json
+import math
 import os
 import sys
 import zipfile
@@ -184,10 +185,7 @@ class Archive:
         with zipfile.ZipFile(packed, "w") as archive:
             archive.writestr(SCHEMA, json.dumps(schema))
             for name in files:
-                content = self._entries.pop(name)
-                if zipfile.is_zipfile(io.BytesIO(content)):  # the arrays of a sparse matrix
-                    content = self._repack(content)
-                archive.writestr(name, content)
+                archive.writestr(name, self._checked_array(name, self._entries.pop(name)))
         self._entries.clear()
         return skops.io.load(packed, trusted=TRUSTED)
 
@@ -201,7 +199,7 @@ class Archive:
                 continue
             kind = f"{node['__module__']}.{node['__class__']}"
             if kind not in _KNOWN.get(node["__loader__"], ()):
-                unknown.add(kind)
+                unknown.add(kind if kind not in TRUSTED else f"{kind} made by {node['__loader__']}")
             if node["__loader__"] == "JsonNode" and node["content"].lstrip()[:1] in ("[", "{"):
                 raise ValueError("it holds a list or object where a number or text is expected")
             # By its number an object is taken for another one, in a time that doubles with every level.
@@ -215,12 +213,21 @@ class Archive:
         self._check_size(size)
         return files
 
-    def _repack(self, content: bytes) -> bytes:
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            for name, part in self._unpack(io.BytesIO(content)).items():
-                archive.writestr(name, part)
-        return out.getvalue()
+    def _checked_array(self, name: str, content: bytes) -> bytes:
+        """Return the file of an array, or of those of a sparse matrix; raise if its header promises other values."""
+        if name.endswith(".npz"):
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w") as archive:
+                for part, values in self._unpack(io.BytesIO(content)).items():
+                    archive.writestr(part, self._checked_array(part, values))
+            return out.getvalue()
+        file = io.BytesIO(content)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name} is no array of a model")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.itemsize * math.prod(shape) != len(content) - file.tell() or not dtype.itemsize:
+            raise ValueError(f"{quoted(name)} has a header that does not fit its values")
+        return content
 
 
 def _parts(node: Any) -> Iterable[Any]:

@@ -247,12 +247,13 @@ def _try(model: Model) -> None:
 def _newer(card: dict[str, Any]) -> str:
     """Return what a model needs that is newer than what is here."""
     if card["format"] > FORMAT:
-        return f"gaussguru {card['versions']['gaussguru']} in format {card['format']}, and this one reads {FORMAT}"
+        version, format = (str(part)[:40] for part in (card["versions"]["gaussguru"], card["format"]))
+        return f"gaussguru {version} in format {format}, and this one reads {FORMAT}"
     here = _versions()
     for name in ("gaussguru", "scikit-learn"):
         there = card["versions"][name]
         if _minor(there) > _minor(here[name]):
-            return f"{name} {there}, and here is {here[name]}"
+            return f"{name} {there[:40]}, and here is {here[name]}"
     return ""
 
 

@@ -88,7 +88,8 @@ class Limits:
     columns : int or None, default=None
         The most columns of a table, and the largest index of libsvm; None is 60,000, and 2,000,000 for libsvm.
     line : int, default=16,000,000
-        The most bytes of a line, or of a row of CSV with line ends inside quotes.
+        Bytes of a line, or of a row of CSV with line ends inside quotes, that can be read. One of more than twice as
+        many is refused.
     unpacked : int, default=100,000,000
         The most bytes that a compressed file may unpack to. It may unpack to 100 times its size even if that is more.
     """
@@ -336,21 +337,29 @@ class _Parquet(Table):
     def __init__(self, name: str, stream: _Stream, limits: Limits, path: str | None) -> None:
         super().__init__(name, stream, limits)
         self._file: Any = path
-        self._from_stream = path is None
+        self._copy: Any = None
+        if path is None:  # it is read from its end, and what comes through a pipe has none
+            self._file = self._copy = tempfile.TemporaryFile()  # noqa: SIM115  closed with the table
+        try:
+            self._open()
+        except BaseException:
+            self._close_copy()
+            raise
+        _check_names(self)
+
+    def _open(self) -> None:
         with self._explained():
-            if self._from_stream:  # it is read from its end, and what comes through a pipe has none
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the table
-                shutil.copyfileobj(stream, self._file)
+            if self._copy is not None:
+                shutil.copyfileobj(self._stream, self._copy)
             self._parquet = pyarrow.parquet.ParquetFile(self._file)
             metadata = self._parquet.metadata
-            limits.check_columns(name, "parquet", metadata.num_columns)
+            self._limits.check_columns(self.name, "parquet", metadata.num_columns)
             self._schema = self._parquet.schema_arrow
             self.columns = list(self._schema.names)
             # By what the file says of itself; a column without any value takes nothing in the file.
             groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
             chunks = (group.column(place) for group in groups for place in range(group.num_columns))
             self._check_unpacked(sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks))
-        _check_names(self)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -362,12 +371,17 @@ class _Parquet(Table):
             raise TableError(f"{self.name} cannot be read as Parquet: {str(error)[:300]}") from None
 
     def _check_unpacked(self, unpacked: int) -> None:
-        packed = self._stream.packed if self._from_stream else os.path.getsize(self._file)
+        packed = os.path.getsize(self._file) if self._copy is None else self._stream.packed
         self._limits.check_unpacked(self.name, unpacked, packed)
 
     def close(self) -> None:
         self._parquet.close(force=True)
+        self._close_copy()
         super().close()
+
+    def _close_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
 
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         for name in numbers:

@@ -104,7 +104,7 @@ MaxColumns = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="Refuse a table of more columns. Default: 60000; for libsvm 2000000."),
 ]
-MaxLine = Annotated[float, typer.Option(metavar="MB", help="Refuse a table with a longer line; at most 2000.")]
+MaxLine = Annotated[float, typer.Option(metavar="MB", help="Length of a line that can be read, at most 2000.")]
 MaxUnpacked = Annotated[
     float,
     typer.Option(
