@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml meson.build $(shell find src -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz-files clean
 
 demo: $(VENV)/installed ## fit, certify, compare with a support vector machine under noise; a report
 	$(BIN)/gaussguru demo --force
@@ -19,6 +19,10 @@ lint: $(VENV)/installed-test
 
 bench: $(VENV)/installed ## times against scikit-learn, in one run
 	$(BIN)/python benchmarks/run.py
+
+CALLS ?= 10000
+fuzz-files: $(VENV)/installed-test ## hostile and damaged files for the command, Linux only; an hour
+	$(BIN)/python tests/fuzz_files.py --calls $(CALLS)
 
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"Python >= 3.11 is needed, this is {sys.version}"'

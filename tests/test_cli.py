@@ -288,6 +288,23 @@ def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
     assert sum(sizes) == 120
 
 
+@pytest.mark.parametrize("file", ["t.csv", "t.svm"])
+def test_rows_are_few_where_each_takes_much(run, monkeypatch, file):
+    """A line of libsvm may have two bytes, and a row of scores a number for every class."""
+    frame = toy(n_classes=3)
+    frame.to_csv("t.csv", index=False)
+    dump_svmlight_file(frame[["a", "b", "c"]], np.arange(120) % 3, "t.svm", zero_based=False)
+    target = ["--target", "y"] if file == "t.csv" else []
+    succeeds(run("fit", file, *target, "--sigma", "0.5", "-o", "m"))
+    before = [succeeds(run("predict", "m", file)), succeeds(run("evaluate", "m", file, "--noise-levels", "0"))]
+    sizes, seen = [], models.Model.seen
+    monkeypatch.setattr(models, "WORKING_BYTES", 240)  # ten rows of scores of three classes
+    monkeypatch.setattr(models.Model, "seen", lambda self, X, *a: sizes.append(X.shape[0]) or seen(self, X, *a))
+    after = [succeeds(run("predict", "m", file)), succeeds(run("evaluate", "m", file, "--noise-levels", "0"))]
+    assert after == before
+    assert max(sizes) == 10
+
+
 @pytest.mark.parametrize("labels", [[1, 0], [True, False], [-1, 7], ["01", "02"], ["true", "maybe"], ["None", "x"]])
 def test_labels_come_out_as_they_went_in(run, labels):
     frame = toy()
@@ -474,7 +491,7 @@ def test_lines_are_short_and_have_no_control_characters(run, fails):
     assert len(err[0]) < 1100
     assert "\\x1b[31mxxx" in err[0]
     assert err[0].isprintable()
-    pd.DataFrame({"a": [1, 2, 3, 4], "y": ["n" * 999, "m" * 999] * 2}).to_csv("u.csv", index=False)
+    pd.DataFrame({"a": [1, 2, 3, 4], "y": ["n" * 200, "m" * 200] * 2}).to_csv("u.csv", index=False)
     code, _, err = run("fit", "u.csv", "--target", "y", "--sigma", "1000", "-o", "m")
     assert code == 0
     assert max(map(len, err)) < 1100
@@ -700,6 +717,20 @@ def test_a_reader_that_has_seen_enough(many):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == cli.BROKEN_PIPE
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files that are closed as in POSIX")
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_files_that_are_closed_from_the_beginning(run, closed):
+    toy().to_csv("t.csv", index=False)
+    with command(
+        "fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m", preexec_fn=lambda: os.close(closed)
+    ) as process:
+        assert b"Traceback" not in process.stderr.read()
+    assert process.returncode == 0
+    with command("show", "-", preexec_fn=lambda: os.close(0)) as process:
+        assert process.stderr.read().startswith(b"gaussguru: standard input is no model")
+    assert process.returncode == 2
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")

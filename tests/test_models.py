@@ -4,7 +4,9 @@ import importlib
 import io
 import json
 import pickle
+import tracemalloc
 import zipfile
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -276,6 +278,35 @@ def test_a_fit_that_is_not_certified_says_so():
     card = fit_model(table(), sigma=0.01, max_iter=1).card["fit"]
     assert not card["certified"]
     assert "proven optimal only" in card["warnings"][0]
+
+
+@pytest.mark.parametrize(("labels", "classes"), [("c{}", ["c0", "c1"]), ("{}", [0, 1]), ("1{}", [10, 11])])
+def test_weights_of_classes_are_given_by_their_labels(labels, classes):
+    data = table(labels=labels)
+    weights = dict(zip(classes, (1.0, 5.0), strict=True))
+    model = fit_model(data, sigma=0.5, scale=False, class_weight=weights)
+    by_hand = GuruClassifier(0.5, class_weight=weights).fit(data.X, np.array(classes)[np.arange(90) % 2])
+    np.testing.assert_array_equal(model.classifier.coef_, by_hand.coef_)
+    assert model.classifier.class_weight == weights
+    assert model.classifier.classes_.tolist() == classes
+    with pytest.raises(ValueError, match=r"class_weight has keys \[2\]"):
+        fit_model(data, sigma=0.5, class_weight={2: 1.0})
+
+
+def test_labels_take_no_more_memory_than_codes(tmp_path):
+    """One long label among many rows, in an array of texts, would take 800 bytes for every row."""
+    n = 100_000
+    data = table(labels="c{}")
+    labels = np.array(["a", "b"], dtype=object)[np.arange(n) % 2]
+    labels[0] = "b" * 200
+    values = np.random.default_rng(0).standard_normal((n, 1)) + (labels == "a")[:, np.newaxis]
+    many = Data("table", pd.DataFrame(values, columns=["a"]), None, labels, replace(data.layout, features=["a"]), n)
+    tracemalloc.start()
+    model = fit_model(many, sigma=0.5)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert model.card["classes"] == ["a", "b", "b" * 200]
+    assert most < 400 * n
 
 
 def test_certified_is_what_the_classifier_says():

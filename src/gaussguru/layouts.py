@@ -26,8 +26,8 @@ __all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "
 MISSING = ("error", "drop", "mean", "unmeasured")
 # Beyond, squares overflow.
 LARGEST = 1e150
-# Characters of a label. Arrays of texts take as much for every row as the longest needs.
-LONGEST_LABEL = 1000
+# Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
+LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,9 @@ class Part(NamedTuple):
         return len(self.complete)
 
 
-def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str] = ()) -> Iterator[Part]:
+def read_parts(
+    table: Table, layout: Layout, *, labels: bool, keep: Iterable[str] = (), most_rows: int | None = None
+) -> Iterator[Part]:
     """Yield a table in parts, checked.
 
     Parameters
@@ -166,6 +168,8 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
         Whether the target is needed.
     keep : iterable of str
         Other columns to be passed on.
+    most_rows : int, default=None
+        Of a part.
     """
     sparse, keep = isinstance(table, Libsvm), list(keep)
     bars = [name + layout.err_suffix for name in layout.errors]
@@ -191,7 +195,7 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
             table.require(name, role)
     empty, unlabelled, first = np.zeros(len(layout.features), dtype=np.intp), [], 0
     others = [*([target] if target else []), *(name for name in keep if name != target)]
-    for numbers, columns in table.parts([*layout.features, *bars], others):
+    for numbers, columns in _cut(table.parts([*layout.features, *bars], others), most_rows):
         n = numbers.shape[0]
         y = _labels(columns[target], table.place(target)) if target else None
         X, X_err = _checked_sparse(table, numbers, first) if sparse else _checked(table, layout, numbers, first)
@@ -228,6 +232,18 @@ def read_parts(table: Table, layout: Layout, *, labels: bool, keep: Iterable[str
             f"{table.name} lacks values: {', '.join(counts[:6])}{more}, of {first} rows; a fit with --missing "
             "unmeasured, mean or drop allows for that"
         )
+
+
+def _cut(parts: Iterable[tuple[Any, dict[str, Any]]], most_rows: int | None) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield parts with no more rows than these."""
+    for numbers, columns in parts:
+        n = numbers.shape[0]
+        step = n if most_rows is None or n <= most_rows else most_rows
+        for first in range(0, n, max(1, step)):
+            yield (
+                numbers if step == n else numbers[first : first + step],
+                {name: column.slice(first, step) for name, column in columns.items()},
+            )
 
 
 def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | None]:

@@ -26,17 +26,15 @@ from gaussguru.errors import Measured
 from gaussguru.layouts import MISSING, Layout, label_value
 from gaussguru.linear import GuruClassifier
 from gaussguru.model_checks import check_estimator
-from gaussguru.robustness import (
-    certified_radius,
-    class_probabilities,
-    flip_probability,
-)
+from gaussguru.robustness import certified_radius, class_probabilities
 from gaussguru.tables import Limits, TableError, quoted, writing
 
 __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model"]
 
 # Of a model file; raised when something that was written before can no longer be read.
 FORMAT = 1
+# Of an array that predictions work with: scores of all classes, or for kernels rows with noise on all features.
+WORKING_BYTES = 1 << 24
 # Of labels, and of the arrays that hold them.
 KINDS = {"number": "i", "bool": "b", "text": "U"}
 
@@ -72,6 +70,12 @@ class Model:
     def is_linear(self) -> bool:
         """Whether there are flip probabilities and radii; not for kernels."""
         return isinstance(self.classifier, GuruClassifier)
+
+    @property
+    def rows_together(self) -> int:
+        """How many rows can be predicted at a time, so that what a prediction makes of them takes some 100 MB."""
+        width = max(len(self.classifier.classes_), 1 if self.is_linear else len(self.layout.features))
+        return max(1, WORKING_BYTES // (8 * width))
 
     def seen(self, X: Any, X_err: Any = None) -> Any:
         """Return samples as the classifier sees them: scaled, filled in, with their errors."""
@@ -113,7 +117,9 @@ class Model:
         columns = [labels]
         if self.is_linear:
             probabilities = np.asarray(class_probabilities(self.classifier, samples))
-            flips = flip_probability(self.classifier, samples)
+            others = probabilities.copy()
+            others[rows, own] = 0.0
+            flips = np.minimum(others.sum(axis=1), 1.0)  # flip_probability would compute them again
             columns += [probabilities[rows, own], flips, certified_radius(self.classifier, samples)]
         elif len(classes) == 2:
             probabilities = self.classifier.predict_proba(samples)

@@ -117,23 +117,25 @@ class Limits:
 class _Stream(io.RawIOBase):
     """Bytes that can be looked at before they are read, and that are hashed on the way: those of ``below``, if any.
 
-    What is unpacked from ``below`` is no more than the limits allow.
+    What is unpacked from ``below`` is no more than the limits allow, for a file of ``total`` bytes if that is known.
     """
 
-    def __init__(self, name: str, raw: Any, limits: Limits, below: "_Stream | None" = None) -> None:
+    def __init__(
+        self, name: str, raw: Any, limits: Limits, below: "_Stream | None" = None, total: int | None = None
+    ) -> None:
         super().__init__()
-        self._name, self._raw, self._limits, self._below = name, raw, limits, below
+        self._name, self._raw, self._limits, self._below, self._total = name, raw, limits, below, total
         self._head, self._digest = bytearray(), hashlib.sha256()
-        self.size = 0
+        self._size = 0
 
     def _more(self, size: int) -> bytes:
         try:
             part = bytes(self._raw.read1(size))
         except (OSError, EOFError, zlib.error) as error:
             raise TableError(f"{self._name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        self.size += len(part)
+        self._size += len(part)
         if self._below is not None:
-            self._limits.check_unpacked(self._name, self.size, self._below.size)
+            self._limits.check_unpacked(self._name, self._size, self.packed)
         return part
 
     def look(self, size: int) -> bytes:
@@ -155,13 +157,22 @@ class _Stream(io.RawIOBase):
 
     @property
     def packed(self) -> int:
-        """How many bytes of the file itself were read."""
-        return self.size if self._below is None else self._below.packed
+        """How many bytes the file itself has, or as many as were read of a pipe."""
+        return self._below.packed if self._below is not None else self._size if self._total is None else self._total
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the bytes are unpacked from others."""
+        return self._below is not None
+
+    def drain(self) -> None:
+        """Read what is left."""
+        while self.read(1 << 20):
+            pass
 
     def sha256(self) -> str:
         """Return the hash of the file, of its own bytes where it is compressed, after what is left unread."""
-        while self.read(1 << 20):
-            pass
+        self.drain()
         return self._digest.hexdigest() if self._below is None else self._below.sha256()
 
     def close(self) -> None:
@@ -263,6 +274,7 @@ class _Csv(Table):
         places = {name: place for place, name in enumerate(self.columns)}
         types = dict.fromkeys(others, pa.string())
         types |= {name: pa.bool_() if self._is_bool(places[name]) else pa.float64() for name in numbers}
+        self._sample.clear()
         # Spellings of truth values take memory for every column, whether it has any or not.
         spellings: dict[str, list[str]] = (
             {} if pa.bool_() in types.values() else {"true_values": [], "false_values": []}
@@ -371,8 +383,7 @@ class _Parquet(Table):
             raise TableError(f"{self.name} cannot be read as Parquet: {str(error)[:300]}") from None
 
     def _check_unpacked(self, unpacked: int) -> None:
-        packed = os.path.getsize(self._file) if self._copy is None else self._stream.packed
-        self._limits.check_unpacked(self.name, unpacked, packed)
+        self._limits.check_unpacked(self.name, unpacked, self._stream.packed)
 
     def close(self) -> None:
         self._parquet.close(force=True)
@@ -551,25 +562,41 @@ def open_table(
     """
     limits = limits or Limits()
     name = "standard input" if path == "-" else path
+    is_file = path != "-" and os.path.isfile(path)
+    stream = _open_stream(path, name, limits)
     try:
-        raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  closed by the table
-    except OSError as error:
-        raise TableError(f"{name} cannot be read: {error.strerror or error}") from None
-    stream = _Stream(name, raw, limits)
-    try:
+        if is_file and stream.is_compressed:
+            # Before anything is done with the rows: a small file may have very many.
+            stream.drain()
+            stream.close()
+            stream = _open_stream(path, name, limits)
         head = stream.look(4)
-        if head[:2] == b"\x1f\x8b":
-            stream = _Stream(name, gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"), limits, stream)
-            head = stream.look(4)
         format = format or ("parquet" if head == b"PAR1" else format_of(path))
         if format == "parquet":
             if head != b"PAR1":
                 raise TableError(f"{name} cannot be read as Parquet: it does not begin with PAR1")
-            return _Parquet(name, stream, limits, path if os.path.isfile(path) and raw is stream._raw else None)
+            return _Parquet(name, stream, limits, path if is_file and not stream.is_compressed else None)
         return Libsvm(name, stream, limits) if format == "libsvm" else _Csv(name, stream, limits, sep, decimal)
     except BaseException:
         stream.close()
         raise
+
+
+def _open_stream(path: str, name: str, limits: Limits) -> _Stream:
+    """Return the bytes of a file, or of standard input, unpacked if they are compressed by gzip."""
+    try:
+        raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  closed by the table
+        total = os.path.getsize(path) if path != "-" and os.path.isfile(path) else None
+    except OSError as error:
+        raise TableError(f"{name} cannot be read: {error.strerror or error}") from None
+    stream = _Stream(name, raw, limits, total=total)
+    try:
+        if stream.look(2) != b"\x1f\x8b":
+            return stream
+    except BaseException:
+        stream.close()
+        raise
+    return _Stream(name, gzip.GzipFile(fileobj=io.BufferedReader(stream), mode="rb"), limits, stream)
 
 
 def check_writable(path: str, *, force: bool) -> bool:

@@ -77,13 +77,13 @@ def fit_model(
     Model
         Versions and date are added to its card by :func:`gaussguru.models.save_model`.
     """
-    kind, y = _encode_labels(data, max_classes)
+    kind, classes, y = _encode_labels(data, max_classes)
     layout = data.layout
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         steps, samples = _prepare(data, scale)
-        folds = _fold_count(y, folds) if isinstance(sigma, str | list | tuple) else 0
-        classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, options)
+        folds = _fold_count(classes, y, folds) if isinstance(sigma, str | list | tuple) else 0
+        classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, _for_codes(options, classes))
     weight = len(y) * (len(classifier.classes_) - 1)
     fit = {
         "sigma": float(classifier.sigma),
@@ -96,6 +96,8 @@ def fit_model(
         "cv_accuracy": None if scores is None else scores["accuracy"][scores["best"]],
         "warnings": _messages(caught),
     }
+    classifier.classes_ = classes
+    classifier.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
     card = {
         "data": {"name": data.name, "rows": data.n_rows, "rows_used": len(y)},
         "layout": asdict(layout),
@@ -174,18 +176,21 @@ def path_table(
         "sigma", "norm", "training_accuracy", "cv_accuracy" (with folds) and "gap", the largest sigma first.
     warnings : list of str
     """
-    _, y = _encode_labels(data, max_classes)
+    _, classes, y = _encode_labels(data, max_classes)
+    options = _for_codes(options, classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, samples = _prepare(data, scale)
         X, X_err = split_errors(samples)
-        found = GuruClassifierCV(sigmas, cv=_fold_count(y, folds), **options).fit(samples, y) if folds else None
+        found = (
+            GuruClassifierCV(sigmas, cv=_fold_count(classes, y, folds), **options).fit(samples, y) if folds else None
+        )
         grid: dict[str, Any] = {"n_sigmas": sigmas} if isinstance(sigmas, int) else {"sigmas": sigmas}
         grid = grid if found is None else {"sigmas": found.sigmas_}
         levels, coefs, intercepts, gaps = sigma_path(X, y, X_err=X_err, **grid, **options)
-    classes, values = np.unique(y), X if sp.issparse(X) else np.asarray(X)
+    values = X if sp.issparse(X) else np.asarray(X)
     accuracy = [
-        float(np.mean(classes[winners(values @ coef.T + intercept)] == y))
+        float(np.mean(winners(values @ coef.T + intercept) == y))
         for coef, intercept in zip(coefs, intercepts, strict=True)
     ]
     columns = {
@@ -198,27 +203,42 @@ def path_table(
     return {name: column for name, column in columns.items() if column}, _messages(caught)
 
 
-def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[Any]]:
-    """Return the kind of the labels of a table, and the labels; raise unless they can be learnt."""
-    texts = pd.Series(data.y, dtype=object)
-    counts = texts.value_counts()
+def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[Any], NDArray[np.intp]]:
+    """Return the kind of the labels of a table, the classes, and which of them each row has.
+
+    An array of the labels would take as much for every row as the longest needs.
+    """
+    codes, texts = pd.factorize(pd.Series(data.y, dtype=object))
     target = f"{data.name}: " + ("the label" if data.layout.target is None else f"column {quoted(data.layout.target)}")
     try:
-        kind, values = label_values(counts.index)
+        kind, values = label_values(texts)
     except TableError as error:
         raise TableError(f"{target}: {error}") from None
-    if len(counts) < 2:
-        raise TableError(f"{target} has one class, {quoted(counts.index[0])}, in all rows; two or more are expected")
-    if len(counts) > (max_classes or max(FEW_CLASSES, len(texts) // ROWS_PER_CLASS)):
+    if len(texts) < 2:
+        raise TableError(f"{target} has one class, {quoted(texts[0])}, in all rows; two or more are expected")
+    if len(texts) > (max_classes or max(FEW_CLASSES, len(codes) // ROWS_PER_CLASS)):
         raise TableError(
-            f"{target} has {len(counts)} classes in {len(texts)} rows; is it the target? --max-classes allows for more"
+            f"{target} has {len(texts)} classes in {len(codes)} rows; is it the target? --max-classes allows for more"
         )
-    return kind, np.array(texts.map(values).tolist())
+    classes, places = np.unique(np.array(list(values.values())), return_inverse=True)
+    return kind, classes, places[codes]
 
 
-def _fold_count(labels: NDArray[Any], folds: int) -> int:
+def _for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
+    """Return parameters of a classifier that is given the places of labels among the classes."""
+    weights = options.get("class_weight")
+    if not isinstance(weights, dict):
+        return options
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    unknown = [label for label in weights if label not in places]
+    if unknown:
+        raise ValueError(f"class_weight has keys {unknown!r} that are not among the classes {classes.tolist()!r}")
+    return {**options, "class_weight": {places[label]: weight for label, weight in weights.items()}}
+
+
+def _fold_count(classes: NDArray[Any], y: NDArray[np.intp], folds: int) -> int:
     """Return the number of folds, at most that of the rows of the rarest class."""
-    classes, counts = np.unique(labels, return_counts=True)
+    counts = np.bincount(y, minlength=len(classes))
     if counts.min() < 2:
         rare = classes[np.argmin(counts)].item()
         raise TableError(f"class {rare!r} has one row, too few for cross-validation; give --sigma a number")

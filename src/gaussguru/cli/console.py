@@ -59,6 +59,9 @@ def main(arguments: list[str]) -> int:
     int
         0, or 1 to 255 as ``gaussguru --help`` says.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by who started the command; it has nothing to say, or hears nothing
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the command runs
     command = typer.main.get_command(app)
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False

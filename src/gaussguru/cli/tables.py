@@ -332,7 +332,8 @@ def predict(
 
         def tables() -> Iterator[dict[str, Any]]:
             done = 0
-            for part in read_parts(table, loaded.layout, labels=False, keep=kept):
+            rows = loaded.rows_together
+            for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows):
                 done += len(part.complete)
                 yield _predicted(loaded, part, types, each=each)
                 if status is not None:
@@ -410,7 +411,8 @@ def evaluate(
     with closing(open_table(file, **how)) as table, busy("evaluating"):
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
-        parts = read_parts(table, loaded.layout, labels=True) if whole is None else [whole]
+        rows = loaded.rows_together
+        parts = read_parts(table, loaded.layout, labels=True, most_rows=rows) if whole is None else [whole]
         n_rows = 0
 
         def samples() -> Iterator[Any]:
