@@ -64,6 +64,8 @@ FORGED = [
     *(("linear", f"classify.{name}", 5) for name in ("predict", "decision_function", "_scores", "__sklearn_tags__")),
     *(("linear", f"classify.{name}", "x" * 1000) for name in ("sigma", "l2", "tol", "n_jobs", "verbose", "loss")),
     *(("linear", f"classify.{name}", ABSENT) for name in ("n_jobs", "sigma", "loss", "_population")),
+    *(("deviations", "classify._noise.deviations", value) for value in (ABSENT, 5, np.zeros(2), np.full(3, np.nan))),
+    *(("covariance", "classify._noise.shape.matrix", value) for value in (ABSENT, 5, np.eye(2), np.eye(3) * np.inf)),
     ("linear", "scale.transform", 1),
     ("linear", "scale.copy", ABSENT),
     ("linear", "scale.with_mean", ABSENT),

@@ -46,6 +46,8 @@ CASES = {
     "linear": ({}, {"sigma": 0.5}),
     "unscaled": ({}, {"sigma": 0.5, "scale": False}),
     "axis": ({}, {"sigma": 0.5, "noise": "axis"}),
+    "deviations": ({}, {"sigma": 0.5, "noise": np.array([0.5, 1.0, 2.0])}),
+    "covariance": ({"n_classes": 3}, {"sigma": 0.5, "noise": np.diag([0.5, 1.0, 2.0]) + 0.1}),
     "cv": ({}, {"folds": 3}),
     "levels": ({}, {"sigma": [0.1, 1.0]}),
     "errors": ({"errors": True}, {"sigma": 0.5}),

@@ -86,12 +86,13 @@ def _check_numbers(thing: Any, name: str, *shape: int) -> None:
 
 def _check_matrix(thing: Any, name: str, *shape: int) -> None:
     """Check numbers, which may be sparse."""
-    if type(matrix := vars(thing)[name]) not in (sp.csr_array, sp.csr_matrix):
-        return _check_numbers(thing, name, *shape)
-    matrix.check_format(full_check=True)
-    if matrix.shape != shape or matrix.data.dtype.kind != "f" or not np.isfinite(matrix.data).all():
-        raise ValueError(f"{name} of its {type(thing).__name__} holds no finite numbers of shape {shape}")
-    return None
+    matrix = vars(thing)[name]
+    if type(matrix) in (sp.csr_array, sp.csr_matrix):
+        matrix.check_format(full_check=True)
+        if matrix.shape != shape or matrix.data.dtype.kind != "f" or not np.isfinite(matrix.data).all():
+            raise ValueError(f"{name} of its {type(thing).__name__} holds no finite numbers of shape {shape}")
+    else:
+        _check_numbers(thing, name, *shape)
 
 
 def _check_input(step: Any, features: list[str]) -> None:

@@ -176,7 +176,7 @@ class _Stream(io.RawIOBase):
         return self._digest.hexdigest() if self._below is None else self._below.sha256()
 
     def close(self) -> None:
-        if self._raw is not sys.stdin.buffer:
+        if self._raw is not getattr(sys.stdin, "buffer", None):
             self._raw.close()
         if self._below is not None:
             self._below.close()
@@ -248,21 +248,21 @@ class _Csv(Table):
         limits.check_columns(name, "csv", bare.count(self.sep) + 1)
         first_rows = text[: len(text) - len(text.lstrip()) + len(line) + SAMPLE]
         rows = csv.reader(io.StringIO(first_rows, newline=None), delimiter=self.sep)
-        self._skip, self._sample, self._has_rows = 0, [], not is_all
+        self.columns, self._skip = [], 0
         try:
-            for row in rows:
+            while not any(self.columns):
+                self.columns = list(map(str.strip, next(rows)))
                 self._skip += 1
-                if any(map(str.strip, row)):
-                    self.columns = list(map(str.strip, row))
-                    break
-            else:
-                raise TableError(f"{name} has no name in its header; names of the columns are expected")
-            self._sample = list(islice((row for row in rows if any(row)), 20))
-            self._has_rows |= bool(self._sample)
+        except StopIteration:
+            raise TableError(f"{name} has no name in its header; names of the columns are expected") from None
         except csv.Error as error:
-            if not self._skip or not hasattr(self, "columns"):
-                raise TableError(f"{name} cannot be read as CSV: {error}") from None
-            self._has_rows = True  # a text that is long; Arrow reads it
+            raise TableError(f"{name} cannot be read as CSV: {error}") from None
+        self._sample: list[list[str]] = []
+        try:
+            self._sample += islice(filter(any, rows), 20)
+            self._has_rows = bool(self._sample) or not is_all
+        except csv.Error:  # a long text, which Arrow can read
+            self._has_rows = True
         limits.check_columns(name, "csv", len(self.columns))
         _check_names(self)
 
