@@ -16,7 +16,7 @@ from gaussguru.orthant import distance_to_boundary
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers.cone import Cone, ConeNewton
 from gaussguru.solvers.result import Result
-from gaussguru.threads import SINGLE_BLAS, block_map
+from gaussguru.threads import SingleBlas, block_map
 from gaussguru.validation import (
     Samples,
     check_choice,
@@ -87,7 +87,7 @@ class _BallClassifier(LinearScores, Classifier):
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         reach = _check_reach(delta, radius, len(samples.labels))
         # The threads of BLAS would wait for each other longer than its small matrices take.
-        with SINGLE_BLAS, block_map(samples.X, self.n_jobs, len(samples.classes)) as mapped:
+        with SingleBlas(), block_map(samples.X, self.n_jobs, len(samples.classes)) as mapped:
             problem = _problem(samples, mapped, self._sign * reach, lam, self.fit_intercept)
             try:
                 result = self._solve(problem, settings)

@@ -5,15 +5,18 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
+from contextvars import copy_context
 from typing import Any, Self
 
 import numpy as np
+import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._kernels._binding import CleanExit
 from gaussguru.certificates import collapse_sigma
 from gaussguru.losses import Array, Loss, resolve_loss
 from gaussguru.multiclass import Multiclass
@@ -22,7 +25,7 @@ from gaussguru.objective import NotFiniteError, Objective
 from gaussguru.rows import BlockMap, Rows
 from gaussguru.solvers import SOLVERS, Solver
 from gaussguru.solvers.result import Result
-from gaussguru.threads import SINGLE_BLAS, block_map
+from gaussguru.threads import SingleBlas, block_map
 from gaussguru.uncertain import Uncertain
 from gaussguru.validation import (
     Samples,
@@ -68,13 +71,31 @@ def winners(scores: Array) -> NDArray[np.intp]:
     return best
 
 
+class Settings(CleanExit):
+    """Settings of scikit-learn in this thread, for a while."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings, self._before = settings, sklearn.get_config()
+
+    def acquire(self) -> None:
+        """Set them."""
+        sklearn.set_config(**self._settings)
+
+    def release(self) -> None:
+        """Set those of before."""
+        sklearn.set_config(**self._before)
+
+
 class Classifier(ClassifierMixin, BaseEstimator):
     """What every classifier here does alike."""
 
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
         try:
-            return train(*data)
+            # What a fit calls changes NumPy's error state, part of the context, and scikit-learn's settings for a
+            # while: an interrupt may leave them changed.
+            with Settings():
+                return copy_context().run(train, *data)
         except BaseException:
             self.__dict__ = before
             raise
@@ -186,7 +207,7 @@ class GuruEstimator(Classifier):
         solver = solvers.make(len(samples.classes), settings)
         # A noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
         many_small = not model[1].smooth and samples.X.shape[1] >= SMALL
-        with SINGLE_BLAS if many_small else nullcontext(), block_map(samples.X, self.n_jobs, samples.width) as mapped:
+        with SingleBlas() if many_small else nullcontext(), block_map(samples.X, self.n_jobs, samples.width) as mapped:
             objective = make_objective(samples, mapped, *model)
             try:
                 return self._minimise(objective, solver, samples.classes, start, exact=solvers.exact)

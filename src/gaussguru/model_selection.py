@@ -15,19 +15,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.parallel import Parallel, delayed
 
 from gaussguru.certificates import collapse_sigma
 from gaussguru.errors import split_errors
-from gaussguru.estimator import make_objective, outside
+from gaussguru.estimator import Settings, make_objective, outside
 from gaussguru.linear import GuruClassifier
 from gaussguru.losses import Array, Loss
 from gaussguru.multiclass import Multiclass
 from gaussguru.noise import Noise
 from gaussguru.objective import NotFiniteError, Objective
+from gaussguru.rows import BlockMap
 from gaussguru.solvers.bars import ErrorBars
 from gaussguru.solvers.result import Result
-from gaussguru.threads import SINGLE_BLAS, block_map, n_threads
+from gaussguru.threads import Pool, SingleBlas, block_map, n_threads
 from gaussguru.uncertain import symmetric
 from gaussguru.validation import Samples, check_count, check_jobs, check_real, check_samples, explain_not_finite
 
@@ -110,8 +110,9 @@ def sigma_path(
     samples = check_samples(X, y, sample_weight, model.class_weight)
     levels = _levels(n_sigmas if sigmas is None else sigmas, samples, model, "n_sigmas" if sigmas is None else "sigmas")
     coefs, intercepts, gaps, proofs = [], [], [], []
-    with SINGLE_BLAS:  # its threads take longer to start than most of the products of a path
-        for fitted, proof in _follow(model, samples, levels, X_err):
+    # The threads of BLAS take longer to start than most of the products of a path.
+    with SingleBlas(), block_map(samples.X, model.n_jobs, _width(samples, X_err)) as mapped:
+        for fitted, proof in _follow(model, samples, levels, X_err, mapped):
             coefs.append(fitted.coef_)
             intercepts.append(fitted.intercept_)
             gaps.append(fitted.dual_gap_)
@@ -171,51 +172,53 @@ def _spread(objective: Objective | Multiclass) -> float:
     return float(np.sqrt(max(between, objective.squares / weights.sum() - float(mean @ mean)))) or 1.0
 
 
+def _width(samples: Samples, X_err: Any) -> int:
+    """Return how many numbers there are to a value of X."""
+    return samples.width if X_err is None else 2 * samples.width
+
+
 def _follow(
-    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
     """Yield fitted classifiers, one for each level."""
     if X_err is not None:
-        yield from _follow_errors(model, samples, levels, X_err)
+        yield from _follow_errors(model, samples, levels, X_err, mapped)
         return
     (loss, l2, fit_intercept), solvers, settings = model._checked()
     solver = solvers.make(len(samples.classes), settings)
-    unit = _unit_noise(model, samples)
-    with block_map(samples.X, model.n_jobs, samples.width) as mapped:
-        objective = make_objective(samples, mapped, loss, unit, l2, fit_intercept)
-        try:
-            results: Iterable[Result] = solver.follow(objective, levels.tolist())
-            for sigma, result in zip(levels.tolist(), results, strict=True):
-                fitted = _at(model, sigma)
-                fitted.n_features_in_ = samples.X.shape[1]
-                fitted._adopt(objective.with_noise(sigma), samples.classes, result)
-                fitted._keep(result)
-                yield fitted, Proof(sigma, result.converged, result.gap / objective.weight)
-        except NotFiniteError:
-            raise explain_not_finite(samples.X) from None
+    objective = make_objective(samples, mapped, loss, _unit_noise(model, samples), l2, fit_intercept)
+    try:
+        results: Iterable[Result] = solver.follow(objective, levels.tolist())
+        for sigma, result in zip(levels.tolist(), results, strict=True):
+            fitted = _at(model, sigma)
+            fitted.n_features_in_ = samples.X.shape[1]
+            fitted._adopt(objective.with_noise(sigma), samples.classes, result)
+            fitted._keep(result)
+            yield fitted, Proof(sigma, result.converged, result.gap / objective.weight)
+    except NotFiniteError:
+        raise explain_not_finite(samples.X) from None
 
 
 def _follow_errors(
-    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
     """Yield classifiers that saw error bars, each found from the one before."""
     (loss, l2, fit_intercept), _, settings = model._checked()
     if model.solver != "newton":
         raise ValueError(f"solver={model.solver!r} with X_err is not supported; use solver='newton'")
     unit, solver, start = _unit_noise(model, samples), ErrorBars(**settings), None
-    with block_map(samples.X, model.n_jobs, 2 * samples.width) as mapped:
-        problem = model._uncertain(samples, X_err, mapped, (loss, unit, l2, fit_intercept))
-        noise = problem.noise
-        assert noise is not None
-        for sigma in levels.tolist():
-            noisy = replace(problem, noise=noise.scaled(sigma))
-            result = solver.solve(noisy, start)
-            start = symmetric(result.coef, result.intercept) if np.any(result.coef) else None
-            fitted = _at(model, sigma)
-            fitted.n_features_in_ = samples.X.shape[1]
-            fitted._adopt(noisy, samples.classes, result)
-            fitted._keep(result)
-            yield fitted, Proof(sigma, result.converged, result.gap / problem.weight)
+    problem = model._uncertain(samples, X_err, mapped, (loss, unit, l2, fit_intercept))
+    noise = problem.noise
+    assert noise is not None
+    for sigma in levels.tolist():
+        noisy = replace(problem, noise=noise.scaled(sigma))
+        result = solver.solve(noisy, start)
+        start = symmetric(result.coef, result.intercept) if np.any(result.coef) else None
+        fitted = _at(model, sigma)
+        fitted.n_features_in_ = samples.X.shape[1]
+        fitted._adopt(noisy, samples.classes, result)
+        fitted._keep(result)
+        yield fitted, Proof(sigma, result.converged, result.gap / problem.weight)
 
 
 def _at(model: GuruClassifier, sigma: float) -> GuruClassifier:
@@ -369,13 +372,13 @@ class GuruClassifierCV(GuruClassifier):
         self.sigmas_ = _levels(self.sigmas, weighted, model)
         splitting, scoring = self._routed(samples.weights, X_err, params)
         folds = list(check_cv(self.cv, labels, classifier=True).split(samples.X, labels, **splitting))
+        pool = Pool(n_threads(self.n_jobs))
         job = _Job(
-            model, samples, labels, self.sigmas_, X_err, _score_of(self.scoring), scoring, len(folds), self.verbose
-        )
-        with SINGLE_BLAS:
-            outcomes = Parallel(n_jobs=n_threads(self.n_jobs), require="sharedmem")(
-                delayed(job.run)(k, train, test) for k, (train, test) in enumerate(folds)
-            )
+            model, samples, labels, self.sigmas_, X_err, _score_of(self.scoring), scoring, len(folds), self.verbose,
+            sklearn.get_config(), pool.here,
+        )  # fmt: skip
+        with pool as mapped:
+            outcomes = list(mapped(job.run, range(len(folds)), folds))
             self.scores_ = np.array([scores for scores, _ in outcomes]).T
             self.sigma_ = float(self.sigmas_[_best(self.scores_)])
             _warn_of([proof for _, proofs in outcomes for proof in proofs], model)
@@ -462,9 +465,15 @@ class _Job(NamedTuple):
     score_params: dict[str, Any]
     n_folds: int
     verbose: int
+    config: dict[str, Any]
+    mapped: Any
 
-    def run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Proof]]:
+    def run(self, k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
         """Return the scores of a fold along the path, and what is proven of its solutions."""
+        with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
+            return self._run(k, *fold)
+
+    def _run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Proof]]:
         began = time.perf_counter()
         X, y, weights = self.samples.X, self.labels, self.samples.weights
         try:
@@ -478,11 +487,13 @@ class _Job(NamedTuple):
         X_test, y_test, n = X[test], y[test], X.shape[0]
         params = {name: _part(value, test, n) for name, value in self.score_params.items()}
         X_err = None if self.X_err is None else _part(self.X_err, train, n)
-        scores, proofs = [], []
-        for fitted, proof in _follow(self.model, mine, self.levels, X_err):
-            with sklearn.config_context(assume_finite=True):  # all of X was looked at before
-                scores.append(float(self.scorer(fitted, X_test, y_test, **params)))
-            proofs.append(proof)
+
+        def score(step: tuple[GuruClassifier, Proof]) -> tuple[float, Proof]:
+            with Settings(assume_finite=True):  # all of X was looked at before
+                return float(self.scorer(step[0], X_test, y_test, **params)), step[1]
+
+        path = _follow(self.model, mine, self.levels, X_err, self.mapped)
+        scores, proofs = (list(each) for each in zip(*self.mapped(score, path), strict=True))
         if self.verbose:
             best = _best(np.array(scores)[:, np.newaxis])
             print(

@@ -96,18 +96,17 @@ class Rows:
 
         A ``pointwise`` task looks at some numbers a row, not at X: few rows of it are one block.
         """
-        if self._is_one_block(pointwise):
-            return [task(0, self.n_rows)]
-        return list(self.map(task, self._edges[:-1], self._edges[1:]))
+        return list(self.map(task, *self._blocks(pointwise)))
 
     def total(self, task: Callable[[int, int], Any], *, pointwise: bool = False) -> Any:
         """Return the sum of ``task(begin, end)`` over the blocks, added in block order as they come."""
-        if self._is_one_block(pointwise):
-            return task(0, self.n_rows)
-        return _summed(self.map(task, self._edges[:-1], self._edges[1:]))
+        return _summed(self.map(task, *self._blocks(pointwise)))
 
-    def _is_one_block(self, pointwise: bool) -> bool:
-        return len(self._edges) == 2 or (pointwise and self.n_rows * self.width < POINTWISE_ROWS)
+    def _blocks(self, pointwise: bool = False) -> tuple[list[int], list[int]]:
+        """Return where the blocks begin and end."""
+        if pointwise and self.n_rows * self.width < POINTWISE_ROWS:
+            return [0], [self.n_rows]
+        return self._edges[:-1], self._edges[1:]
 
     def take(self, index: Index) -> "Rows":
         """Return a copy of some rows."""
@@ -276,9 +275,7 @@ class Rows:
             edges = range(begin, end, step)
             return _added(task(first, min(end, first + step)) for first in edges)
 
-        if self._is_one_block(pointwise=False):
-            return of_block(0, self.n_rows)
-        return _added(self.map(of_block, self._edges[:-1], self._edges[1:]))
+        return _added(self.map(of_block, *self._blocks()))
 
 
 def _summed(parts: Iterable[Any]) -> Any:

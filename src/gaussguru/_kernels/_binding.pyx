@@ -3,12 +3,17 @@
 
 Each function works on rows ``begin:end`` without the GIL. ``GAUSSGURU_KERNELS`` (``baseline`` or
 ``x86-64-v3``) forces one instruction set, for tests and for reports of wrong results.
+
+``CleanExit`` is a context that an interrupt cannot break, which only compiled code can be.
 """
 import os
 
 import numpy as np
 
 from libc.stdint cimport int32_t, int64_t
+
+# More often than anybody can interrupt what takes microseconds: whatever fails as often fails for another reason.
+cdef int RELEASES = 100
 
 
 cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
@@ -618,3 +623,53 @@ def joint_combine(int64_t begin, int64_t end, MatrixView X, const double[:, ::1]
     with nogil:
         table.joint_combine(X.matrix, begin, end, r.shape[1], &r[0, 0], &out[0, 0])
     return result
+
+
+cdef class CleanExit:
+    """A context that releases what it acquired, whenever an interrupt comes.
+
+    Python raises KeyboardInterrupt between two bytecodes, and so also before the first one of an ``__exit__`` written
+    in Python. Compiled code has none: ``release`` is called again until nothing interrupts it, and then the interrupt
+    is raised. A subclass has ``acquire``, which returns what the context is entered as; ``release``, which may be
+    called after any part of ``acquire`` and of itself; and ``wait`` for what need not be waited for.
+    """
+
+    cdef bint entered
+
+    def acquire(self):
+        return self
+
+    def release(self):
+        pass
+
+    def wait(self):
+        pass
+
+    def __enter__(self):
+        self.entered = True
+        try:
+            return self.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, *_):
+        self._leave()
+        self.wait()
+
+    def __del__(self):
+        # Where an interpreter looks for signals between __enter__ and the body, or the body and __exit__.
+        if self.entered:
+            self._leave()
+
+    cdef _leave(self):
+        interrupt = None
+        for _ in range(RELEASES):
+            try:
+                self.release()
+                break
+            except BaseException as error:
+                interrupt = error
+        self.entered = False
+        if interrupt is not None:
+            raise interrupt
