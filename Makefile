@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml meson.build $(shell find src -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint bench fuzz-files clean
+.PHONY: demo test lint bench fuzz fuzz-files sanitize clean
 
 demo: $(VENV)/installed ## fit, certify, compare with a support vector machine under noise; a report
 	$(BIN)/gaussguru demo --force
@@ -20,9 +20,37 @@ lint: $(VENV)/installed-test
 bench: $(VENV)/installed ## times against scikit-learn, in one run
 	$(BIN)/python benchmarks/run.py
 
+MINUTES ?= 30
+fuzz: $(VENV)/installed-test ## random problems: what a fit promises, checked
+	PYTHONPATH=tests OPENBLAS_NUM_THREADS=1 $(BIN)/python -m fuzz.problems --minutes $(MINUTES)
+
 CALLS ?= 10000
 fuzz-files: $(VENV)/installed-test ## hostile and damaged files for the command, Linux only; an hour
-	$(BIN)/python tests/fuzz_files.py --calls $(CALLS)
+	PYTHONPATH=tests $(BIN)/python -m fuzz.files --calls $(CALLS)
+
+# With GCC: checks of addresses, of undefined behaviour and of the bounds of containers in the compiled module. Leaks are
+# not looked for: Python frees little when it ends. What is found ends the process, and is written to files, because
+# pytest keeps back what is printed.
+SANITIZED := $(CURDIR)/build/sanitized
+SANITIZED_TESTS := tests/test_losses.py tests/test_noise.py tests/data tests/problems tests/solvers \
+	tests/estimators/test_kernel.py tests/estimators/test_error_bars.py
+SANITIZED_PYTHON = LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:log_path=$(SANITIZED)/found \
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:log_path=$(SANITIZED)/found \
+	PYTHONPATH=$(SANITIZED)/package:tests PYTHONMALLOC=malloc OPENBLAS_NUM_THREADS=1 $(BIN)/python
+NOTHING_FOUND = status=$$?; ! cat $(SANITIZED)/found.* 2>/dev/null && exit $$status
+
+sanitize: $(VENV)/installed-test ## the tests of the compiled module and random problems, with sanitizers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade . \
+	  --target $(SANITIZED)/package -Cbuild-dir=$(SANITIZED)/meson \
+	  -Csetup-args=-Db_sanitize=address,undefined -Csetup-args=-Db_lundef=false \
+	  -Csetup-args='-Dcpp_args=-D_GLIBCXX_ASSERTIONS -fsanitize=float-cast-overflow -fno-omit-frame-pointer' \
+	  -Csetup-args=-Doptimization=1 -Csetup-args=-Ddebug=true
+	rm -f $(SANITIZED)/found.*
+	$(SANITIZED_PYTHON) -c 'from gaussguru._native._binding import __file__ as module; \
+	  assert b"__asan_init" in open(module, "rb").read(), f"{module} has no sanitizers"'
+	$(SANITIZED_PYTHON) -m pytest -n auto $(SANITIZED_TESTS); $(NOTHING_FOUND)
+	$(SANITIZED_PYTHON) -m fuzz.problems --problems 500; $(NOTHING_FOUND)
 
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"Python >= 3.11 is needed, this is {sys.version}"'

@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 
 import gaussguru
 from gaussguru import AdversarialSVC, GuruClassifier
-from gaussguru._kernels._binding import INSTRUCTION_SET
+from gaussguru._native._binding import INSTRUCTION_SET
 from gaussguru.losses import LOSSES
 
 ROUNDS, SMALL_ROUNDS, EPOCH_ROUNDS = 7, 100, 15

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 from functools import partial
 from pathlib import Path
 
-import data as problems
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,8 +23,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
+from support import data as problems
+from support.tables import BAD
 from test_report import Page
-from test_tables import BAD
 
 from gaussguru import (
     GuruClassifier,
@@ -35,9 +36,9 @@ from gaussguru import (
     demo,
     models,
     sigma_path,
-    tables,
-    training,
 )
+from gaussguru._tables import files
+from gaussguru._tables.fitting import fit_model
 from gaussguru.cli import console
 from gaussguru.errors import Measured
 from gaussguru.experiments import EXPERIMENTS
@@ -181,7 +182,7 @@ def test_pima_gives_the_numbers_of_the_library(run, format):
 @needs["koi_err"]
 @pytest.mark.parametrize("scale", [True, False])
 def test_errors_and_values_not_measured_are_those_of_the_library(run, monkeypatch, scale):
-    monkeypatch.setattr(tables, "BLOCK", 20_000)  # several parts
+    monkeypatch.setattr(files, "BLOCK", 20_000)  # several parts
     frame, X, E = koi()
     frame.to_csv("koi.csv", index=False)
     options = ["--drop", "kepid", "--sigma", "0.2", "--target", "disposition", *([] if scale else ["--no-scale"])]
@@ -277,7 +278,7 @@ def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
     once = succeeds(run("predict", "m", "t.csv"))
     sizes, predict = [], models.Model.predict
-    monkeypatch.setattr(tables, "BLOCK", 500)  # 3 numbers of 8 bytes in a row
+    monkeypatch.setattr(files, "BLOCK", 500)  # 3 numbers of 8 bytes in a row
     monkeypatch.setattr(
         models.Model, "predict", lambda self, X, *a, **k: sizes.append(len(X)) or predict(self, X, *a, **k)
     )
@@ -568,13 +569,30 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
     code, _, err = run("fit", "t.csv", "--target", "y", "--sigma", "1000", "-o", "m")
     assert code == 0
     assert any(line.startswith("warning: ") and "--balanced" in line and "fit_intercept" not in line for line in err)
-    hasty = partial(training.fit_model, max_iter=1)
+    hasty = partial(fit_model, max_iter=1)
     monkeypatch.setattr(cli.tables, "fit_model", hasty)
     code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
     assert code == cli.NOT_CERTIFIED == 3
     assert any("NOT proven optimal" in line for line in err)
     assert json.loads(out)["fit"]["certified"] is False
     assert Path("n").exists()
+
+
+@pytest.mark.filterwarnings("always:something is odd")
+def test_a_command_that_fails_says_one_line(run, fails, monkeypatch):
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+
+    def read(*arguments, **options):
+        for _ in range(2):
+            warnings.warn("something is odd", stacklevel=2)
+        return open_table(*arguments, **options)
+
+    open_table = files.open_table
+    monkeypatch.setattr(cli.tables, "open_table", read)
+    code, _, err = run("predict", "m", "t.csv")
+    assert (code, err) == (0, ["t.csv: 120 rows predicted", "warning: something is odd"])
+    fails("predict", "m", "none.csv", words=["none.csv"])
 
 
 def test_a_report_of_an_evaluation(run, fails):

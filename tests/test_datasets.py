@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import sklearn.datasets
-from data import _DIRECTORY
 from scipy.io import savemat
 from scipy.stats import norm
 from sklearn.utils import Bunch
+from support.data import _DIRECTORY
 
 from gaussguru import datasets
 from gaussguru.datasets import DataNotFoundError

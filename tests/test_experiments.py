@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data import _DIRECTORY
 from sklearn.svm import SVC
+from support.data import _DIRECTORY
 
 from gaussguru import GuruClassifier
 from gaussguru.datasets import DataNotFoundError

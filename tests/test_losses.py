@@ -9,18 +9,18 @@ import sys
 
 import mpmath
 import numpy as np
-import oracles
 import pytest
-from common import plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtri_exp
+from support import oracles
+from support.common import plain
 
 import gaussguru.losses
 from gaussguru import GuruClassifier
-from gaussguru._kernels import _binding
+from gaussguru._native import _binding
 from gaussguru.losses import LOSSES, Gaussian, Loss, Quadratic, check_loss, resolve_loss
 
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
@@ -207,7 +207,7 @@ import json
 import numpy as np
 import gaussguru.losses
 from gaussguru import GuruClassifier
-from gaussguru._kernels import _binding
+from gaussguru._native import _binding
 from gaussguru.losses import LOSSES
 rng = np.random.default_rng(0)
 X, y = rng.standard_normal((101, 7)), np.arange(101) % 2

@@ -208,7 +208,7 @@ def test_robustness_curve_in_multiples_of_the_error_bars():
     X_err = np.random.default_rng(0).uniform(0.1, 0.8, X.shape)
     model = GuruClassifier(0.5).fit(X, y)
     display = plotting.RobustnessCurveDisplay.from_estimator(model, X, y, X_err=X_err, noise_levels=[0, 1, 2.5])
-    expected = [100 * expected_accuracy(model, X, y, level * X_err) for level in (0, 1, 2.5)]
+    expected = [100 * expected_accuracy(model, X, y, X_err=level * X_err) for level in (0, 1, 2.5)]
     np.testing.assert_allclose(display.line_.get_ydata(), expected)
     assert "multiples of the error bars" in display.ax_.get_xlabel()
 

@@ -265,7 +265,7 @@ def test_evaluation_says_what_the_library_computes(cancer, tmp_path):
     curve = {float(row[0]): row[1] for row in page.table("noise level")}
     spread = np.broadcast_to(X.std(ddof=0).to_numpy(), X.shape)
     assert curve[0.0] == shares["accuracy"]
-    assert curve[1.0] == f"{100 * expected_accuracy(model, X, y, spread):.2f} %"
+    assert curve[1.0] == f"{100 * expected_accuracy(model, X, y, X_err=spread):.2f} %"
     scaled = model[0].transform(X)
     flips = flip_probability(model, X)
     radius = np.abs(scaled @ model[1].coef_[0] + model[1].intercept_) / np.linalg.norm(model[1].coef_)
@@ -292,7 +292,7 @@ def test_evaluation_with_error_bars_and_what_was_not_measured(cancer):
     page = check_alone(report.html())
     assert report._parts == evaluation_report(model, Measured(X, X_err), y)._parts
     shares = {row[0]: row[1] for row in page.table("", "share")}
-    assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y, X_err):.2f} %"
+    assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y, X_err=X_err):.2f} %"
     curve = {float(row[0]): row[1] for row in page.table("noise level")}
     assert curve[1.0] == shares["expected accuracy"]
     assert "Left out" not in page.headings

@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import sklearn
-from common import every_form
-from data import groups, joint_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
@@ -20,11 +18,13 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from support.common import every_form
+from support.data import groups, joint_problem
 
 from gaussguru import GuruClassifier, KernelGuruClassifier, robustness
 from gaussguru.errors import LowRank, Measured, Population, check_errors
-from gaussguru.orthant import bivariate_normal, lower_bound, score_covariance, top_probabilities
 from gaussguru.preprocessing import WithErrors
+from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities
 from gaussguru.robustness import (
     certified_radius,
     class_probabilities,
@@ -215,15 +215,15 @@ def test_probabilities_and_accuracy_by_sampling(name, n_classes):
         hits.append(np.mean(np.argmax(noisy @ W.T + b, axis=1) == y))
         noisy += 0.7 * rng.standard_normal(X.shape)  # that of the model comes on top of the error bars
         counts[np.arange(len(X)), np.argmax(noisy @ W.T + b, axis=1)] += 1
-    probabilities, quadrature = class_probabilities(clf, X, X_err, return_error=True)
+    probabilities, quadrature = class_probabilities(clf, X, X_err=X_err, return_error=True)
     check_frequencies(probabilities, quadrature, counts)
-    flips = flip_probability(clf, X, X_err)
+    flips = flip_probability(clf, X, X_err=X_err)
     stays = probabilities[np.arange(len(X)), clf.predict(X)]
     np.testing.assert_allclose(flips, 1 - stays, atol=1e-12)
-    accuracy = expected_accuracy(clf, X, y, X_err)
+    accuracy = expected_accuracy(clf, X, y, X_err=X_err)
     room = ERRORS * np.std(hits) / np.sqrt(runs) + quadrature.mean()
     assert abs(accuracy - np.mean(hits)) <= room
-    assert expected_accuracy(clf, X, y, X_err, bound=True) <= accuracy + quadrature.mean() + 1e-12
+    assert expected_accuracy(clf, X, y, X_err=X_err, bound=True) <= accuracy + quadrature.mean() + 1e-12
     assert clf.score(X, y, X_err=X_err) == pytest.approx(accuracy, abs=1e-12)
     assert clf.score(Measured(X, X_err), y) == pytest.approx(accuracy, abs=1e-12)
     if n_classes == 2:
@@ -235,8 +235,8 @@ def test_probabilities_and_accuracy_by_sampling(name, n_classes):
 def test_no_errors_are_plain_predictions(n_classes):
     X, y, clf = problem(n_classes)
     assert clf.score(X, y, X_err=np.zeros(len(X))) == clf.score(X, y)
-    assert expected_accuracy(clf, X, y, np.zeros(len(X))) == clf.score(X, y)
-    np.testing.assert_array_equal(class_probabilities(clf, X, np.zeros_like(X)), class_probabilities(clf, X))
+    assert expected_accuracy(clf, X, y, X_err=np.zeros(len(X))) == clf.score(X, y)
+    np.testing.assert_array_equal(class_probabilities(clf, X, X_err=np.zeros_like(X)), class_probabilities(clf, X))
     if n_classes == 2:
         np.testing.assert_array_equal(clf.predict_proba(X, np.zeros(len(X))), clf.predict_proba(X))
 
@@ -247,7 +247,7 @@ def test_constant_errors_add_to_sigma():
     wider.fit(X, y)
     wider.coef_, wider.intercept_ = clf.coef_, clf.intercept_
     np.testing.assert_allclose(clf.predict_proba(X, np.full(len(X), 0.4)), wider.predict_proba(X), rtol=1e-12)
-    np.testing.assert_allclose(expected_accuracy(clf, X, y), expected_accuracy(clf, X, y, np.full(len(X), 0.7)))
+    np.testing.assert_allclose(expected_accuracy(clf, X, y), expected_accuracy(clf, X, y, X_err=np.full(len(X), 0.7)))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -256,7 +256,7 @@ def test_noise_of_the_model_as_error_bars(n_classes):
     std = np.array([0.2, 1.0, 0.5, 0.7])
     for noise, X_err in ((std, np.tile(0.7 * std, (len(X), 1))), ("isotropic", np.full(len(X), 0.7))):
         clf = GuruClassifier(0.7, noise=noise).fit(X, y)
-        assert expected_accuracy(clf, X, y) == pytest.approx(expected_accuracy(clf, X, y, X_err), abs=1e-12)
+        assert expected_accuracy(clf, X, y) == pytest.approx(expected_accuracy(clf, X, y, X_err=X_err), abs=1e-12)
 
 
 def test_weights_are_repetitions():
@@ -265,7 +265,7 @@ def test_weights_are_repetitions():
     times = np.arange(len(X)) % 3
     again = np.repeat(np.arange(len(X)), times)
     for function in (
-        lambda rows, weight: expected_accuracy(clf, X[rows], y[rows], X_err[rows], weight),
+        lambda rows, weight: expected_accuracy(clf, X[rows], y[rows], X_err=X_err[rows], sample_weight=weight),
         lambda rows, weight: clf.score(X[rows], y[rows], weight, X_err[rows]),
         lambda rows, weight: log_loss_scorer(clf, X[rows], y[rows], X_err=X_err[rows], sample_weight=weight),
         lambda rows, weight: robustness_curve(clf, X[rows], y[rows], [0.5], sample_weight=weight).accuracy[0],
@@ -279,7 +279,9 @@ def test_forms_of_features(form, n_classes):
     X, y, clf = problem(n_classes)
     X = X.astype(np.float32).astype(np.float64)
     X_err = error_bars(*X.shape)["csr"]
-    np.testing.assert_allclose(class_probabilities(clf, form(X), X_err), class_probabilities(clf, X, X_err), atol=1e-6)
+    np.testing.assert_allclose(
+        class_probabilities(clf, form(X), X_err=X_err), class_probabilities(clf, X, X_err=X_err), atol=1e-6
+    )
     np.testing.assert_allclose(certified_radius(clf, form(X)), certified_radius(clf, X), rtol=1e-5, atol=1e-6)
     assert clf.score(form(X), y, X_err=X_err) == pytest.approx(clf.score(X, y, X_err=X_err), abs=1e-6)
 
@@ -308,8 +310,8 @@ def test_radius_of_a_constant_classifier_is_infinite():
     X, y, clf = problem(2)
     clf.coef_ = np.zeros_like(clf.coef_)
     assert np.all(np.isposinf(certified_radius(clf, X)))
-    assert np.all(flip_probability(clf, X, np.ones(len(X))) == 0)
-    assert expected_accuracy(clf, X, y, np.ones(len(X))) == clf.score(X, y)
+    assert np.all(flip_probability(clf, X, X_err=np.ones(len(X))) == 0)
+    assert expected_accuracy(clf, X, y, X_err=np.ones(len(X))) == clf.score(X, y)
 
 
 @pytest.mark.parametrize("final", [LinearSVC(), LogisticRegression(max_iter=10_000), GuruClassifier(0.3)])
@@ -324,7 +326,9 @@ def test_pipelines_and_other_linear_classifiers(final, n_classes):
     plain = clone(final).fit(X, y)
     plain.coef_, plain.intercept_ = pipe[1].coef_ / scale, pipe[1].intercept_ - pipe[1].coef_ @ (pipe[0].mean_ / scale)
     np.testing.assert_allclose(certified_radius(pipe, X), certified_radius(plain, X), rtol=1e-8)
-    assert expected_accuracy(pipe, X, y, X_err) == pytest.approx(expected_accuracy(plain, X, y, X_err), abs=1e-9)
+    assert expected_accuracy(pipe, X, y, X_err=X_err) == pytest.approx(
+        expected_accuracy(plain, X, y, X_err=X_err), abs=1e-9
+    )
     curves = [robustness_curve(model, X, y, [0.0, 0.3]) for model in (pipe, plain)]
     np.testing.assert_allclose(curves[0].accuracy, curves[1].accuracy, atol=1e-9)
     frame = pd.DataFrame(X, columns=list("abcd"))
@@ -362,7 +366,7 @@ def test_robustness_curve_in_multiples_of_error_bars(n_classes, form):
         "sparse": (s := sp.random_array(X.shape, density=0.5, rng=0, format="csr"), 2 * s),
     }[form]
     curve = robustness_curve(clf, X, y, [0.0, 1.0, 2.0], X_err=X_err)
-    expected = [clf.score(X, y), expected_accuracy(clf, X, y, X_err), expected_accuracy(clf, X, y, twice)]
+    expected = [clf.score(X, y), expected_accuracy(clf, X, y, X_err=X_err), expected_accuracy(clf, X, y, X_err=twice)]
     np.testing.assert_allclose(curve.accuracy, expected, rtol=1e-12)
     sampled = robustness_curve(clf, X, y, [2.0], X_err=X_err, method="sampling", n_repeats=200, random_state=0)
     assert abs(sampled.accuracy[0] - curve.accuracy[2]) <= ERRORS * sampled.error[0]
@@ -378,7 +382,7 @@ def test_robustness_curve_of_what_was_not_measured():
     gone[:5, 0] = np.nan
     curve = robustness_curve(clf, gone, y, [0.0, 1.0], X_err=X_err)
     filled, errors = Population.of(X, None).fill(gone, X_err)
-    np.testing.assert_allclose(curve.accuracy, [clf.score(filled, y), expected_accuracy(clf, filled, y, errors)])
+    np.testing.assert_allclose(curve.accuracy, [clf.score(filled, y), expected_accuracy(clf, filled, y, X_err=errors)])
 
 
 def test_robustness_curve_of_any_classifier_by_sampling():
@@ -450,24 +454,39 @@ def test_unmeasured_values(n_classes):
     known = np.ma.masked_array(X, missing)
     filled = np.where(missing, known.mean(axis=0), X)
     finite = np.where(missing, known.std(axis=0), X_err)
-    clf._population = Population.of(values, errors)
+    clf.population_ = Population.of(values, errors)
     pipe = make_pipeline(WithErrors(), clf)
     pipe[0].fit(values, X_err=errors)
     for model in (clf, pipe):
         np.testing.assert_allclose(
-            class_probabilities(model, values, errors), class_probabilities(clf, filled, finite), rtol=1e-9, atol=1e-12
+            class_probabilities(model, values, X_err=errors),
+            class_probabilities(clf, filled, X_err=finite),
+            rtol=1e-9,
+            atol=1e-12,
         )
-        accuracy = expected_accuracy(clf, filled, y, finite)
+        accuracy = expected_accuracy(clf, filled, y, X_err=finite)
         assert expected_accuracy(model, Measured(values, errors), y) == pytest.approx(accuracy)
         assert model.score(Measured(values, errors), y) == pytest.approx(accuracy)
     np.testing.assert_array_equal(clf.predict(Measured(values, errors)), clf.predict(filled))
 
 
+def test_errors_and_weights_are_given_by_name():
+    X, y, clf = problem(2)
+    X_err = np.ones(len(X))
+    for call in (
+        lambda: class_probabilities(clf, X, X_err),
+        lambda: flip_probability(clf, X, X_err),
+        lambda: expected_accuracy(clf, X, y, X_err),
+    ):
+        with pytest.raises(TypeError, match="positional"):
+            call()
+
+
 def test_lists():
     X, y, clf = problem(3)
     lists = X.tolist(), y.tolist(), np.ones(X.shape).tolist()
-    assert expected_accuracy(clf, *lists) == expected_accuracy(clf, X, y, np.ones(X.shape))
-    assert clf.score(*lists[:2], X_err=lists[2]) == expected_accuracy(clf, *lists)
+    assert expected_accuracy(clf, *lists[:2], X_err=lists[2]) == expected_accuracy(clf, X, y, X_err=np.ones(X.shape))
+    assert clf.score(*lists[:2], X_err=lists[2]) == expected_accuracy(clf, *lists[:2], X_err=lists[2])
 
 
 def test_what_cannot_be_done_says_so():
@@ -476,7 +495,7 @@ def test_what_cannot_be_done_says_so():
     for bad in (KernelGuruClassifier(0.1).fit(X, y), SVC(kernel="linear").fit(X, y), SVC().fit(X, y == 1)):
         for function in (
             lambda model: certified_radius(model, X),
-            lambda model: expected_accuracy(model, X, y, X_err),
+            lambda model: expected_accuracy(model, X, y, X_err=X_err),
             lambda model: robustness_curve(model, X, y, [1.0]),
         ):
             with pytest.raises(ValueError, match=rf"linear in X.*{type(bad).__name__}.*sampling"):
@@ -496,17 +515,20 @@ def test_what_cannot_be_done_says_so():
     with pytest.raises(ValueError, match="n_repeats"):
         robustness_curve(clf, X, y, [1.0], method="sampling", n_repeats=1)
     with pytest.raises(ValueError, match=r"same number of samples; got 60 and 10"):
-        expected_accuracy(clf, X, y[:10], X_err)
+        expected_accuracy(clf, X, y[:10], X_err=X_err)
     with pytest.raises(ValueError, match=r"X_err must hold.*got shape \(7,\)"):
         clf.score(X, y, X_err=np.ones(7))
     with pytest.raises(ValueError, match="none below 0"):
         clf.score(X, y, X_err=-X_err)
     with pytest.raises(ValueError, match="X_err has NaN"):
         clf.score(X, y, X_err=np.nan * X_err)
-    for method in (lambda: clf.score(X, y, X_err=np.inf * X_err), lambda: flip_probability(clf, X, np.inf * X_err)):
+    for method in (
+        lambda: clf.score(X, y, X_err=np.inf * X_err),
+        lambda: flip_probability(clf, X, X_err=np.inf * X_err),
+    ):
         with pytest.raises(ValueError, match=r"infinite errors.*fitted without X_err"):
             method()
     unknown = np.full(len(y), 9)
-    assert expected_accuracy(clf, X, unknown, X_err) == 0
+    assert expected_accuracy(clf, X, unknown, X_err=X_err) == 0
     with pytest.raises(ValueError, match="labels among the classes"):
         log_loss_scorer(clf, X, unknown)

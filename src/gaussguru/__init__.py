@@ -1,11 +1,15 @@
 """Classification when the features carry measurement noise."""
 
-from gaussguru.adversary import sample_noise, worst_case_covariance
-from gaussguru.ball import AdversarialSVC, TotalSVC
-from gaussguru.estimator import CollapseWarning
-from gaussguru.kernel import KernelGuruClassifier
-from gaussguru.linear import GuruClassifier, sigma_max
-from gaussguru.model_selection import GuruClassifierCV, sigma_path
+import importlib
+from types import ModuleType
+
+from gaussguru._estimators.adversary import sample_noise, worst_case_covariance
+from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
+from gaussguru._estimators.base import CollapseWarning
+from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.kernel import KernelGuruClassifier
+from gaussguru._estimators.linear import GuruClassifier, sigma_max
+from gaussguru._estimators.path import sigma_path
 
 __all__ = [
     "AdversarialSVC",
@@ -20,3 +24,19 @@ __all__ = [
     "worst_case_covariance",
 ]
 __version__ = "0.1.0"
+
+# Modules for users that are imported when they are first used: ``import gaussguru`` alone is enough.
+_MODULES = (
+    "certificates", "datasets", "errors", "experiments", "losses", "models", "noise", "plotting", "preprocessing",
+    "report", "robustness",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(f"gaussguru.{name}")
+    raise AttributeError(f"module 'gaussguru' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES, "__version__"])

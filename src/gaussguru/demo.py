@@ -18,15 +18,15 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from gaussguru.linear import GuruClassifier
-from gaussguru.losses import Array
-from gaussguru.model_selection import GuruClassifierCV
+from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.validation import check_count
+from gaussguru._linalg import Array
 from gaussguru.plotting import ConvergenceDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.preprocessing import WithErrors
 from gaussguru.report import Report, model_card, new_axes
 from gaussguru.report.page import is_number
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer, flip_probability, robustness_curve
-from gaussguru.validation import check_count
 
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # The noise that models are told of, in standard deviations of the features.
@@ -199,7 +199,7 @@ def _error_bars(page: _Account, values: Array, errors: Array, y: Any, splits: An
         }
         for name, model in models.items():
             known = float(np.mean(model.predict(judge.X) == y[test]))
-            again = expected_accuracy(model, judge.X, y[test], judge.err)
+            again = expected_accuracy(model, judge.X, y[test], X_err=judge.err)
             scores.setdefault(name, []).append((known, again))
     rows = [[name, *(_with_error(part) for part in zip(*runs, strict=True))] for name, runs in scores.items()]
     page.table(["accuracy (%)", "as measured", "measured again"], rows)

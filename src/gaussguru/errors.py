@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
-from gaussguru._kernels import _binding
-from gaussguru.losses import Array, Index
-from gaussguru.noise import diagonal, norm
+from gaussguru._linalg import Array, Index, diagonal, norm
+from gaussguru._native import _binding
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
@@ -185,12 +184,32 @@ class Errors(ABC):
         """Return the sum of ``t_i`` times roots of ``Sigma_i``, a row for each feature."""
 
     @staticmethod
-    def length(v: Array, roots: Array) -> float:
-        """Return a bound of the least c with ``u . v <= c sum_i t_i sqrt(u' Sigma_i u)`` for all u.
+    def none(n_samples: int, n_features: int) -> "Errors":
+        """Return those of exact samples."""
+        return PerSample(np.zeros(n_samples), n_features)
 
-        The sum of norms on the right is at least the norm of the sum, in which the roots add up.
+    @property
+    def is_dense_diagonal(self) -> bool:
+        """Whether ``std`` is an array of independent standard deviations, as compiled loops read them."""
+        return False
+
+    @abstractmethod
+    def scaled(self, factor: float) -> "Errors":
+        """Return all errors multiplied by a factor."""
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of every value, dense, of errors that are independent."""
+        raise ValueError("X_err must be dense standard deviations with solver='sgd'; use solver='newton' for others")
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return a bound of the least c with ``u . v <= c sum_i t_i sqrt(u' Sigma_i u + ||n u||^2)`` for all u.
+
+        The sum of norms on the right is at least the norm of the sum, in which the roots add up; ``own`` is
+        ``n sum_i t_i``.
         """
-        radii = roots if roots.ndim == 1 else roots[:, 0]
+        radii = np.hypot(roots if roots.ndim == 1 else roots[:, 0], own)
         if np.any((radii == 0) & (v != 0)):
             return np.inf
         with np.errstate(over="ignore"):  # no room at all is a length that is infinite
@@ -245,6 +264,15 @@ class PerSample(Errors):
         """Return ``sum t_i e_i``, the same for every feature."""
         return np.full(self.n_features, float(t @ self.std))
 
+    def scaled(self, factor: float) -> "PerSample":
+        """Return all errors multiplied by a factor."""
+        return PerSample(self.std * factor, self.n_features)
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of every value."""
+        return np.repeat(self.std[:, np.newaxis], self.n_features, axis=1)
+
     def take(self, index: Index | slice) -> "PerSample":
         """Return those of some samples."""
         return PerSample(self.std[index], self.n_features)
@@ -298,6 +326,20 @@ class Diagonal(Errors):
     def roots(self, t: Array) -> Array:
         """Return ``sum_i t_i e_ij``."""
         return np.asarray(self.std.T @ t)
+
+    @property
+    def is_dense_diagonal(self) -> bool:
+        """Whether the standard deviations are an array."""
+        return not sp.issparse(self.std)
+
+    def scaled(self, factor: float) -> "Diagonal":
+        """Return all errors multiplied by a factor."""
+        return Diagonal(self.std * factor)
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of every value."""
+        return super().deviations if sp.issparse(self.std) else self.std
 
     def take(self, index: Index | slice) -> "Diagonal":
         """Return those of some samples."""
@@ -359,12 +401,16 @@ class Factored(Errors):
         return np.column_stack([t @ self.std, np.einsum("ijr,i->jr", self.factors, t)])
 
     @staticmethod
-    def length(v: Array, roots: Array) -> float:
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
         """Return the length of v in the sum of the roots, or in that of the standard deviations if it is shorter."""
-        shortest, root = Errors.length(v, roots), roots[:, 1:]
+        shortest, root = Errors.length(v, roots, own), roots[:, 1:]
         if root.shape[0] == root.shape[1] and np.linalg.cond(root) < 1 / ROUNDING:
             shortest = min(shortest, float(np.linalg.norm(np.linalg.solve(root, v))))
         return shortest
+
+    def scaled(self, factor: float) -> "Factored":
+        """Return all errors multiplied by a factor."""
+        return Factored(self.std * factor, self.factors * factor)
 
     def take(self, index: Index | slice) -> "Factored":
         """Return those of some samples."""
@@ -389,44 +435,21 @@ class Population:
     spreads: Array
 
     @classmethod
-    def of(cls, X: Any, X_err: Any, map: Any = map) -> "Population":
-        """Return that of samples with error bars, in which infinite ones stand for what was not measured.
-
-        ``map`` is where blocks of rows are looked at.
-        """
-        if not has_unmeasured(X_err):
-            return cls._of_all(np.ascontiguousarray(X, dtype=None if _is_float(X) else np.float64), map)
-        known = ~unmeasured(X_err, X.shape)
-        count = known.sum(axis=0)
-        if not count.all():
-            j = int(np.argmin(count))
+    def of(cls, X: Any, X_err: Any = None, sample_weight: Array | None = None) -> "Population":
+        """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
+        values = np.asarray(X, dtype=np.float64)
+        known = ~unmeasured(X_err, values.shape) if has_unmeasured(X_err) else np.ones(values.shape, dtype=bool)
+        if sample_weight is not None:
+            known = known & (sample_weight > 0)[:, np.newaxis]
+        if not known.any(axis=0).all():
+            j = int(np.argmin(known.any(axis=0)))
             raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
-        values = np.ascontiguousarray(np.where(known, np.asarray(X, dtype=np.float64), 0.0))
-        means = values.sum(axis=0) / count
-        return cls(means, np.sqrt(np.where(known, np.square(values - means), 0.0).sum(axis=0) / count))
-
-    @classmethod
-    def _of_all(cls, X: Array, map: Any) -> "Population":
-        """Return that of samples which were all measured, from one look at X.
-
-        Deviations are taken from the means of the first rows, so that nothing of note cancels.
-        """
-        (n, d), firsts = X.shape, _firsts(X)
+        weights = known * (1.0 if sample_weight is None else (sample_weight / sample_weight.max())[:, np.newaxis])
+        total = weights.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore"):  # where X is not finite, it is not either
-            about = X[: firsts.step].mean(axis=0, dtype=np.float64)
-            view = _binding.MatrixView(X)
-            sums = np.zeros((2, d))
-            for part in map(
-                lambda first: _binding.column_sums(first, min(n, first + firsts.step), view, about), firsts
-            ):
-                sums += part.reshape(2, d)
-            apart, squares = sums / n
-            return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether it is made of finite values, if it is that of all."""
-        return bool(np.isfinite(self.spreads).all())
+            means = np.where(known, values * weights, 0.0).sum(axis=0) / total
+            squares = np.where(known, np.square(values - means) * weights, 0.0).sum(axis=0) / total
+            return cls(means, np.sqrt(squares))
 
     def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""

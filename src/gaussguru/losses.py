@@ -22,13 +22,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr, logit, ndtri, xlog1py
 
-from gaussguru._kernels import _binding
+from gaussguru._linalg import Array
+from gaussguru._native import _binding
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Terms = tuple[Array, Array, Array]
 
 ROOT = math.sqrt(2 * math.pi)

@@ -1,8 +1,9 @@
 """Models of tables: fitted with everything that their predictions need, saved without pickle.
 
 A model file is a zip archive of skops with one more entry, ``gaussguru.json``: the card of the model, which says what
-it was fitted to and how, and which versions can read it (:mod:`gaussguru.archive`). Loading creates objects of known
-types only, and a model that is loaded has all that predictions need: what is damaged or forged is refused then.
+it was fitted to and how, and which versions can read it (:mod:`gaussguru._tables.archive`). Loading creates objects
+of known types only, and a model that is loaded has all that predictions need: what is damaged or forged is refused
+then.
 """
 
 import platform
@@ -21,13 +22,13 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 import gaussguru
-from gaussguru.archive import TRUSTED, Archive, ModelError, pack
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
+from gaussguru._tables.files import Limits, TableError, quoted, writing
+from gaussguru._tables.model_checks import check_estimator
+from gaussguru._tables.schema import MISSING, Layout, label_value
 from gaussguru.errors import Measured
-from gaussguru.layouts import MISSING, Layout, label_value
-from gaussguru.linear import GuruClassifier
-from gaussguru.model_checks import check_estimator
 from gaussguru.robustness import certified_radius, class_probabilities
-from gaussguru.tables import Limits, TableError, quoted, writing
 
 __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model"]
 
@@ -177,14 +178,14 @@ def _versions() -> dict[str, str]:
 def load_model(path: str, *, limits: Limits | None = None) -> Model:
     """Load a model that :func:`save_model` wrote.
 
-    Nothing but objects of known types is created (:data:`gaussguru.archive.TRUSTED`). A file with others, of a newer
-    format, or of a newer gaussguru or scikit-learn is refused, and so is one that cannot predict.
+    Nothing but objects of known types is created (:data:`gaussguru._tables.archive.TRUSTED`). A file with others, of a
+    newer format, or of a newer gaussguru or scikit-learn is refused, and so is one that cannot predict.
 
     Parameters
     ----------
     path : str
         "-" is standard input.
-    limits : gaussguru.tables.Limits, default=None
+    limits : gaussguru._tables.files.Limits, default=None
         How much the file may unpack to; None is ``Limits()``.
 
     Returns

@@ -19,28 +19,12 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigh
+from scipy.linalg import LinAlgError, cholesky, eigh, svd
 from scipy.linalg.lapack import dtrtri
 
-from gaussguru.losses import Array
+from gaussguru._linalg import Array, diagonal, norm
 
-
-def norm(v: Array) -> float:
-    """Return the Euclidean length of a vector, also where its square overflows or underflows."""
-    square = float(v.dot(v))  # quicker than v @ v on short vectors
-    if 1e-280 < square < 1e280:
-        return math.sqrt(square)
-    largest = float(np.abs(v).max(initial=0.0))
-    return largest * math.sqrt(float((v / largest) @ (v / largest))) if 0 < largest < np.inf else largest
-
-
-def diagonal(matrix: Array) -> Array:
-    """Return a writable view of the diagonal."""
-    view: Array = matrix.diagonal()
-    view.flags.writeable = True
-    return view
-
-
+EPS = float(np.finfo(np.float64).eps)
 # A covariance may be asymmetric by rounding, and have eigenvalues below zero by as much (relative to unit variances).
 ROUNDING = 1e-10
 # Coefficients this close to the largest are tied with it.
@@ -54,6 +38,8 @@ class Noise(ABC):
     """
 
     smooth = True
+    # Whether the noise is the same in every orthonormal basis.
+    is_rotatable = False
     sigma: float
 
     @abstractmethod
@@ -63,10 +49,6 @@ class Noise(ABC):
     @abstractmethod
     def gradient(self, w: Array) -> Array:
         """Return the gradient of ``a``; it does not depend on the length of ``w``."""
-
-    def rise(self, w: Array, p: Array) -> float:
-        """Return how much ``a`` rises to first order with a step ``p``."""
-        return float(self.gradient(w) @ p)
 
     @abstractmethod
     def add_hessian(self, w: Array, factor: float, out: Array) -> None:
@@ -89,6 +71,10 @@ class Noise(ABC):
         """Return the Euclidean distance from ``v`` to the set of ``u`` with ``polar(u) <= level``."""
 
     @abstractmethod
+    def variances(self, n_features: int) -> Array:
+        """Return ``a(e_j)^2`` for every feature: how much noise there is on each."""
+
+    @abstractmethod
     def steepest(self, v: Array) -> Array:
         """Return a ``w`` with the largest ``w . v / a(w)``, of any length."""
 
@@ -104,9 +90,26 @@ class Noise(ABC):
         """Return the same model with its standard deviations multiplied by ``factor``."""
         return replace(self, sigma=self.sigma * factor)  # type: ignore[type-var]  # every model is a dataclass
 
+    def converted(self, unit: float) -> Self:
+        """Return the same model for features that are multiplied by ``unit``."""
+        return self.scaled(unit)
+
     def with_floor(self, least: Callable[[], Array]) -> "Noise":
         """Return the model with noise where it has none; ``least`` gives the standard deviations to use there."""
         return self
+
+    @property
+    def given(self) -> "Noise":
+        """The noise that was given, where this is the same one in another basis."""
+        return self
+
+    def independent(self) -> tuple[Array | None, "Noise"]:
+        """Return a basis B in which the noise on ``X B`` is better computed with, and that noise; None for X itself."""
+        return None, self
+
+    def rounding(self, w: Array) -> float:
+        """Return a bound on the rounding error of ``a(w)``, beyond some roundings of a itself."""
+        return 0.0
 
 
 class Quadratic(Noise):
@@ -117,6 +120,11 @@ class Quadratic(Noise):
         grad a = A w / a        Hess a = (A - grad a grad a') / a        polar(v)^2 = v' A^-1 v
     """
 
+    @property
+    def std(self) -> Array | float | None:
+        """The standard deviations of features whose noise is independent; None if it is not."""
+        return None
+
     @abstractmethod
     def metric(self, W: Array) -> Array:
         """Return ``W A``, for one w or for many."""
@@ -124,11 +132,6 @@ class Quadratic(Noise):
     @abstractmethod
     def add_metric(self, factor: float, out: Array) -> None:
         """Add ``factor A`` to the square array ``out``."""
-
-    @property
-    @abstractmethod
-    def unit_polar(self) -> float:
-        """The largest polar of a unit vector, or a bound on it."""
 
     def scale(self, w: Array) -> float:
         """Return ``sqrt(w' A w)``."""
@@ -162,7 +165,13 @@ class Isotropic(Quadratic):
     Against ``w`` the first adversary puts everything along it: ``sigma^2 w w' / ||w||^2`` (thesis, chapter 2).
     """
 
+    is_rotatable = True
     sigma: float
+
+    @property
+    def std(self) -> float:
+        """The standard deviation ``sigma``: against one ``w`` all of the noise is along it."""
+        return self.sigma
 
     def scale(self, w: Array) -> float:
         """Return ``sigma ||w||``."""
@@ -187,6 +196,10 @@ class Isotropic(Quadratic):
         result += p
         result *= self.sigma / length
         return result
+
+    def variances(self, n_features: int) -> Array:
+        """Return ``sigma^2`` for every feature."""
+        return np.full(n_features, self.sigma**2)
 
     def polar(self, v: Array) -> float:
         """Return ``||v|| / sigma``."""
@@ -225,11 +238,6 @@ class Isotropic(Quadratic):
         """Add ``factor sigma^2 I``."""
         diagonal(out)[:] += factor * self.sigma**2
 
-    @property
-    def unit_polar(self) -> float:
-        """``1 / sigma``."""
-        return 1 / self.sigma
-
 
 @dataclass(frozen=True, eq=False)
 class PerFeature(Quadratic):
@@ -237,65 +245,73 @@ class PerFeature(Quadratic):
 
     ::
 
-        a(w) = sigma ||e w||_2        polar(v) = ||v / e||_2 / sigma
+        a(w) = ||d w||_2        polar(v) = ||v / d||_2        d = sigma e, or where that is 0 ``floors``
 
-    It is isotropic noise on ``x / e``.
+    It is isotropic noise on ``x / d``.
     """
 
     sigma: float
     deviations: Array
+    floors: Array | None = None
+
+    @cached_property
+    def std(self) -> Array:
+        """The standard deviations."""
+        std = self.sigma * self.deviations
+        return std if self.floors is None else np.where(std > 0, std, self.floors)
 
     def scale(self, w: Array) -> float:
-        """Return ``sigma ||e w||``."""
-        return self.sigma * norm(w * self.deviations)
+        """Return ``||d w||``."""
+        return norm(w * self.std)
 
     def gradient(self, w: Array) -> Array:
-        """Return ``sigma e^2 w / ||e w||``."""
-        scaled = w * self.deviations
-        return scaled * self.deviations * (self.sigma / norm(scaled))
+        """Return ``d^2 w / ||d w||``."""
+        scaled = w * self.std
+        return scaled * self.std / norm(scaled)
 
     def metric(self, W: Array) -> Array:
-        """Return ``sigma^2 W diag(e^2)``."""
-        return W * (self.sigma * self.deviations) ** 2
+        """Return ``W diag(d^2)``."""
+        return W * self.std**2
 
     def add_metric(self, factor: float, out: Array) -> None:
-        """Add ``factor sigma^2 diag(e^2)``."""
-        diagonal(out)[:] += factor * (self.sigma * self.deviations) ** 2
+        """Add ``factor diag(d^2)``."""
+        diagonal(out)[:] += factor * self.std**2
 
-    @property
-    def unit_polar(self) -> float:
-        """``1 / (sigma min e)``."""
-        return 1 / (self.sigma * float(self.deviations.min()))
+    def variances(self, n_features: int) -> Array:
+        """Return ``d^2``."""
+        return np.asarray(self.std**2)
 
     def polar(self, v: Array) -> float:
-        """Return ``||v / e|| / sigma``."""
-        return norm(v / self.deviations) / self.sigma
+        """Return ``||v / d||``."""
+        return norm(v / self.std)
 
     def polar_within(self, error: Array) -> float:
-        """Return ``||error / e|| / sigma``."""
+        """Return ``||error / d||``."""
         return self.polar(error)
 
     def excess(self, v: Array, level: float) -> float:
-        """Return the distance to the ellipsoid of half-axes ``sigma level e``."""
-        return distance_to_ellipsoid(v, self.sigma * level * self.deviations)
+        """Return the distance to the ellipsoid of half-axes ``level d``."""
+        return distance_to_ellipsoid(v, level * self.std)
 
     def steepest(self, v: Array) -> Array:
-        """Return ``v / e^2``."""
-        return v / self.deviations / self.deviations
+        """Return ``v / d^2``."""
+        return v / self.std / self.std
 
     def worst_covariance(self, w: Array) -> Array:
-        """Return ``sigma^2 diag(e^2)``, whatever w is."""
-        return np.diag((self.sigma * self.deviations) ** 2)
+        """Return ``diag(d^2)``, whatever w is."""
+        return np.diag(self.std**2)
 
     def sample(self, w: Array, size: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Return independent normal numbers."""
-        return rng.standard_normal((*size, len(w))) * (self.sigma * self.deviations)
+        return rng.standard_normal((*size, len(w))) * self.std
 
     def with_floor(self, least: Callable[[], Array]) -> Noise:
         """Return the model with the standard deviations ``least`` where they are 0."""
-        if self.deviations.all():
-            return self
-        return replace(self, deviations=np.where(self.deviations > 0, self.deviations, least() / self.sigma))
+        return self if self.deviations.all() else replace(self, floors=least())
+
+    def converted(self, unit: float) -> Self:
+        """Return the same model for features that are multiplied by ``unit``."""
+        return replace(self, sigma=self.sigma * unit, floors=None if self.floors is None else self.floors * unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,14 +339,17 @@ class Covariance(Quadratic):
         """Return ``sigma ||L' w||``."""
         return self.sigma * norm(w @ self.shape.factor)
 
+    def rounding(self, w: Array) -> float:
+        """Return ``2 eps sigma || |L'| |w| ||``."""
+        return 2 * EPS * self.sigma * norm(np.abs(w) @ np.abs(self.shape.factor))
+
     def add_metric(self, factor: float, out: Array) -> None:
         """Add ``factor sigma^2 C``."""
         out += (factor * self.sigma**2) * self.shape.matrix
 
-    @property
-    def unit_polar(self) -> float:
-        """The Frobenius norm of ``L^-1``, over sigma."""
-        return norm(self.shape.inverse.ravel()) / self.sigma
+    def variances(self, n_features: int) -> Array:
+        """Return the diagonal of ``sigma^2 C``."""
+        return np.asarray(self.sigma**2 * self.shape.matrix.diagonal())
 
     def polar(self, v: Array) -> float:
         """Return ``||L^-1 v|| / sigma``."""
@@ -357,13 +376,122 @@ class Covariance(Quadratic):
         """Return ``sigma L`` times independent normal numbers."""
         return self.sigma * (rng.standard_normal((*size, len(w))) @ self.shape.factor.T)
 
+
+@dataclass(frozen=True, eq=False)
+class SingularCovariance(Quadratic):
+    """Noise of the covariance ``sigma^2 R R' + diag(floors^2)``: of low rank, and a trace of it everywhere.
+
+    ::
+
+        a(w)^2 = sigma^2 ||R' w||^2 + ||floors w||^2
+
+    With the singular values s and the left singular vectors U of ``R / floors``, and ``v' = v / floors``::
+
+        polar(v)^2 = ||v' - U U' v'||^2 + ||U' v' / sqrt(1 + sigma^2 s^2)||^2
+
+    The sum of the two covariances is never formed: for large sigma the second would be lost in the rounding of the
+    first.
+    """
+
+    sigma: float
+    root: Array
+    floors: Array
+
+    @cached_property
+    def _principal(self) -> tuple[Array, Array]:
+        directions, sizes, _ = svd(self.root / self.floors[:, np.newaxis], full_matrices=False)
+        return directions, sizes
+
+    def metric(self, W: Array) -> Array:
+        """Return ``W (sigma^2 R R' + diag(floors^2))``."""
+        return np.asarray(self.sigma**2 * ((W @ self.root) @ self.root.T) + W * self.floors**2)
+
+    def scale(self, w: Array) -> float:
+        """Return ``hypot(sigma ||R' w||, ||floors w||)``."""
+        return math.hypot(self.sigma * norm(w @ self.root), norm(self.floors * w))
+
+    def rounding(self, w: Array) -> float:
+        """Return ``2 eps sigma || |R'| |w| ||``: all of it where w is in the null space of R'."""
+        return 2 * EPS * len(w) * self.sigma * norm(np.abs(w) @ np.abs(self.root))
+
+    def add_metric(self, factor: float, out: Array) -> None:
+        """Add ``factor`` times the covariance."""
+        out += factor * self.worst_covariance(self.floors)
+
+    def _split(self, v: Array) -> tuple[Array, Array, Array]:
+        """Return the part of ``v / floors`` across U, that along U, and the standard deviations of the latter."""
+        directions, sizes = self._principal
+        scaled = v / self.floors
+        along = directions.T @ scaled
+        return scaled - directions @ along, along, np.sqrt(1 + np.square(self.sigma * sizes))
+
+    def variances(self, n_features: int) -> Array:
+        """Return the diagonal of the covariance."""
+        return np.asarray(self.sigma**2 * np.square(self.root).sum(axis=1) + self.floors**2)
+
+    def polar(self, v: Array) -> float:
+        """Return ``sqrt(v' A^-1 v)``, by the parts of v across and along U."""
+        across, along, std = self._split(v)
+        return math.hypot(norm(across), norm(along / std)) + 4 * EPS * len(v) * norm(v / self.floors)
+
+    def polar_within(self, error: Array) -> float:
+        """Return ``||error / floors||``."""
+        return norm(error / self.floors)
+
+    def excess(self, v: Array, level: float) -> float:
+        """Return the distance to the ellipsoid of the covariance, ``level`` times as large."""
+        variances, axes = eigh(self.worst_covariance(v))
+        floor = float(self.floors.min()) ** 2
+        return distance_to_ellipsoid(axes.T @ v, level * np.sqrt(np.maximum(variances, floor)))
+
+    def steepest(self, v: Array) -> Array:
+        """Return ``A^-1 v``."""
+        across, along, std = self._split(v)
+        return np.asarray((across + self._principal[0] @ (along / std**2)) / self.floors)
+
+    def worst_covariance(self, w: Array) -> Array:
+        """Return the covariance, whatever w is."""
+        covariance: Array = self.sigma**2 * (self.root @ self.root.T)
+        diagonal(covariance)[:] += self.floors**2
+        return covariance
+
+    def sample(self, w: Array, size: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Return ``sigma R`` and ``floors`` times independent normal numbers."""
+        common = rng.standard_normal((*size, self.root.shape[1])) @ self.root.T
+        return self.sigma * common + rng.standard_normal((*size, len(w))) * self.floors
+
     def with_floor(self, least: Callable[[], Array]) -> Noise:
-        """Return the model with independent noise of the standard deviations ``least`` added, if C is singular."""
-        if not self.shape.singular:
-            return self
-        # Above the rounding of C itself.
-        variances = np.maximum((least() / self.sigma) ** 2, ROUNDING**1.25 * self.shape.matrix.diagonal())
-        return replace(self, shape=Shape(self.shape.matrix + np.diag(variances)))
+        """Return the model with the standard deviations ``least`` everywhere."""
+        return replace(self, floors=least())
+
+    def independent(self) -> tuple[Array, Noise]:
+        """Return ``B = diag(1/floors) U`` with all of U: the noise on ``X B`` is independent, of known size."""
+        directions, sizes, _ = svd(self.root / self.floors[:, np.newaxis])
+        deviations = np.zeros(len(directions))
+        deviations[: len(sizes)] = sizes
+        return directions / self.floors[:, np.newaxis], Independent(self.sigma, deviations, None, self)
+
+    def converted(self, unit: float) -> Self:
+        """Return the same model for features that are multiplied by ``unit``."""
+        return replace(self, sigma=self.sigma * unit, floors=self.floors * unit)
+
+
+@dataclass(frozen=True, eq=False)
+class Independent(PerFeature):
+    """The noise of a :class:`SingularCovariance` in the basis that makes it independent, ``1 + sigma^2 e^2``."""
+
+    original: SingularCovariance | None = None
+
+    @cached_property
+    def std(self) -> Array:
+        """The standard deviations."""
+        return np.asarray(np.hypot(1.0, self.sigma * self.deviations))
+
+    @property
+    def given(self) -> Noise:
+        """The noise that was given."""
+        assert self.original is not None
+        return replace(self.original, sigma=self.sigma)
 
 
 class Shape:
@@ -424,16 +552,16 @@ class Axis(Noise):
         result[largest] = math.copysign(self.sigma, w[largest])
         return result
 
-    def rise(self, w: Array, p: Array) -> float:
-        """Return ``a(w + p) - a(w)``; ``a`` is convex, so its derivative along p is no more."""
-        return self.scale(w + p) - self.scale(w)
-
     def add_hessian(self, w: Array, factor: float, out: Array) -> None:
         """Add nothing: ``a`` is linear where it is smooth."""
 
     def hessian_product(self, w: Array, p: Array) -> Array:
         """Return 0."""
         return np.zeros_like(p)
+
+    def variances(self, n_features: int) -> Array:
+        """Return ``sigma^2`` for every feature."""
+        return np.full(n_features, self.sigma**2)
 
     def polar(self, v: Array) -> float:
         """Return ``sum |v_j| / sigma``."""
@@ -485,13 +613,15 @@ def distance_to_ellipsoid(v: Array, radii: Array) -> float:
     """
     if not radii.any():
         return norm(v)
-    t, square = 0.0, radii * radii
+    # No point of the set is outside of its box: t is at least what that takes.
+    square = radii * radii
+    t = max(0.0, float((np.abs(v) * radii - square).max()))
     for _ in range(100):
-        u = v * radii / (square + t)
+        u = v * radii / np.maximum(square + t, np.finfo(np.float64).tiny)
         size = norm(u)
         if size <= 1 + 1e-14:
             break
-        t += (size - 1) * size * size / float((u * u) @ (1 / (square + t)))
+        t += (size - 1) * size * size / float((u * u) @ (1 / np.maximum(square + t, np.finfo(np.float64).tiny)))
     return norm(v - u * radii / max(1.0, size)) if t > 0 else 0.0
 
 
@@ -528,15 +658,18 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
             j = int(np.argmin(array))
             raise ValueError(f"noise must hold standard deviations, none below 0; got {array[j]:g} for feature {j}")
         return PerFeature(sigma, array)
-    return Covariance(sigma, _checked_covariance(array))
+    return _checked_covariance(sigma, array)
 
 
 def _place(index: Any) -> str:
     return f"feature {index[0]}" if len(index) == 1 else f"[{', '.join(str(i) for i in index)}]"
 
 
-def _checked_covariance(matrix: Array) -> Shape:
-    """Return a covariance made exactly symmetric and semi-definite, or say what is wrong with it."""
+def _checked_covariance(sigma: float, matrix: Array) -> Noise:
+    """Return the noise of a covariance, or say what is wrong with it.
+
+    Eigenvalues of the correlations below ROUNDING of the largest are none.
+    """
     variances = matrix.diagonal()
     if variances.min() < 0:
         j = int(np.argmin(variances))
@@ -550,14 +683,14 @@ def _checked_covariance(matrix: Array) -> Shape:
         values = f"{matrix[i, j]:g} at [{i}, {j}] and {matrix[j, i]:g} at [{j}, {i}]"
         raise ValueError(f"noise must be a symmetric covariance; got {values}")
     shape = Shape(0.5 * (matrix + matrix.T))
-    if shape.singular:
-        values, axes = eigh(0.5 * (correlations + correlations.T))
-        if values[0] < -ROUNDING * len(matrix):
-            raise ValueError(
-                "noise must be a positive semi-definite covariance; the matrix of its correlations has the eigenvalue "
-                f"{values[0]:.3g}"
-            )
-        root = axes * np.sqrt(np.maximum(values, 0.0)) * deviations[:, np.newaxis]
-        shape = Shape(root @ root.T)
-        shape.singular = True
-    return shape
+    if not shape.singular:
+        return Covariance(sigma, shape)
+    values, axes = eigh(0.5 * (correlations + correlations.T))
+    if values[0] < -ROUNDING * len(matrix):
+        raise ValueError(
+            "noise must be a positive semi-definite covariance; the matrix of its correlations has the eigenvalue "
+            f"{values[0]:.3g}"
+        )
+    kept = values > ROUNDING * values[-1]
+    root = axes[:, kept] * np.sqrt(values[kept]) * deviations[:, np.newaxis]
+    return SingularCovariance(sigma, root, np.zeros(len(matrix)))

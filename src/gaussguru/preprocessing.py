@@ -12,8 +12,8 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from gaussguru._linalg import Array, Index
 from gaussguru.errors import LowRank, Measured, Population, check_errors, has_unmeasured, like, split_errors, unmeasured
-from gaussguru.losses import Array, Index
 
 # Numbers held at a time.
 CHUNK = 1 << 23
@@ -399,35 +399,40 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     if not isinstance(suffix, str) or not suffix:
         raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
     names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
+    errors = _error_names(names, suffix)
+    place = {name: j for j, name in enumerate(names)}
+    kept = [name for name in names if name not in errors]
+    X = frame.iloc[:, [place[name] for name in kept]]
+
+    def numbers(name: str) -> Array:
+        found: Array = frame.iloc[:, place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
+        return found
+
+    columns = {}
+    for name in kept:
+        try:
+            error = numbers(name + suffix) if name + suffix in errors else 0.0
+            columns[name] = np.where(np.isnan(numbers(name)), np.inf, error)
+        except (ValueError, TypeError) as problem:
+            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
+    return X, type(frame)(columns, index=frame.index).set_axis(X.columns, axis=1)
+
+
+def _error_names(names: list[str], suffix: str) -> set[str]:
+    """Return the names of columns of errors, each that of another column with the suffix."""
+    known = set(names)
+    if len(known) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
-    known = set(names)
-    errors = {name for name in names if name.endswith(suffix) and name[: -len(suffix)] in known}
-    alone = [name for name in names if name.endswith(suffix) and name not in errors]
+    ending = [name for name in names if name.endswith(suffix)]
+    alone = [name for name in ending if name[: -len(suffix)] not in known]
     if alone:
         raise ValueError(
             f"frame has {alone!r} without the columns that they are the errors of, the same without {suffix!r}"
         )
-    if not errors:
+    if not ending:
         raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
-    place = {name: j for j, name in enumerate(names)}
-    kept = [name for name in names if name not in errors]
-    X = frame.iloc[:, [place[name] for name in kept]]
-    columns = {}
-    for name in kept:
-        try:
-            values = frame.iloc[:, place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
-            partner = name + suffix
-            error = (
-                frame.iloc[:, place[partner]].to_numpy(dtype=np.float64, na_value=np.nan)
-                if partner in errors
-                else np.zeros(len(frame))
-            )
-        except (ValueError, TypeError) as problem:
-            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
-        columns[name] = np.where(np.isnan(values), np.inf, error)
-    return X, type(frame)(columns, index=frame.index).set_axis(X.columns, axis=1)
+    return set(ending)
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:

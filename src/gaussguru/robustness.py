@@ -22,10 +22,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._estimators.base import LinearScores, winners
+from gaussguru._estimators.validation import check_choice, check_count
+from gaussguru._linalg import Array
 from gaussguru.errors import check_errors, has_unmeasured, split_errors
-from gaussguru.estimator import LinearScores, winners
-from gaussguru.losses import Array
-from gaussguru.orthant import (
+from gaussguru.preprocessing import AffineMap
+from gaussguru.probabilities import (
     distance_to_boundary,
     expected_score,
     label_probabilities,
@@ -34,8 +36,6 @@ from gaussguru.orthant import (
     score_covariance,
     top_probabilities,
 )
-from gaussguru.preprocessing import AffineMap
-from gaussguru.validation import check_choice, check_count
 
 __all__ = [
     "NotLinearError",
@@ -56,7 +56,7 @@ class NotLinearError(TypeError, ValueError):
 
 
 def class_probabilities(
-    estimator: Any, X: Any, X_err: Any = None, *, return_error: bool = False
+    estimator: Any, X: Any, *, X_err: Any = None, return_error: bool = False
 ) -> Array | tuple[Array, Array]:
     """Return the probability that noise leaves each class on top.
 
@@ -86,7 +86,7 @@ def class_probabilities(
     return (probabilities, error) if return_error else probabilities
 
 
-def flip_probability(estimator: Any, X: Any, X_err: Any = None) -> Array:
+def flip_probability(estimator: Any, X: Any, *, X_err: Any = None) -> Array:
     """Return the probability that noise changes the predicted label.
 
     ``Phi(-|w.x + b| / sqrt(w' Sigma w))`` for two classes, else one minus the probability that the predicted class
@@ -130,7 +130,7 @@ def certified_radius(estimator: Any, X: Any) -> Array:
 
 
 def expected_accuracy(
-    estimator: Any, X: Any, y: Any, X_err: Any = None, sample_weight: Any = None, *, bound: bool = False
+    estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None, bound: bool = False
 ) -> float:
     """Return the accuracy to be expected when noise is added to X.
 
@@ -268,19 +268,19 @@ class _Scorer(BaseEstimator, ABC):
         return self.score(estimator, X, y_true, X_err=X_err, sample_weight=sample_weight)
 
     @abstractmethod
-    def score(self, estimator: Any, X: Any, y: Any, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return the score of an estimator; larger is better."""
 
 
 class ExpectedAccuracyScorer(_Scorer):
     """Scores by :func:`expected_accuracy`; ``set_score_request(X_err=True)`` lets it see the error bars of a fold."""
 
-    def score(self, estimator: Any, X: Any, y: Any, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return the expected accuracy.
 
         Without error bars the noise is what the model was told to expect.
         """
-        return expected_accuracy(estimator, X, y, X_err, sample_weight)
+        return expected_accuracy(estimator, X, y, X_err=X_err, sample_weight=sample_weight)
 
 
 class LogLossScorer(_Scorer):
@@ -290,7 +290,7 @@ class LogLossScorer(_Scorer):
     count as that, as in ``sklearn.metrics.log_loss``.
     """
 
-    def score(self, estimator: Any, X: Any, y: Any, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return minus the log loss."""
         scores, noise = _noisy_scores(estimator, X, X_err, own=True)
         probabilities, _ = label_probabilities(scores, noise)
@@ -358,7 +358,7 @@ def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     """Return X and X_err with what the first step of the estimator knows of values that were not measured."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
-    population = getattr(first, "population_", getattr(first, "_population", None))
+    population = getattr(first, "population_", None)
     if population is None:
         raise ValueError(
             f"X_err has infinite errors, for what was not measured, and {type(first).__name__} does not know what to "

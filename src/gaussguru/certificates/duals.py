@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gaussguru.certificates.gaps import Certificate
-from gaussguru.losses import Array, Loss, resolve_loss
-from gaussguru.noise import Noise, norm
+from gaussguru._linalg import Array, norm
+from gaussguru.certificates.dual_point import Certificate
+from gaussguru.losses import Loss, resolve_loss
+from gaussguru.noise import Noise
 
 
 def norm_bound(loss: Loss, noise: Noise, radius: float, direction: Array) -> float:
@@ -78,10 +79,16 @@ def recover_norm(
     """
     loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
     unit = np.asarray(direction, dtype=np.float64) / norm(np.asarray(direction, dtype=np.float64))
-    scale = noise.scale(unit)
+    return recovered(loss, noise.scale(unit), alpha, y, np.asarray(X @ unit), weight, fit_intercept=fit_intercept)
+
+
+def recovered(
+    loss: Loss, scale: float, alpha: Array, y: Array, along: Array, weight: Array, *, fit_intercept: bool
+) -> Recovered:
+    """Return the same from the scale ``a(u)`` and the margins ``u.x`` of the unit vector u."""
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
-    left = scale * z + y[inside] * np.asarray(X @ unit)[inside]
+    left = scale * z + (y * along)[inside]
     # How well alpha determines z; next to 0 and 1, where z may be that of the end itself, it does not.
     known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
     positive = y[inside] > 0

@@ -22,7 +22,7 @@ import rich.table
 import typer
 
 import gaussguru
-from gaussguru.tables import TableError, check_writable
+from gaussguru._tables.files import TableError, check_writable
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 # Characters of a line of talk: files may have names, labels and values of any length.
@@ -65,13 +65,17 @@ def main(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False
+    caught: dict[str, None] = {}
     try:
         with warnings.catch_warnings(), command.make_context("gaussguru", arguments or ["--help"]) as context:
-            warnings.showwarning = lambda message, *_, **__: warn([str(message)])
+            # At the end, each once: a command that fails says one line.
+            warnings.showwarning = lambda message, *_, **__: caught.setdefault(str(message))
             command.invoke(context)
+        warn(caught)
         sys.stdout.flush()
         return 0
     except typer.Exit as done:
+        warn(caught)
         return int(done.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)

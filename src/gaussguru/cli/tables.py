@@ -9,6 +9,20 @@ import numpy as np
 import pyarrow as pa
 import typer
 
+from gaussguru._data.kernel_matrix import NAMES
+from gaussguru._tables.files import (
+    FORMATS,
+    Limits,
+    Table,
+    TableError,
+    format_of,
+    open_table,
+    quoted,
+    write_tables,
+    writing,
+)
+from gaussguru._tables.fitting import evaluate_model, fit_model, path_table
+from gaussguru._tables.schema import MISSING, Data, Layout, Part, read_all, read_parts
 from gaussguru.cli.console import (
     NOT_CERTIFIED,
     AsJson,
@@ -25,14 +39,10 @@ from gaussguru.cli.console import (
     tell,
     warn,
 )
-from gaussguru.gram import NAMES
-from gaussguru.layouts import MISSING, Data, Layout, Part, read_all, read_parts
 from gaussguru.losses import LOSSES
 from gaussguru.models import Model, load_model, save_model
 from gaussguru.noise import NOISES
 from gaussguru.report import Report, evaluation_report
-from gaussguru.tables import FORMATS, Limits, Table, TableError, format_of, open_table, quoted, write_tables, writing
-from gaussguru.training import evaluate_model, fit_model, path_table
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -432,6 +442,10 @@ def evaluate(
     if json:
         tell({"model": model, "file": file, **result})
         return
+    _print_evaluation(result)
+
+
+def _print_evaluation(result: dict[str, Any]) -> None:
     curve = result.pop("robustness")
     method = curve.pop("method")
     for name, value in result.items():

@@ -19,8 +19,8 @@ from scipy.io import loadmat
 from sklearn import datasets
 from sklearn.utils import Bunch
 
-from gaussguru.losses import Array
-from gaussguru.validation import check_choice
+from gaussguru._estimators.validation import check_choice
+from gaussguru._linalg import Array
 
 
 class DataNotFoundError(FileNotFoundError):

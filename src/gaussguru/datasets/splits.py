@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from gaussguru.losses import Array
-from gaussguru.validation import check_choice
+from gaussguru._estimators.validation import check_choice
+from gaussguru._linalg import Array
 
 # Samples to learn from, to choose parameters with and to test on, by name of the problem (chapters 2 and 5). The 152
 # of ionosphere are one too many: there are 351 samples in all.

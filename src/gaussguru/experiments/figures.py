@@ -7,10 +7,10 @@ import numpy as np
 from scipy.stats import norm
 
 from gaussguru import datasets
-from gaussguru.ball import AdversarialSVC, TotalSVC
+from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
+from gaussguru._estimators.kernel import KernelGuruClassifier
+from gaussguru._estimators.linear import GuruClassifier
 from gaussguru.experiments.problems import BINARY
-from gaussguru.kernel import KernelGuruClassifier
-from gaussguru.linear import GuruClassifier
 from gaussguru.plotting import (
     AdversarialSamplesDisplay,
     CloudDisplay,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru import datasets
+from gaussguru._linalg import Array
 from gaussguru.datasets import Split, thesis_split
-from gaussguru.losses import Array
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ killed goes on where it was.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,15 @@ from typing import Any
 from sklearn.utils.parallel import Parallel, delayed
 
 from gaussguru import datasets
+from gaussguru._estimators.validation import check_choice
+from gaussguru._files import replacing
 from gaussguru.experiments import figures, noise, variants
 from gaussguru.experiments.binary import BINARY
 from gaussguru.experiments.kernel import KERNEL
 from gaussguru.experiments.multiclass import MULTICLASS
 from gaussguru.experiments.results import ResultsTable, Table
 from gaussguru.experiments.store import Key, Store
-from gaussguru.files import replacing
 from gaussguru.report import Report
-from gaussguru.validation import check_choice
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,12 @@ def reproduce(
     list of Table
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
-    for load in {load for experiment in experiments.values() for load in experiment.loaders}:
-        load(data_home=data_home)  # what is not there should be missed now, not in half an hour
+    _load_all(experiments.values(), data_home)
     directory = Path(output)
     with Store(directory / "results.jsonl") as store:
         # Figures of noise show what a table is made of: the same piece may be asked for twice.
         work = {str(key): (name, key) for name, each in experiments.items() for key in each.cells(quick)}
-        # Seed after seed: an unfinished run has something of everything, and what takes long is not left to the end.
-        missing = sorted(
-            ((name, key) for name, key in work.values() if key not in store), key=lambda piece: piece[1]["seed"]
-        )
+        missing = _missing(work, store)
         total, found = len(work) + len(experiments), len(work) - len(missing)
         tell(Progress(found, total, found, "what was there already"))
         jobs = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
@@ -159,26 +155,47 @@ def reproduce(
         for done, (key, result, seconds) in enumerate(computed, start=found + 1):
             store.add(key, result, seconds=round(seconds, 3))
             tell(Progress(done, total, found, " ".join(str(part) for part in list(key.values())[:3])))
-        tables, shown = [], directory / "quick" if quick else directory
+        shown = directory / "quick" if quick else directory
         shown.mkdir(exist_ok=True)
         report = Report("Gaussian robust classification: tables and figures of the thesis, computed again")
+        tables = []
         for done, (name, experiment) in enumerate(experiments.items(), start=len(work) + 1):
             report.heading(experiment.title)
             if experiment.table:
-                table = experiment.table(store, quick)
-                tables.append(table)
-                with replacing(shown / f"{name}.md") as file:
-                    file.write(table.markdown().encode())
-                report.table(table.columns, table.rows, caption=f"{table.title} ({table.note})")
+                tables.append(experiment.table(store, quick))
+                _show_table(tables[-1], shown / f"{name}.md", report)
             if experiment.draw:
-                figure = experiment.draw(store, quick, data_home)
-                with replacing(shown / f"{name}.png") as file:
-                    figure.savefig(file, format="png", dpi=150)
-                report.figure(figure, caption=experiment.title)
+                _show_figure(experiment.draw(store, quick, data_home), shown / f"{name}.png", report, experiment.title)
             tell(Progress(done, total, found, name))
         if len(experiments) == len(EXPERIMENTS):
             report.save(shown / "report.html")
     return tables
+
+
+def _load_all(experiments: Iterable[Experiment], data_home: Any) -> None:
+    """Load all data sets: what is not there should be missed now, not in half an hour."""
+    for load in {load for experiment in experiments for load in experiment.loaders}:
+        load(data_home=data_home)
+
+
+def _missing(work: dict[str, tuple[str, Key]], store: Store) -> list[tuple[str, Key]]:
+    """Return what is to be computed, seed after seed.
+
+    So an unfinished run has something of everything, and what takes long is not left to the end.
+    """
+    return sorted((piece for piece in work.values() if piece[1] not in store), key=lambda piece: piece[1]["seed"])
+
+
+def _show_table(table: Table, path: Path, report: Report) -> None:
+    with replacing(path) as file:
+        file.write(table.markdown().encode())
+    report.table(table.columns, table.rows, caption=f"{table.title} ({table.note})")
+
+
+def _show_figure(figure: Any, path: Path, report: Report, title: str) -> None:
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=150)
+    report.figure(figure, caption=title)
 
 
 def _timed(name: str, key: Key, data_home: Any) -> tuple[Key, Any, float]:

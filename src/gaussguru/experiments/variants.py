@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from gaussguru._estimators.linear import GuruClassifier
 from gaussguru.datasets import make_gaussian_ring
 from gaussguru.experiments.store import Key, Store
-from gaussguru.linear import GuruClassifier
 from gaussguru.plotting import style
 
 NAME = "variants"

@@ -6,10 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru.adversary import sample_noise
-from gaussguru.losses import Array
+from gaussguru._estimators.adversary import sample_noise
+from gaussguru._estimators.validation import check_count
+from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.validation import check_count
 
 
 class AdversarialSamplesDisplay:

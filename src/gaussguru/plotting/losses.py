@@ -4,9 +4,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from gaussguru.losses import LOSSES, ROOT, Array, Loss, resolve_loss
+from gaussguru._estimators.validation import check_real
+from gaussguru._linalg import Array
+from gaussguru.losses import LOSSES, ROOT, Loss, resolve_loss
 from gaussguru.plotting import style
-from gaussguru.validation import check_real
 
 
 class LossDisplay:

@@ -13,12 +13,12 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
+from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.kernel import KernelGuruClassifier
+from gaussguru._linalg import Array
 from gaussguru.errors import check_errors, has_unmeasured, split_errors, take_rows
-from gaussguru.kernel import KernelGuruClassifier
-from gaussguru.losses import Array
-from gaussguru.model_selection import GuruClassifierCV
-from gaussguru.orthant import expected_score
 from gaussguru.plotting import RobustnessCurveDisplay, SigmaPathDisplay
+from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
 from gaussguru.robustness import (
@@ -154,7 +154,7 @@ class _Evaluation:
             ["most frequent class", percent(counts.max() / n), "the accuracy of always predicting it"],
         ]
         if self.is_linear and self.noises:
-            value = expected_accuracy(self.model, self.X, self.y, self.X_err)
+            value = expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
             rows.append(["expected accuracy", percent(value), f"with {self.noises[-1]} added to the features"])
         elif self.in_kernel is not None:
             value = expected_score(self.in_kernel, self.final.classes_, self.y)
@@ -245,7 +245,7 @@ class _Evaluation:
         what = "Doubtful predictions"
         if self.is_linear and self.noises:
             noise = " and ".join(self.noises)
-            flips = flip_probability(self.model, self.X, self.X_err)
+            flips = flip_probability(self.model, self.X, X_err=self.X_err)
         elif self.in_kernel is not None:
             noise, flips = IN_KERNEL, 1.0 - self.in_kernel.max(axis=1)
         else:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gaussguru.files import replacing
+from gaussguru._files import replacing
 from gaussguru.plotting import style
 
 # So narrow that its text can be read on a phone.

@@ -1,0 +1,328 @@
+"""Kernels: their values between samples, and features whose inner products they are.
+
+With ``K = Z Z'`` a kernel machine is a linear one on the rows of Z: ``w = sum_j beta_j kappa(x_j, .)`` has the
+coordinates ``Z' beta``, margins ``K beta`` and the length ``sqrt(beta' K beta)``. A Cholesky factor of K is such a Z.
+So losses, solvers and certificates are those of the linear problem, and only this module knows of kernels.
+
+:class:`Features` is that factor, of all samples or of some landmarks (Nystroem); :class:`Gram` gives rows of K within a
+budget of memory where K itself would be too large.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dsymv, dtrsm
+from scipy.linalg.lapack import dpotrf, dpstrf
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+
+from gaussguru._data.rows import BlockMap
+from gaussguru._linalg import Array, Index, diagonal
+
+# "additive_chi2" is no inner product: zero of a sample with itself, and negative with all others.
+NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
+EPS = float(np.finfo(np.float64).eps)
+# Rows of a panel of the Cholesky factor, and bytes of kernel values computed at a time.
+PANEL = 256
+CHUNK_BYTES = 32 << 20
+# Kernel matrices of up to this many samples are computed in one call.
+AT_ONCE = 10_000
+# A kernel matrix is taken for positive semidefinite if what a factor leaves is at most this part of its largest entry,
+# or some times what its precision explains.
+INDEFINITE = 1e-8
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function, of samples: rows of arrays, or rows of a precomputed kernel matrix.
+
+    Parameters
+    ----------
+    name : of scikit-learn's pairwise kernels, "precomputed", or a callable ``kernel(A, B, **params)`` that returns the
+        matrix of the values between the rows of A and of B
+    params : keywords for it
+    centre : a point near the samples, for kernels that depend on their differences alone: what is far from the origin
+        would lose digits in their squares
+    """
+
+    name: str | Callable[..., Any]
+    params: dict[str, Any] = field(default_factory=dict)
+    centre: Array | None = None
+
+    @property
+    def is_precomputed(self) -> bool:
+        """Whether samples come as rows of a kernel matrix."""
+        return self.name == "precomputed"
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is known to be positive semidefinite; any other is factored to find out."""
+        if self.name in ("poly", "polynomial"):
+            return self.params["coef0"] >= 0 and float(self.params["degree"]).is_integer()
+        return self.name in ("linear", "rbf", "laplacian", "chi2", "cosine")
+
+    def __call__(self, A: Any, B: Any) -> Array:
+        """Return the values between samples; B is given as :meth:`take` returns it."""
+        with np.errstate(invalid="ignore", over="ignore"):  # an error says it below
+            values: Array = self._values(A, B).astype(np.float64, copy=False)
+            finite = np.isfinite(values.sum()) or np.isfinite(values).all()
+        if not finite:
+            raise ValueError(f"kernel must return finite numbers; {self.name!r} returned NaN or infinity")
+        return values
+
+    def _values(self, A: Any, B: Any) -> Any:
+        if self.is_precomputed:
+            return A[:, B]
+        if self.centre is not None:
+            A, B = A - self.centre, (None if B is A else B - self.centre)
+        if not callable(self.name):
+            return pairwise_kernels(A, B, metric=self.name, filter_params=True, **self.params)
+        values = np.asarray(self.name(A, B, **self.params))
+        expected = (A.shape[0], B.shape[0])
+        if values.shape != expected or values.dtype.kind not in "fiub":
+            found = f"an array of shape {values.shape} and dtype {values.dtype}"
+            raise ValueError(f"kernel must return numbers of shape {expected} for such samples; it returned {found}")
+        return values
+
+    def take(self, X: Any, index: Index | slice) -> Any:
+        """Return some samples, as the second argument of a call: of a kernel matrix, its columns."""
+        if not self.is_precomputed:
+            return X[index]
+        return np.arange(X.shape[0])[index] if isinstance(index, slice) else index
+
+    def diagonal(self, X: Any) -> Array:
+        """Return the value of every sample with itself."""
+        step = PANEL // 4
+        starts = range(0, X.shape[0], step)
+        blocks = (self(X[i : i + step], self.take(X, slice(i, i + step))) for i in starts)
+        return np.concatenate([block.diagonal().copy() for block in blocks])  # a view would keep the block
+
+    def map_of(self, mapped: BlockMap) -> BlockMap:
+        """Return the map over blocks of samples: whoever wrote a callable may not have thought of threads."""
+        return map if callable(self.name) else mapped
+
+
+def kernel_matrix(kernel: Kernel, X: Any, mapped: BlockMap = map) -> Array:
+    """Return the kernel matrix of X; only its lower triangle is meaningful."""
+    n = X.shape[0]
+    K = np.empty((n, n))
+
+    def fill(begin: int, end: int) -> None:
+        K[begin:end, :end] = kernel(X[begin:end], kernel.take(X, slice(0, end)))
+
+    list(kernel.map_of(mapped)(fill, *_blocks(0, n)))
+    return K
+
+
+def _blocks(begin: int, end: int) -> tuple[list[int], list[int]]:
+    """Return where blocks of PANEL rows begin and end."""
+    edges = [*range(begin, end, PANEL), end]
+    return edges[:-1], edges[1:]
+
+
+@dataclass(frozen=True)
+class Features:
+    """The space that some samples span, with orthonormal coordinates.
+
+    Parameters
+    ----------
+    landmarks : the samples
+    factor : lower triangular L with ``L L'`` the kernel matrix of the landmarks: a row of coordinates for each
+    """
+
+    landmarks: Index
+    factor: Array
+
+    def of(self, values: Array) -> Array:
+        """Return the coordinates of samples from their kernel values with the landmarks, which are overwritten."""
+        # To BLAS, which counts by columns, all of these are their transposes.
+        solved: Array = dtrsm(1.0, self.factor.T, values.T, side=0, lower=0, trans_a=1, overwrite_b=1)
+        return solved.T
+
+    def coefficients(self, W: Array) -> Array:
+        """Return the coefficients of the landmarks in functions given by their coordinates, a row each."""
+        solved: Array = solve_triangular(self.factor.T, W.T, lower=False)
+        return np.ascontiguousarray(solved.T)
+
+    def coordinates(self, coef: Array) -> Array:
+        """Return the coordinates of functions given by the coefficients of the landmarks, a row each."""
+        return coef @ self.factor
+
+
+def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Array, Index, Features]:
+    """Return features Z of the samples X, ``Z Z'`` their kernel matrix, the order of the samples in Z, and their space.
+
+    A kernel matrix of full rank is factored as it is. Any other is factored with pivots, until nothing is left: Z then
+    has as many columns as K has rank.
+    """
+    K = kernel_matrix(kernel, X, mapped)
+    whole = diagonal(K).copy()
+    eps = float(np.finfo(X.dtype).eps) if kernel.is_precomputed else EPS
+    least = len(K) * eps * float(whole.max())
+    if _factorise(K, least, mapped):
+        order = np.arange(len(K))
+    else:
+        K = kernel_matrix(kernel, X, mapped)
+        _, pivots, rank, _ = dpstrf(K.T, lower=0, tol=least, overwrite_a=1)
+        order = pivots.astype(np.int64) - 1
+        K = np.ascontiguousarray(K[:, : int(rank)])
+    for i in range(min(K.shape)):
+        K[i, i + 1 :] = 0.0
+    n, rank = K.shape
+    if rank < n:
+        _check_rest(kernel, X, K, order, whole, max(INDEFINITE, 10 * n * eps))
+    if rank == 0:  # of a kernel that is zero: a feature that is
+        return np.zeros((n, 1)), order, Features(order[:1], np.ones((1, 1)))
+    return K, order, Features(order[:rank], K[:rank])
+
+
+def _factorise(K: Array, least: float, mapped: BlockMap) -> bool:
+    """Overwrite a lower triangle by its Cholesky factor; return False where the square of a pivot is below ``least``.
+
+    By panels of columns, from left to right; the rows of a panel are independent of each other.
+    """
+    n = len(K)
+    for begin in range(0, n, PANEL):
+        end = min(n, begin + PANEL)
+        above = K[begin:end, :begin]
+        corner, failed = dpotrf((K[begin:end, begin:end] - np.tril(above @ above.T)).T, lower=0, clean=1)
+        if failed or float(diagonal(corner).min()) ** 2 <= least:
+            return False
+        K[begin:end, begin:end] = corner.T
+
+        def finish(
+            first: int, last: int, above: Array = above, corner: Array = corner, columns: slice = slice(begin, end)
+        ) -> None:
+            part = K[first:last, columns] - K[first:last, : columns.start] @ above.T
+            K[first:last, columns] = dtrsm(1.0, corner, part.T, side=0, lower=0, trans_a=1, overwrite_b=1).T
+
+        list(mapped(finish, *_blocks(end, n)))
+    return True
+
+
+def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, allowed: float) -> None:
+    """Raise if ``Z Z'`` is not the kernel matrix: then that is not positive semidefinite.
+
+    What is left of a positive semidefinite matrix is nothing; of another, a diagonal below zero, or rows that are not
+    zero on a diagonal that is. Nothing can be left of the rows that Z was made from.
+    """
+    n, rank = Z.shape
+    rest = whole[order] - np.einsum("ij,ij->i", Z, Z)
+    some = rank + np.random.default_rng(0).permutation(n - rank)[:PANEL]
+    rows = kernel(X[order[some]], kernel.take(X, order)) - Z[some] @ Z.T
+    largest = float(np.abs(whole).max())
+    worst = max(float(np.abs(rest).max()), float(np.abs(rows).max()))
+    if worst > allowed * largest:
+        raise ValueError(
+            f"kernel must be positive semidefinite: no inner product has the values of {kernel.name!r} on these "
+            f"samples (a factorisation leaves {worst:.2g}, where a sample with itself has up to {largest:.2g}); "
+            "change its parameters, or clip the negative eigenvalues of a precomputed matrix"
+        )
+
+
+def landmark_features(
+    kernel: Kernel, X: Any, landmarks: Index, dtype: Any, mapped: BlockMap = map
+) -> tuple[Array, Index, Features]:
+    """Return, as :func:`exact_features`, features in the space that landmarks among the samples span (Nystroem)."""
+    points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
+    *_, space = exact_features(kernel, points)
+    space = Features(landmarks[space.landmarks], space.factor)
+    n, rank = X.shape[0], len(space.landmarks)
+    Z = np.empty((n, rank), dtype)
+    columns = kernel.take(X, space.landmarks)
+
+    def fill(begin: int, end: int) -> None:
+        Z[begin:end] = space.of(np.array(kernel(X[begin:end], columns), order="C"))  # a callable may keep its result
+
+    list(kernel.map_of(mapped)(fill, *_blocks(0, n)))
+    return Z, np.arange(n), space
+
+
+def kernel_scores(kernel: Kernel, X: Any, points: Any, coef: Array, mapped: BlockMap = map) -> Array:
+    """Return ``sum_j coef_cj kappa(x_i, x_j)`` for every sample and row of ``coef``, in bounded memory."""
+    n = X.shape[0]
+    scores = np.zeros((n, len(coef)))
+    if coef.shape[1] == 0:  # w = 0
+        return scores
+    step = max(1, min(PANEL, CHUNK_BYTES // (8 * max(1, coef.shape[1]))))
+    edges = [*range(0, n, step), n]
+
+    def fill(begin: int, end: int) -> None:
+        scores[begin:end] = kernel(X[begin:end], points) @ coef.T
+
+    list(kernel.map_of(mapped)(fill, edges[:-1], edges[1:]))
+    return scores
+
+
+class Gram:
+    """The kernel matrix of X, row by row, within a budget of memory.
+
+    As many rows as half the budget holds are computed once and kept; the others are computed when they are asked for,
+    some at a time.
+    """
+
+    def __init__(self, kernel: Kernel, X: Any, n_bytes: float) -> None:
+        self.kernel, self.X, self.n_bytes = kernel, X, n_bytes
+        self.n_rows = int(X.shape[0])
+        row = 8 * self.n_rows
+        # Where scikit-learn computes a block it may need another one as large.
+        self.n_kept = self.n_rows if row * self.n_rows <= 0.8 * n_bytes else int(0.5 * n_bytes / row)
+        self.step = max(1, int(min(PANEL, 0.1 * n_bytes / row)))
+
+    def take(self, index: Index) -> "Gram":
+        """Return the kernel matrix of some samples."""
+        X = self.X[np.ix_(index, index)] if self.kernel.is_precomputed else self.X[index]
+        return Gram(self.kernel, X, self.n_bytes)
+
+    def blocks(self, order: Index) -> Iterator[tuple[slice, Array]]:
+        """Yield parts of ``order`` and the rows of K that they name."""
+        for begin in range(0, len(order), self.step):
+            part = slice(begin, min(len(order), begin + self.step))
+            yield part, self.rows(order[part])
+
+    def rows(self, index: Index) -> Array:
+        """Return some rows of K, a copy."""
+        kept = index < self.n_kept
+        if kept.all():
+            return self._kept[index]
+        values = np.empty((len(index), self.n_rows))
+        values[kept] = self._kept[index[kept]]
+        values[~kept] = self._compute(index[~kept])
+        return values
+
+    def product(self, coef: Array) -> Array:
+        """Return ``K coef``, for a vector or the columns of a matrix."""
+        if coef.ndim == 2 and coef.shape[1] <= 2:
+            return np.column_stack([self.product(column) for column in coef.T])
+        if coef.ndim == 1 and self.n_kept == self.n_rows:
+            product: Array = dsymv(1.0, self._kept.T, coef, lower=1)  # reads half of K
+            return product
+        out = np.empty_like(coef)
+        np.matmul(self._kept, coef, out=out[: self.n_kept])
+        for begin in range(self.n_kept, self.n_rows, self.step):
+            part = slice(begin, min(self.n_rows, begin + self.step))
+            out[part] = self._compute(part) @ coef
+        return out
+
+    @cached_property
+    def squared_norms(self) -> Array:
+        """The value of every sample with itself."""
+        return self._kept.diagonal().copy() if self.n_kept == self.n_rows else self.kernel.diagonal(self.X)
+
+    @cached_property
+    def _kept(self) -> Array:
+        if self.n_kept == self.n_rows <= AT_ONCE:
+            return self._compute(slice(0, self.n_rows))  # symmetric to BLAS, too: half the work
+        kept = np.empty((self.n_kept, self.n_rows))
+        for begin in range(0, self.n_kept, self.step):
+            part = slice(begin, min(self.n_kept, begin + self.step))
+            kept[part] = self._compute(part)
+        return kept
+
+    def _compute(self, index: Index | slice) -> Array:
+        everything = self.kernel.take(self.X, slice(0, self.n_rows))
+        whole = isinstance(index, slice) and index == slice(0, self.n_rows)
+        return self.kernel(everything if whole and not self.kernel.is_precomputed else self.X[index], everything)

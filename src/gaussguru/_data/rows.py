@@ -1,0 +1,603 @@
+"""Samples as blocks of rows: values, labels, weights and error bars, and how a problem reads them.
+
+A :class:`Block` holds some rows. A *task* is a function ``task(block, *vectors, **shared)`` of a block, of those
+entries of row vectors that belong to it, and of arguments that all blocks share. It returns what it computes and
+writes into nothing that it was given, so a block may live in another thread, process or machine. A *row vector* is a
+list with one array for each block; it stays where the blocks are.
+
+:class:`Rows` maps tasks over blocks. The edges of the blocks depend on the data alone, and sums over blocks are added
+in block order, so a result has the same bits for any number of threads.
+
+Passes over X are counted in :attr:`Rows.passes`, in units of all rows, by what is read for: "value" (scores or
+gradient), "product" (Hessian times vector) and "hessian".
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gaussguru._linalg import Array, Index
+from gaussguru._native import _binding
+from gaussguru.errors import Errors
+
+Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or float64
+RowVector = list[Any]
+BlockMap = Callable[..., Iterable[Any]]
+
+# Bytes of X in a block: 0.2 ms of work, which hides the 20 us that handing a task to a thread costs.
+BLOCK_BYTES = 4 << 20
+MAX_BLOCKS = 64
+# Bytes of a piece of a block that stays in cache while it is read twice.
+PIECE_BYTES = 1 << 20
+# From this many dense columns on BLAS forms a Gram matrix faster (measured: level at 100, 2.7 times at 784).
+BLAS_COLUMNS = 96
+# A column is rare if at most so many rows, and at most this fraction of them, have it; rare columns together hold at
+# most this fraction of the values of X.
+FEW_ROWS, FEW = 1000, 1 / 64
+# Rows below which a task that reads no X is not worth handing to threads (the same 0.2 ms).
+POINTWISE_ROWS = 50_000
+
+
+class NotFiniteError(ArithmeticError):
+    """X has NaN or infinity, or values whose squares overflow or underflow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows of the data.
+
+    Attributes
+    ----------
+    X : the values
+    labels : int32, 0 to n_classes - 1
+    weights : the sample weights s
+    signed_weight : ``s y`` with ``y = -1, 1`` for labels 0, 1; the weights where there are more than two classes
+    errors : error bars, or None
+    """
+
+    X: Matrix
+    labels: NDArray[np.int32]
+    weights: Array
+    signed_weight: Array
+    errors: Errors | None = None
+
+    @cached_property
+    def view(self) -> Any:
+        """X for the compiled loops."""
+        return _binding.MatrixView(self.X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "view"}
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.X.shape[0])
+
+    def pieces(self) -> Iterator[tuple[slice, "Block"]]:
+        """Yield pieces of dense rows that stay in cache, so that a task may read them twice; sparse rows whole."""
+        step = piece_rows(self.X.shape[1])
+        if sp.issparse(self.X) or self.n_rows <= step:
+            yield slice(0, self.n_rows), self
+            return
+        for begin in range(0, self.n_rows, step):
+            where = slice(begin, begin + step)
+            errors = None if self.errors is None else self.errors.take(where)
+            parts = (self.X[where], self.labels[where], self.weights[where], self.signed_weight[where])
+            yield where, Block(*parts, errors)
+
+    def dense(self, index: Index | slice = slice(None)) -> Array:
+        """Return some rows as a dense array."""
+        rows = self.X[index]
+        return np.asarray(rows.toarray() if sp.issparse(rows) else rows)
+
+    def gram(self, index: Index, curve: Array, *columns: Array) -> Array:
+        """Return ``sum h u u'`` over some rows, where u are values of X and of further columns: squared by BLAS."""
+        d = self.X.shape[1]
+        width, used = d + len(columns), np.flatnonzero(curve)
+        step, result = piece_rows(width), np.zeros((width, width))
+        buffer = np.empty((min(step, len(used)), width))
+        for first in range(0, len(used), step):
+            chosen = used[first : first + step]
+            rows, root = index[chosen], np.sqrt(curve[chosen])
+            together = rows[-1] - rows[0] < len(rows)
+            piece = buffer[: len(rows)]
+            values = self.dense(slice(rows[0], rows[-1] + 1) if together else rows)
+            np.multiply(values, root[:, np.newaxis], out=piece[:, :d])
+            for place, column in enumerate(columns, d):
+                np.multiply(column[chosen], root, out=piece[:, place])
+            result += piece.T @ piece
+        return result
+
+
+def piece_rows(width: int) -> int:
+    """Return how many rows of so many numbers stay in cache."""
+    return max(64, PIECE_BYTES // (8 * max(1, width)))
+
+
+class Columns(NamedTuple):
+    """Some columns: of the one at ``place[k]`` the rows and values from ``start[k]`` to ``start[k + 1]``."""
+
+    place: Index
+    start: Index
+    row: Index
+    value: Array
+
+
+class Moments(NamedTuple):
+    """``sum s x`` of each class, and ``sum s x^2`` of each column."""
+
+    sums: Array
+    squares: Array
+
+
+class Rows:
+    """Blocks of labelled rows, and what is known about all of them.
+
+    Parameters
+    ----------
+    X : dense C-contiguous or CSR with sorted distinct indices, float32 or float64; never copied
+    labels : bool or int array (n_rows,), 0 to n_classes - 1
+    weights : array (n_rows,), or None where all are 1
+    n_classes : number of classes
+    errors : error bars of the rows, or None
+    map : maps a function over blocks: the built-in one, or that of a pool of threads
+    root : the rows of which these are some; passes are counted there
+    """
+
+    def __init__(
+        self,
+        X: Matrix,
+        labels: NDArray[Any],
+        weights: Array | None = None,
+        n_classes: int = 2,
+        errors: Errors | None = None,
+        map: BlockMap = map,
+        root: "Rows | None" = None,
+    ) -> None:
+        self.X, self.errors, self.map = X, errors, map
+        self._root = root
+        self.n_classes = n_classes
+        self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
+        self.is_sparse = sp.issparse(X)
+        self.n_values = int(X.nnz if self.is_sparse else X.size)
+        self.passes: defaultdict[str, float] = defaultdict(float)
+        self._given = labels, weights
+        if n_classes == 2:
+            signed: Array = labels * np.float64(2.0) - 1.0
+            self.signed_weight = signed if weights is None else signed * weights
+        else:
+            self.signed_weight = np.ones(len(labels)) if weights is None else weights
+
+    # --- the rows as they are -----------------------------------------------------------------------------
+
+    @cached_property
+    def labels(self) -> NDArray[np.int32]:
+        """The class of every row."""
+        return self._given[0].astype(np.int32, copy=False)
+
+    @cached_property
+    def weights(self) -> Array:
+        """The weight of every row."""
+        return np.abs(self.signed_weight) if self.n_classes == 2 else self.signed_weight
+
+    @property
+    def root(self) -> "Rows":
+        """The rows of which these are some, or these: kept by themselves they would wait for the garbage collector."""
+        return self._root or self
+
+    @property
+    def width(self) -> int:
+        """How many scores a row has: one, or with more than two classes one for each."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    @cached_property
+    def edges(self) -> list[int]:
+        """Where blocks begin, and the end: about as much to read in each."""
+        n_bytes = self.X.data.nbytes + self.X.indices.nbytes if self.is_sparse else self.X.nbytes
+        if self.width > 1:  # with several scores a row there is as much to do for them as for X
+            n_bytes += 32 * self.n_rows * self.width
+        n_blocks = min(MAX_BLOCKS, 1 + n_bytes // BLOCK_BYTES)
+        if self.is_sparse:
+            # A block returns width vectors of n_columns: adding them up must stay cheaper than reading the rows.
+            n_blocks = min(n_blocks, max(1, self.n_values // (4 * self.width * max(1, self.n_columns))))
+        if n_blocks == 1:
+            return [0, self.n_rows]
+        cuts = np.linspace(0, self.n_values if self.is_sparse else self.n_rows, n_blocks + 1)[1:-1]
+        inner = np.searchsorted(self.X.indptr, cuts) if self.is_sparse else cuts.astype(np.int64)
+        return sorted({0, self.n_rows, *(int(edge) for edge in inner)})
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The blocks, views of the data."""
+        if len(self.edges) == 2:
+            return [Block(self.X, self.labels, self.weights, self.signed_weight, self.errors)]
+        return [
+            Block(
+                _slice_rows(self.X, begin, end),
+                self.labels[begin:end],
+                self.weights[begin:end],
+                self.signed_weight[begin:end],
+                None if self.errors is None else self.errors.take(slice(begin, end)),
+            )
+            for begin, end in zip(self.edges[:-1], self.edges[1:], strict=True)
+        ]
+
+    def split(self, values: Array) -> RowVector:
+        """Return an array with a row for each sample as a row vector."""
+        return [values[begin:end] for begin, end in zip(self.edges[:-1], self.edges[1:], strict=True)]
+
+    def gather(self, vector: RowVector) -> Array:
+        """Return a row vector as one array."""
+        return vector[0] if len(vector) == 1 else np.concatenate(vector)
+
+    def take(self, index: Index, weights: Array | None = None) -> "Rows":
+        """Return a copy of some rows, with other weights if given."""
+        labels = self.labels[index]
+        errors = None if self.errors is None else self.errors.take(index)
+        weights = self.weights[index] if weights is None else weights
+        return Rows(self.X[index], labels, weights, self.n_classes, errors, self.map, self.root)
+
+    def with_columns(self, X: Matrix) -> "Rows":
+        """Return the same samples with other features."""
+        return Rows(X, *self._given, self.n_classes, None, self.map)
+
+    def picked(self, columns: Index) -> "Rows":
+        """Return the same samples with some of the features."""
+        X = self.X[:, columns]
+        return self.with_columns(sp.csr_array(X) if self.is_sparse else np.ascontiguousarray(X))
+
+    def run(self, loop: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a compiled loop makes of X that reads single rows, in an order of its own."""
+        return loop(_binding.MatrixView(self.X), *arguments)
+
+    # --- tasks --------------------------------------------------------------------------------------------
+
+    def each(
+        self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any
+    ) -> RowVector:
+        """Return ``task(block, *vectors of the block, **shared)`` of every block: a row vector.
+
+        A ``pointwise`` task reads some numbers a row and not X; of few rows the calling thread runs it.
+        """
+        blocks = self.blocks
+        if len(blocks) == 1:
+            return [task(blocks[0], *(vector[0] for vector in vectors), **shared)]
+        return list(self._mapped(task, vectors, shared, pointwise))
+
+    def total(self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
+        """Return the sum over the blocks, in their order, of what a task returns: an array, or a tuple of arrays."""
+        blocks = self.blocks
+        if len(blocks) == 1:
+            return task(blocks[0], *(vector[0] for vector in vectors), **shared)
+        return summed(self._mapped(task, vectors, shared, pointwise))
+
+    def both(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+        """Return a row vector and a sum, of a task that returns a pair of them."""
+        kept: RowVector = []
+
+        def sums() -> Iterator[Any]:
+            for vector, part in self._mapped(task, vectors, shared, False):
+                kept.append(vector)
+                yield part
+
+        total = summed(sums())
+        return kept, total
+
+    def _mapped(
+        self, task: Callable[..., Any], vectors: Sequence[RowVector], shared: dict[str, Any], pointwise: bool
+    ) -> Iterable[Any]:
+        """Return what a task makes of the blocks, one after the other: matrices are added up as they come."""
+        few = pointwise and self.n_rows * self.width < POINTWISE_ROWS
+        return (map if few else self.map)(lambda block, *parts: task(block, *parts, **shared), self.blocks, *vectors)
+
+    def count(self, kind: str, fraction: float = 1.0) -> None:
+        """Count a pass over these rows, or a fraction of them, as a fraction of one over all rows."""
+        self.root.passes[kind] += fraction * self.n_rows / self.root.n_rows
+
+    def matvec(self, w: Array) -> Array:
+        """Return ``X w``; one pass."""
+        self.count("value")
+        return self.gather(self.each(margins, w=np.ascontiguousarray(w)))
+
+    def rmatvec(self, r: Array) -> Array:
+        """Return ``X' r``; one pass."""
+        self.count("value")
+        return np.asarray(self.total(combine, self.split(r)).sum(axis=0))
+
+    def scores(self, W: Array) -> RowVector:
+        """Return ``X W'`` as a row vector; one pass."""
+        self.count("value")
+        return self.each(scores, W=np.ascontiguousarray(W.T))
+
+    def scatter(self, R: RowVector) -> Array:
+        """Return ``R' X``; one pass."""
+        self.count("value")
+        return np.asarray(self.total(scatter, R))
+
+    def products(self) -> Array:
+        """Return ``X X'``, for few rows."""
+        products = self.X @ self.X.T
+        return np.asarray(products.toarray() if self.is_sparse else products, dtype=np.float64)
+
+    def mixed(self, parts: Sequence[tuple[float, RowVector]]) -> RowVector:
+        """Return a linear combination of row vectors."""
+        return self.each(_mix, *(part for _, part in parts), shares=[share for share, _ in parts], pointwise=True)
+
+    def gram(self, curve: RowVector, tilt: RowVector, direction: Array | None = None) -> Array:
+        """Return the lower triangle of ``sum curve u u'``, ``u = (x + tilt direction, 1)``; above it is rubbish.
+
+        Without a direction ``u = (x, tilt, 1)``.
+        """
+        self.count("hessian")
+        d = self.n_columns
+        if self.is_sparse or d < BLAS_COLUMNS:
+            return np.asarray(self.total(_gram, curve, tilt, direction=direction))
+        result: Array = self.total(_gram_blas, curve, tilt)
+        if direction is None:
+            return result
+        tilts, ones, block = result[d], result[d + 1], result[:d, :d]
+        block += np.outer(tilts[:d], direction)
+        block += np.outer(direction, tilts[:d] + tilts[d] * direction)
+        result[d, :d] = ones[:d] + ones[d] * direction
+        result[d, d] = ones[d + 1]
+        return result[: d + 1, : d + 1]
+
+    @property
+    def gram_cost(self) -> float:
+        """What a Gram matrix costs, in units of a product with it (measured)."""
+        return 1.0 + (self.n_values / max(1, self.n_rows) / 4 if self.is_sparse else self.n_columns / 22)
+
+    # --- what is known about all rows ---------------------------------------------------------------------
+
+    @cached_property
+    def class_weights(self) -> Array:
+        """``sum s`` over the rows of each class."""
+        if self.n_classes == 2:
+            signed = self.signed_weight
+            return np.array([-np.minimum(signed, 0.0).sum(), np.maximum(signed, 0.0).sum()])
+        return np.bincount(self.labels, self.weights, self.n_classes).astype(np.float64)
+
+    @cached_property
+    def total_weight(self) -> float:
+        """``sum s``."""
+        return float(self.class_weights.sum())
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Sums over the classes and squares of the columns, from one pass over X."""
+        self.count("value")
+        sums, squares = self.total(_moments, n_classes=self.n_classes)
+        check_squares(squares)
+        return Moments(sums, squares)
+
+    @cached_property
+    def means(self) -> Array:
+        """The weighted mean of each class."""
+        return self.moments.sums / self.class_weights[:, np.newaxis]
+
+    @cached_property
+    def column_squares(self) -> Array:
+        """``sum s x^2`` of every column."""
+        return self.moments.squares
+
+    @property
+    def knows_squares(self) -> bool:
+        """Whether ``column_squares`` takes no further pass."""
+        return "column_squares" in self.__dict__ or "moments" in self.__dict__
+
+    def learn_squares(self, squares: Array) -> None:
+        """Keep the ``column_squares`` that a pass for something else found."""
+        check_squares(squares)
+        self.__dict__["column_squares"] = squares
+
+    @cached_property
+    def spreads(self) -> Array:
+        """The weighted standard deviation of every column; of a constant one its size."""
+        mean = self.moments.sums.sum(axis=0) / self.total_weight
+        size = self.column_squares / self.total_weight
+        variance = size - mean**2
+        return np.sqrt(np.where(variance > 1e-12 * size, variance, size))
+
+    @cached_property
+    def squared_norms(self) -> Array:
+        """``|x|^2`` of every row."""
+        self.count("value")
+        return self.gather(self.each(_squared_norms))
+
+    @cached_property
+    def _column_sizes(self) -> tuple[Array, Array]:
+        self.count("value")
+        parts = np.array(self.each(_column_sizes))
+        return parts[:, 0].max(axis=0), parts[:, 1].sum(axis=0)
+
+    @property
+    def peaks(self) -> Array:
+        """The largest ``|x_ij|`` of every column."""
+        return self._column_sizes[0]
+
+    @property
+    def column_counts(self) -> Array:
+        """How many rows have each column."""
+        return self._column_sizes[1]
+
+    @cached_property
+    def leverages(self) -> Array:
+        """What every row makes of the weighted squares of the columns."""
+        squares = self.column_squares
+        scale = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+        self.count("value")
+        return self.gather(self.each(_leverages, scale=scale)) * self.weights
+
+    @cached_property
+    def rare_columns(self) -> Columns:
+        """The columns of few rows, as many as together are a small part of X."""
+        counts = self.column_counts
+        order = np.argsort(counts, kind="stable")
+        few = (counts[order] <= min(FEW_ROWS, FEW * self.n_rows)) & (np.cumsum(counts[order]) <= FEW * self.n_values)
+        index = np.sort(order[few & (counts[order] > 0)])
+        if not len(index):
+            return Columns(index, np.zeros(1, dtype=np.int64), index, np.zeros(0))
+        found = sp.csc_array(self.X[:, index])
+        found.sort_indices()
+        found.eliminate_zeros()
+        start, row = found.indptr.astype(np.int64), found.indices.astype(np.int64)
+        return Columns(index, start, row, found.data.astype(np.float64))
+
+    def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> "Rows":
+        """Return about ``n_rows`` rows, reweighted to the total weight of each class.
+
+        Every class is drawn in proportion, but at least ``least`` rows of it if there are so many.
+        """
+        return self.reweighted(self.draw(n_rows, rng, least))
+
+    def draw(self, n_rows: int, rng: np.random.Generator, least: int) -> Index:
+        """Return the places of a subsample."""
+        index = draw(self.n_rows, n_rows, rng)
+        drawn = np.bincount(self.labels[index], self.weights[index] > 0, self.n_classes)
+        if drawn.min() >= least:
+            return index
+        chosen = []
+        for c in range(self.n_classes):  # a rare class is drawn by itself, so that some of it is there
+            mine = np.flatnonzero((self.labels == c) & (self.weights > 0))
+            share = max(min(len(mine), least), round(len(mine) * n_rows / self.n_rows))
+            chosen.append(mine[draw(len(mine), share, rng)])
+        return np.sort(np.concatenate(chosen))
+
+    def reweighted(self, index: Index, weights: Array | None = None) -> "Rows":
+        """Return some rows, with the total weight of each class that all rows have."""
+        labels = self.labels[index]
+        weights = self.weights[index] if weights is None else weights
+        drawn = np.bincount(labels, weights, self.n_classes)
+        factors = self.class_weights / np.where(drawn > 0, drawn, 1.0)
+        return self.take(index, weights * factors[labels])
+
+
+def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
+    """Return consecutive rows without copying their values."""
+    if not sp.issparse(X):
+        return X[begin:end]
+    first, last = int(X.indptr[begin]), int(X.indptr[end])
+    indptr = X.indptr[begin : end + 1] - X.indptr.dtype.type(first)
+    return type(X)((X.data[first:last], X.indices[first:last], indptr), shape=(end - begin, X.shape[1]), copy=False)
+
+
+def summed(parts: Iterable[Any]) -> Any:
+    """Return the sum of numbers, arrays, or tuples of them, in their order; the first arrays are added to."""
+    remaining = iter(parts)
+    result = next(remaining)
+    for part in remaining:
+        if isinstance(result, tuple):
+            result = tuple(_add(one, other) for one, other in zip(result, part, strict=True))
+        else:
+            result = _add(result, part)
+    return result
+
+
+def _add(one: Any, other: Any) -> Any:
+    one += other
+    return one
+
+
+def draw(n: int, share: int, rng: np.random.Generator) -> Index:
+    """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
+    return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
+
+
+def check_squares(squares: Array) -> None:
+    """Raise :class:`NotFiniteError` where a sum of squares of X is not a number to compute with."""
+    with np.errstate(over="ignore"):
+        total = float(squares.sum())
+    if not (total == 0 or 1e-200 < total < 1e200):
+        raise NotFiniteError
+
+
+# --- tasks that read X --------------------------------------------------------------------------------------
+
+
+def _moments(block: Block, n_classes: int) -> tuple[Array, Array]:
+    d = block.X.shape[1]
+    sums = _binding.moments(0, block.n_rows, block.view, block.signed_weight).reshape(3, d)
+    if n_classes == 2:
+        return np.array([-sums[1], sums[0]]), sums[2]
+    return scatter(block, one_hot(block.labels, block.weights, n_classes)), sums[2]
+
+
+def _squared_norms(block: Block) -> Array:
+    out = np.empty(block.n_rows)
+    _binding.squared_norms(0, block.n_rows, block.view, out)
+    return out
+
+
+def _column_sizes(block: Block) -> Array:
+    return np.asarray(_binding.column_sizes(0, block.n_rows, block.view))
+
+
+def _leverages(block: Block, scale: Array) -> Array:
+    out = np.empty(block.n_rows)
+    _binding.leverages(0, block.n_rows, block.view, scale, out)
+    return out
+
+
+def _gram(block: Block, curve: Array, tilt: Array, direction: Array | None) -> Array:
+    return np.asarray(_binding.gram(0, block.n_rows, block.view, curve, tilt, direction))
+
+
+def _gram_blas(block: Block, curve: Array, tilt: Array) -> Array:
+    return block.gram(np.arange(block.n_rows), curve, tilt, np.ones(block.n_rows))
+
+
+def _mix(block: Block, *parts: Array, shares: list[float]) -> Array:
+    result = shares[0] * parts[0]
+    for share, part in zip(shares[1:], parts[1:], strict=True):
+        result += share * part
+    return np.asarray(result)
+
+
+def margins(block: Block, w: Array) -> Array:
+    """Return ``X w``."""
+    out = np.empty(block.n_rows)
+    _binding.margins(0, block.n_rows, block.view, w, out)
+    return out
+
+
+def combine(block: Block, r: Array) -> Array:
+    """Return ``sum r x`` over the rows with positive and with negative ``r``, shape (2, n_columns)."""
+    return np.asarray(_binding.combine(0, block.n_rows, block.view, r).reshape(2, -1))
+
+
+def scores(block: Block, W: Array) -> Array:
+    """Return ``X W`` for W of shape (n_columns, n_classes)."""
+    if not sp.issparse(block.X):
+        return np.asarray(block.X @ W, dtype=np.float64)
+    out = np.empty((block.n_rows, W.shape[1]))
+    _binding.joint_scores(0, block.n_rows, block.view, W, out)
+    return out
+
+
+def scatter(block: Block, R: Array) -> Array:
+    """Return ``R' X`` for R of shape (n_rows, n_classes)."""
+    if not sp.issparse(block.X):
+        return np.asarray(R.T @ block.X, dtype=np.float64)
+    return np.ascontiguousarray(_binding.joint_combine(0, block.n_rows, block.view, np.ascontiguousarray(R)).T)
+
+
+def one_hot(labels: NDArray[Any], weights: Array | float, n_classes: int) -> Array:
+    """Return the weight of every row in the column of its class, 0 in the others."""
+    members = np.zeros((len(labels), n_classes))
+    members[np.arange(len(labels)), labels] = weights
+    return members
+
+
+def linear_scores(X: Matrix, W: Array, map: BlockMap = map) -> Array:
+    """Return ``X W'``, in blocks."""
+    rows = Rows(X, np.zeros(X.shape[0], dtype=bool), map=map)
+    if len(W) == 1:
+        return rows.gather(rows.each(margins, w=np.ascontiguousarray(W[0])))[:, np.newaxis]
+    return rows.gather(rows.each(scores, W=np.ascontiguousarray(W.T)))

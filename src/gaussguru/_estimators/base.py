@@ -1,0 +1,289 @@
+"""What all estimators of the family share: parameters checked, a problem solved, its warnings, labels predicted."""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import sklearn
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from gaussguru._data.rows import linear_scores
+from gaussguru._data.threads import block_map
+from gaussguru._estimators.problem import Posed
+from gaussguru._estimators.validation import (
+    check_choice,
+    check_count,
+    check_features,
+    check_flag,
+    check_jobs,
+    check_optional,
+    check_real,
+    check_sigma,
+    check_verbose,
+)
+from gaussguru._linalg import Array
+from gaussguru._native._binding import CleanExit
+from gaussguru._problems.binary import Binary
+from gaussguru._problems.protocol import Problem
+from gaussguru._solvers.registry import SOLVERS, Method
+from gaussguru._solvers.result import Result
+from gaussguru.losses import resolve_loss
+from gaussguru.noise import NOISES
+
+
+class CollapseWarning(UserWarning):
+    """The noise is so strong that ignoring the features is optimal."""
+
+
+def has_two_classes(estimator: Any) -> bool:
+    """Say whether there is a predict_proba: once fitted, and then with two classes."""
+    check_is_fitted(estimator)
+    if len(estimator.classes_) > 2:
+        raise AttributeError(
+            "predict_proba is for two classes, and this estimator was fitted to more; "
+            "gaussguru.robustness.class_probabilities has the probability that noise leaves each class on top, which "
+            "need not be highest for the predicted one"
+        )
+    return True
+
+
+def winners(scores: Array) -> NDArray[np.intp]:
+    """Return which class wins in each row: by the sign of one score for two classes, else that of the best score."""
+    if scores.ndim == 1 or scores.shape[1] == 1:
+        return (scores.ravel() > 0).astype(np.intp)
+    best: NDArray[np.intp] = np.argmax(scores, axis=1)
+    return best
+
+
+class Settings(CleanExit):
+    """Settings of scikit-learn in this thread, for a while."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings, self._before = settings, sklearn.get_config()
+
+    def acquire(self) -> None:
+        """Set them."""
+        sklearn.set_config(**self._settings)
+
+    def release(self) -> None:
+        """Set those of before."""
+        sklearn.set_config(**self._before)
+
+
+class Classifier(ClassifierMixin, BaseEstimator):
+    """What every classifier here does alike."""
+
+    def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
+        before = self.__dict__.copy()
+        try:
+            # What a fit calls changes NumPy's error state, part of the context, and scikit-learn's settings for a
+            # while: an interrupt may leave them changed.
+            with Settings():
+                return copy_context().run(train, *data)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every sample.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = winners(self.decision_function(X))  # first: it says so where nothing was fitted
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class LinearScores:
+    """The scores of a linear classifier, whatever it was trained for."""
+
+    n_jobs: int | None
+    coef_: Array
+    intercept_: Array
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        return self._scores(check_features(X, estimator=self))
+
+    def _scores(self, X: Any) -> Array:
+        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
+            scores = linear_scores(X, self.coef_, mapped)
+        scores += self.intercept_
+        return scores[:, 0] if len(self.coef_) == 1 else scores
+
+
+class GuruEstimator(Classifier):
+    """The part of an estimator that does not depend on where its features come from."""
+
+    _checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
+        "sigma": check_sigma,
+        "loss": lambda _, value: resolve_loss(value),
+        "l2": partial(check_real, inclusive=True),
+        "fit_intercept": check_flag,
+        "solver": partial(check_choice, known=SOLVERS),
+        "tol": check_real,
+        "max_iter": check_count,
+        "warm_start": check_flag,
+        "n_jobs": check_jobs,
+        "verbose": check_verbose,
+        "eta0": partial(check_optional, check=check_real),
+        "average": check_flag,
+    }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        solver, noise = self.solver, getattr(self, "noise", None)
+        can = not isinstance(solver, str) or solver not in SOLVERS or SOLVERS[solver].classes
+        smooth = not isinstance(noise, str) or noise not in NOISES or NOISES[noise](1.0).smooth
+        tags.classifier_tags.multi_class = can and smooth
+        return tags
+
+    def _check_parameters(self) -> None:
+        """Raise if a parameter is not what it may be."""
+        for name, check in self._checks.items():
+            check(name, getattr(self, name))
+
+    @property
+    def _method(self) -> Method:
+        return SOLVERS[self.solver]
+
+    def _solver(self, make: Callable[..., Any] | None = None) -> Any:
+        """Return the solver, with its settings; ``make`` makes another than the one that is named."""
+        settings = {name: getattr(self, name) for name in ("tol", "max_iter")}
+        settings |= {"verbose": int(self.verbose), "seed": seed_of(self.random_state)}
+        if not self._method.exact:
+            settings |= {"eta0": self.eta0, "average": self.average}
+        return (make or self._method.make)(**settings)
+
+    def _minimise(
+        self,
+        posed: Posed,
+        classes: NDArray[Any],
+        start: tuple[Array, Any] | None = None,
+        make: Callable[..., Any] | None = None,
+    ) -> Result:
+        """Solve a problem, and keep what does not depend on the features."""
+        found = self._solver(make).solve(posed.problem, None if start is None else posed.start(*start))
+        self._warn(found, posed.problem)  # while there are threads: it may look at the rows
+        result = posed.result(found)
+        self._adopt(posed, classes, result)
+        return result
+
+    def _adopt(self, posed: Posed, classes: NDArray[Any], result: Result) -> None:
+        """Keep what does not depend on the features."""
+        self.noise_ = posed.noise
+        self.classes_ = classes
+        self.intercept_ = np.atleast_1d(result.intercept)
+        self.alpha_ = result.alpha
+        self.objective_ = result.objective
+        self.dual_gap_ = result.gap
+        self.n_iter_ = result.n_iter
+        self.converged_ = result.converged
+        for name in ("loss_curve_", "n_updates_", "eta0_"):
+            self.__dict__.pop(name, None)
+        if result.state is not None:
+            self.loss_curve_, self.eta0_, self.n_updates_ = result.loss_curve, result.eta0, result.state.steps
+
+    def _warn(self, result: Result, problem: Problem) -> None:
+        """Say once what did not converge, or that the features are ignored, with the reason that the solver has."""
+        if result.collapsed and result.converged:
+            warnings.warn(_collapse_message(self, problem), CollapseWarning, stacklevel=outside())
+        elif not result.converged and not self._method.exact:
+            reason = (
+                f"max_iter={self.max_iter} epochs were made: increase it or tol"
+                if result.objective <= problem.weight
+                else f"it ended above where it began: eta0={result.eta0:g} is too large"
+            )
+            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=outside())
+        elif not result.converged:
+            warn_unproven(result, problem, self.tol, self.max_iter)
+
+
+REASONS = {
+    "max_iter": "max_iter={max_iter} was reached: increase it, or centre and scale the features",
+    "precision": "double precision resolves no more: increase sigma or tol, or centre and scale the features if sigma "
+    "is very small against their values",
+}
+
+
+def warn_unproven(
+    result: Result, problem: Problem, tol: float, max_iter: int, reasons: Mapping[str, str] = REASONS
+) -> None:
+    """Warn that a solution is not proven optimal, with the reason that its status names."""
+    warnings.warn(
+        f"the solution is proven optimal only to {result.gap / problem.weight:.1e} of the objective at zero, not to "
+        f"tol={tol:g}; " + reasons[result.status].format(max_iter=max_iter),
+        ConvergenceWarning,
+        stacklevel=outside(),
+    )
+
+
+def outside() -> int:
+    """Return how many frames up from the caller of this function the first one outside the package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed of a solver: 0 where none is asked for."""
+    if random_state is None:
+        return 0
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _collapse_message(estimator: Any, problem: Any) -> str:
+    """Return why the features are ignored, and what to do."""
+    rows = problem.rows
+    means = rows.means if problem.fit_intercept else rows.moments.sums
+    if not np.any(means - means[0]):
+        return (
+            "the weighted means of the classes coincide, so the best classifier ignores the features"
+            if estimator.fit_intercept
+            else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
+        )
+    smaller = "a smaller value"
+    if rows.errors is None:
+        cause, smaller = f"sigma={estimator.sigma:g} is", "a smaller sigma"
+        if isinstance(problem, Binary):
+            smaller += f" (sigma_max bounds it from above: {estimator.sigma * problem.collapse_factor:.3g})"
+    else:
+        cause = "the error bars are" if estimator.sigma == 0 else f"error bars and sigma={estimator.sigma:g} are"
+    if problem.l2 and problem.l2 * 1e-6 > float(rows.column_squares.max()):
+        cause, smaller = f"l2={estimator.l2:g} is", "a smaller value"
+    light, heavy = rows.class_weights.min() / rows.total_weight, rows.class_weights.max() / rows.total_weight
+    return (
+        f"{cause} so large that the best classifier ignores the features and always predicts the heaviest class "
+        f"({heavy:.1%} of the weight, the lightest has {light:.1%}); use class_weight='balanced', {smaller}, or "
+        "fit_intercept=False"
+    )

@@ -1,0 +1,315 @@
+"""The noise level that cross-validation prefers."""
+
+import time
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+
+from gaussguru._data.threads import Pool, n_threads
+from gaussguru._estimators.base import Settings
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
+from gaussguru._estimators.validation import Samples, check_jobs, check_samples
+from gaussguru._linalg import Array
+from gaussguru.errors import split_errors
+from gaussguru.losses import Loss
+
+# Mean scores that differ by no more than this fraction of them are the same: the order of a sum may do as much.
+SAME = 1e-12
+
+
+class GuruClassifierCV(GuruClassifier):
+    """:class:`GuruClassifier` at the noise level that cross-validation prefers.
+
+    In every fold one path of solutions, from large to small sigma (:func:`sigma_path`), is scored on the samples that
+    were left out; the sigma with the best mean score is refitted to all samples. Of several with the same mean score
+    the largest is taken, the one that promises most. Folds run in parallel.
+
+    Parameters
+    ----------
+    sigmas : int or array-like of shape (n_sigmas,), default=20
+        The noise levels to choose from, positive, in any order; or how many there are in the grid of
+        :func:`sigma_path`, whose top is found on all samples.
+    cv : int, cross-validation generator or iterable, default=None
+        How to split the samples, as everywhere in scikit-learn. None is 5 stratified folds.
+    scoring : str or callable, default=None
+        The name of a score or a callable ``scorer(estimator, X, y)``. None is the accuracy.
+    noise, loss, l2, fit_intercept, solver, tol, max_iter, random_state, eta0, average
+        As in :class:`GuruClassifier`.
+    class_weight : dict, "balanced" or None, default=None
+        As in :class:`GuruClassifier`; "balanced" balances the training samples of every fold.
+    n_jobs : int or None, default=None
+        How many folds are worked on at the same time, by one thread each: None uses the cores that the process may
+        use, or one inside a joblib worker.
+    verbose : int, default=0
+        1 prints a line for every fold, 2 also what the solver does.
+
+    Attributes
+    ----------
+    sigma_ : float
+        The noise level chosen.
+    sigmas_ : ndarray of shape (n_sigmas,)
+        All of them, the largest first.
+    scores_ : ndarray of shape (n_sigmas, n_folds)
+        The score of every level on every fold.
+    coef_, intercept_, classes_, objective_, dual_gap_, n_iter_, converged_, n_features_in_, feature_names_in_, ...
+        Of the fit to all samples, see :class:`GuruClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifierCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = GuruClassifierCV(10, cv=3).fit(X, y)
+    >>> clf.scores_.shape, bool(clf.sigma_ == clf.sigmas_[clf.scores_.mean(axis=1).argmax()])
+    ((10, 3), True)
+    """
+
+    warm_start = False  # nothing to start from: another fit may choose another sigma
+
+    def __init__(
+        self,
+        sigmas: Any = 20,
+        *,
+        cv: Any = None,
+        scoring: Any = None,
+        noise: str = "isotropic",
+        loss: str | Loss = "gaussian",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        solver: str = "newton",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        eta0: float | None = None,
+        average: bool = False,
+    ) -> None:
+        self.sigmas = sigmas
+        self.cv = cv
+        self.scoring = scoring
+        self.noise = noise
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.eta0 = eta0
+        self.average = average
+
+    @property
+    def sigma(self) -> float:  # type: ignore[override]  # found here, a parameter of the base
+        """The noise level of the classifier: the one chosen."""
+        return self.sigma_
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not there: sigma is chosen with all samples at once."""
+        raise AttributeError("GuruClassifierCV has no partial_fit: it needs all samples at once; use GuruClassifier")
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> Self:
+        """Choose sigma by cross-validation, then fit the model to all samples.
+
+        A fit that raises, or that is interrupted, leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples, in the fits and in the scores. With metadata routing enabled a scorer gets them
+            if it asks for them.
+        X_err : default=None
+            Error bars of the samples, see :meth:`GuruClassifier.fit`; every fold is given its own.
+        **params
+            What else the splitter (``groups``) and the scorer ask for, with scikit-learn's metadata routing enabled.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._choose, X, y, sample_weight, X_err, params)
+
+    def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+        check_jobs("n_jobs", self.n_jobs)
+        model = self._classifier()
+        model._check_parameters()
+        X, X_err, population = model._prepared(*split_errors(X, X_err), sample_weight)
+        samples = check_samples(X, y, sample_weight, estimator=self)
+        labels = samples.classes[samples.labels.astype(np.intp)]
+        weighted = check_samples(samples.X, labels, samples.weights, self.class_weight)
+        self.sigmas_ = noise_levels(self.sigmas, weighted, model)
+        splitting, scoring = self._routed(samples.weights, X_err, params)
+        folds = list(check_cv(self.cv, labels, classifier=True).split(samples.X, labels, **splitting))
+        pool = Pool(n_threads(self.n_jobs))
+        job = _Job(
+            model, samples, labels, self.sigmas_, X_err, _score_of(self.scoring), scoring, len(folds), self.verbose,
+            sklearn.get_config(), pool.here,
+        )  # fmt: skip
+        with pool as mapped:
+            outcomes = list(mapped(job.run, range(len(folds)), folds))
+            self.scores_ = np.array([scores for scores, _ in outcomes]).T
+            self.sigma_ = float(self.sigmas_[_best(self.scores_)])
+            warn_of([proof for _, proofs in outcomes for proof in proofs], model)
+            # The classifier itself is one more fit, with the warnings of any fit.
+            model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
+            model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
+        self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
+        self.population_ = population  # that of what was given; the model saw it filled in
+        return self
+
+    def _classifier(self) -> GuruClassifier:
+        """Return a classifier with the same options for one thread."""
+        shared = {name: getattr(self, name) for name in self.get_params() if name not in ("sigmas", "cv", "scoring")}
+        verbose = max(0, self.verbose - 1) if isinstance(self.verbose, int) else self.verbose
+        return GuruClassifier(1.0, **{**shared, "verbose": verbose, "n_jobs": 1})
+
+    def _scorer(self) -> Any:
+        return get_scorer("accuracy" if self.scoring is None else self.scoring)
+
+    def _routed(self, weights: Array | None, X_err: Any, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Return what the splitter and what the scorer is given."""
+        given = {"sample_weight": weights, "X_err": X_err}
+        given = {name: value for name, value in given.items() if value is not None} | params
+        if sklearn.get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **given) if given else None
+            return (dict(routed.splitter.split), dict(routed.scorer.score)) if routed else ({}, {})
+        self._refuse(params)
+        return {}, {} if weights is None else {"sample_weight": weights}
+
+    def _refuse(self, params: dict[str, Any]) -> None:
+        if params and not sklearn.get_config()["enable_metadata_routing"]:
+            raise ValueError(
+                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which "
+                "decides whether they go to the splitter or to the scorer"
+            )
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> float:
+        """Return the score that ``scoring`` stands for.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : default=None
+            Error bars, for a scorer that asks for them, with scikit-learn's metadata routing enabled.
+        **params
+            What else the scorer asks for, in the same way.
+
+        Returns
+        -------
+        float
+        """
+        if X_err is not None:
+            params = {"X_err": X_err, **params}
+        given = ({} if sample_weight is None else {"sample_weight": sample_weight}) | params
+        if given and sklearn.get_config()["enable_metadata_routing"]:
+            given = process_routing(self, "score", **given).scorer.score
+        else:
+            self._refuse(params)
+        return float(self._scorer()(self, X, y, **given))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata goes: to the fit itself, to the splitter and to the scorer."""
+        to_scorer = MethodMapping().add(caller="fit", callee="score").add(caller="score", callee="score")
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+            .add(scorer=self._scorer(), method_mapping=to_scorer)
+        )
+
+
+class _Job(NamedTuple):
+    """What all folds of a cross-validation share."""
+
+    model: GuruClassifier
+    samples: Samples
+    labels: Any
+    levels: Array
+    X_err: Any
+    scorer: Any
+    score_params: dict[str, Any]
+    n_folds: int
+    verbose: int
+    config: dict[str, Any]
+    mapped: Any
+
+    def run(self, k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
+        """Return the scores of a fold along the path, and what is proven of its solutions."""
+        with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
+            return self._run(k, *fold)
+
+    def _run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Proof]]:
+        began = time.perf_counter()
+        X, y, weights = self.samples.X, self.labels, self.samples.weights
+        try:
+            mine = check_samples(
+                X[train], y[train], None if weights is None else weights[train], self.model.class_weight
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"the training samples of fold {k + 1} of {self.n_folds} cannot be fitted: {error}"
+            ) from error
+        X_test, y_test, n = X[test], y[test], X.shape[0]
+        params = {name: _part(value, test, n) for name, value in self.score_params.items()}
+        X_err = None if self.X_err is None else _part(self.X_err, train, n)
+
+        def score(step: tuple[GuruClassifier, Proof]) -> tuple[float, Proof]:
+            with Settings(assume_finite=True):  # all of X was looked at before
+                return float(self.scorer(step[0], X_test, y_test, **params)), step[1]
+
+        path = follow(self.model, mine, self.levels, X_err, self.mapped)
+        scores, proofs = (list(each) for each in zip(*self.mapped(score, path), strict=True))
+        if self.verbose:
+            best = _best(np.array(scores)[:, np.newaxis])
+            print(
+                f"[cv] fold {k + 1} of {self.n_folds}  best score {scores[best]:.6g} at sigma {self.levels[best]:.4g}  "
+                f"{time.perf_counter() - began:.3f} s"
+            )
+        return scores, proofs
+
+
+def _score_of(scoring: Any) -> Any:
+    return _accuracy if scoring is None else get_scorer(scoring)
+
+
+def _accuracy(model: GuruClassifier, X: Any, y: Any, sample_weight: Any = None) -> float:
+    """Return what the scorer "accuracy" does, without its checks, which take longer than small fits."""
+    return float(np.average(model.predict(X) == y, weights=sample_weight))
+
+
+def _part(values: Any, index: Any, n_samples: int) -> Any:
+    """Return some of the values of something that has one for each sample; anything else as it is."""
+    length = values.shape[0] if sp.issparse(values) else len(values) if hasattr(values, "__len__") else -1
+    if length != n_samples or isinstance(values, str | dict):
+        return values
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    if isinstance(values, list | tuple):
+        return [values[i] for i in np.arange(n_samples)[index]]
+    return values[index]
+
+
+def _best(scores: Array) -> int:
+    """Return the first level, and so the largest, with the best mean score over the folds; NaN is worst."""
+    means = scores.mean(axis=1)
+    if np.isnan(means).all():
+        raise ValueError("scoring gave NaN for every sigma: there is no best one; see the warnings of the scorer")
+    best = float(np.nanmax(means))
+    return int(np.flatnonzero(means >= best - SAME * abs(best))[0])

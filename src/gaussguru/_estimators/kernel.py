@@ -1,0 +1,513 @@
+"""Kernel classifiers for noise in the space of the kernel."""
+
+import os
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import ndtr
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, check_non_negative
+
+from gaussguru._data.kernel_matrix import (
+    NAMES,
+    Features,
+    Gram,
+    Kernel,
+    exact_features,
+    kernel_scores,
+    landmark_features,
+)
+from gaussguru._data.rows import NotFiniteError, one_hot
+from gaussguru._data.threads import block_map
+from gaussguru._estimators.base import GuruEstimator, has_two_classes, seed_of
+from gaussguru._estimators.problem import Model, Posed, pose
+from gaussguru._estimators.validation import (
+    Samples,
+    check_choice,
+    check_count,
+    check_features,
+    check_optional,
+    check_real,
+    check_samples,
+    check_weights,
+    explain_not_finite,
+)
+from gaussguru._linalg import Array, Index
+from gaussguru._solvers.kernel_sgd import KenGuru, KernelProblem, KernelRows
+from gaussguru._solvers.result import Result
+from gaussguru._solvers.subspace import OfSamples, Subspace
+from gaussguru.losses import Loss, resolve_loss
+from gaussguru.noise import Isotropic
+from gaussguru.probabilities import standardise
+
+# Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
+# evaluated again.
+CLOSE = 1e-10
+# So are those of kernel matrices whose factor has pivots below this fraction of the largest: scores lose digits.
+SINGULAR = 1e-4
+# A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
+ASYMMETRY = 1e4
+# Kernel matrices of fewer samples are factored at once.
+LEAST_SPAN = 600
+
+
+class KernelGuruClassifier(GuruEstimator):
+    """Kernel classifier that expects Gaussian noise in the space of the kernel, solved to a proven optimum.
+
+    KEN-GURU (Ginodi 2010, *Gaussian Robust Classification*, chapter 4)::
+
+        min over w, b   sum_i s_i a f((1 - y_i (<w, kappa(x_i, .)> + b)) / a) + (l2/2) ||w||^2,     a = sigma ||w||
+
+    over functions ``w = sum_j beta_j kappa(x_j, .)``, with the norm of the kernel, ``||w||^2 = beta' K beta``. Small
+    ``sigma`` makes local decisions, large ``sigma`` global ones. More than two classes are compared pair by pair as in
+    :class:`GuruClassifier`.
+
+    The noise acts on ``kappa(x, .)``: with ``kernel="rbf"`` these all have length 1, so sensible values of ``sigma``
+    are a small part of 1.
+
+    Parameters
+    ----------
+    sigma : float, default=1.0
+        Standard deviation of the noise, in the units of the kernel's space: square roots of kernel values.
+    kernel : str or callable, default="rbf"
+        One of scikit-learn's pairwise kernels ("linear", "rbf", "poly", "sigmoid", "laplacian", "chi2", "cosine"),
+        "precomputed" for X that is itself the kernel matrix, or a callable ``kernel(A, B)`` that
+        returns the matrix of the values between the rows of A and of B. It must be positive semidefinite.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Parameter of "rbf", "poly", "sigmoid", "laplacian" and "chi2". "scale" is ``1 / (n_features * X.var())`` with
+        samples counted by ``sample_weight``, "auto" ``1 / n_features``.
+    degree : float, default=3
+        Degree of "poly".
+    coef0 : float, default=1
+        Constant of "poly" and "sigmoid".
+    kernel_params : dict, default=None
+        Keywords for a callable kernel.
+    n_components : int, default=None
+        Restrict ``w`` to the span of this many samples, drawn at random (the Nystroem map, as scikit-learn draws it):
+        for many samples. Fits then take memory ``n_samples * n_components``; None takes ``n_samples**2``.
+    loss : {"gaussian", "quadratic", "logistic"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``, as in :class:`GuruClassifier`.
+    l2 : float, default=0.0
+        Weight of the ridge term.
+    fit_intercept : bool, default=True
+        Whether to fit ``b``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, times ``sample_weight``.
+    solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
+        "newton" ends at a proven optimum, and so does "dual", an interior-point method for two classes. "sgd" is
+        KEN-GURU, the stochastic gradient descent of the thesis, which reads one row of the kernel matrix a step; with
+        more than two classes, or ``n_components``, it is that of :class:`GuruClassifier` on the features of the kernel,
+        and "sgd2" moves one random class a step.
+    tol : float, default=1e-6
+        Stop when the duality gap is at most ``tol`` times the objective at zero; "sgd" and "sgd2" when the objective
+        falls by less in an epoch, twice in a row.
+    max_iter : int, default=500
+        Most iterations of the solver, or epochs.
+    warm_start : bool, default=False
+        Start from the previous fit.
+    random_state : int, RandomState instance or None, default=None
+        Draws the components, and the samples of the stochastic solvers.
+    n_jobs : int or None, default=None
+        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+    verbose : int, default=0
+        1 prints the objective, the duality gap and the time at each iteration.
+    eta0 : float or None, default=None
+        Length of the first step of "sgd" and "sgd2". None finds it by short trials on some of the samples.
+    average : bool, default=False
+        Whether "sgd" and "sgd2" return the average of at least the last half of the iterates.
+    cache_size : float, default=200
+        Memory for rows of the kernel matrix in KEN-GURU, in MB. Rows that do not fit are computed again and again.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        The coefficients ``beta`` of the samples that ``w`` is made of.
+    X_fit_ : ndarray or sparse matrix of shape (n_support, n_features)
+        These samples; not for a precomputed kernel.
+    support_ : ndarray of shape (n_support,)
+        Their places among the samples of the fit.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        The intercept ``b``.
+    norm_ : ndarray of shape (1,) or (n_classes,)
+        ``||w||``, in the norm of the kernel.
+    alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        The dual variables ``f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
+    classes_ : ndarray of shape (n_classes,)
+        The classes; of two, ``y = +1`` stands for the second.
+    objective_ : float
+        The objective at the solution.
+    dual_gap_ : float
+        A proven bound on how far ``objective_`` is above the minimum; with ``n_components``, above that of the
+        restricted problem.
+    n_iter_ : int
+        Iterations of the solver, or epochs.
+    converged_ : bool
+        Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
+        to rest.
+    loss_curve_ : list of float
+        The objective after each epoch of "sgd" or "sgd2".
+    n_updates_, eta0_ : int, float
+        Their steps, and their rate, given or found.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X had string column names.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from gaussguru import KernelGuruClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> clf = KernelGuruClassifier(sigma=0.03, gamma=1.0).fit(X, y)
+    >>> clf.dual_gap_ <= 1e-6 * len(y)
+    True
+    """
+
+    def __init__(
+        self,
+        sigma: float = 1.0,
+        *,
+        kernel: Any = "rbf",
+        gamma: str | float = "scale",
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        n_components: int | None = None,
+        loss: str | Loss = "gaussian",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        solver: str = "newton",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        eta0: float | None = None,
+        average: bool = False,
+        cache_size: float = 200,
+    ) -> None:
+        self.sigma = sigma
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.n_components = n_components
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.eta0 = eta0
+        self.average = average
+        self.cache_size = cache_size
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        A fit that raises, or that is interrupted, leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples, or with ``kernel="precomputed"`` their kernel matrix.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._fit, X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        self._check_parameters()
+        if self.sigma == 0:
+            raise ValueError(f"sigma must be a finite number > 0; got {self.sigma!r}")
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        self._method.check(self.solver, len(samples.classes), errors=False, noise=None)
+        model = Model(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
+        X, dtype = samples.X, samples.X.dtype
+        assert_all_finite(X, input_name="X")
+        if self.kernel != "precomputed":
+            # Kernel values in single precision are not those of any kernel: nothing would be exact.
+            X = X.astype(np.float64, copy=False)
+        kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
+        samples, before = samples._replace(X=X), self._coefficients(samples)
+        if self.n_components is None and (
+            self._grow(kernel, samples, model, before)
+            if self._method.exact
+            else self._descend(kernel, samples, model, before)
+        ):
+            return self
+        return self._fit_features(kernel, samples, model, before, dtype)
+
+    def _fit_features(self, kernel: Kernel, samples: Samples, model: Model, before: Any, dtype: Any) -> Self:
+        """Fit the linear problem on features of the kernel."""
+        Z, order, space = self._features(kernel, samples.X, dtype)
+        if before is not None:
+            before = space.coordinates(before[0][:, space.landmarks]), before[1]
+        weights = None if samples.weights is None else samples.weights[order]
+        features = Samples(Z, samples.classes, samples.labels[order], weights)
+        with block_map(Z, self.n_jobs, features.width) as mapped:
+            try:
+                posed = pose(features, model, mapped, centred=False)
+                result = self._minimise(posed, samples.classes, before and _flat(before))
+            except NotFiniteError:
+                raise explain_not_finite(Z) from None
+        alpha = np.empty_like(result.alpha)
+        alpha[order] = result.alpha
+        self.alpha_ = alpha
+        coef = np.atleast_2d(result.coef)
+        beta = space.coefficients(coef)
+        # What rounding makes of the coefficients is what predicts.
+        kept = space.coordinates(beta)
+        self._keep(kernel, samples.X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
+        pivots = space.factor.diagonal()
+        exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
+        if not exact or pivots.min() < SINGULAR * pivots.max():
+            self._evaluate(posed, samples.X[order], kept)
+        return self
+
+    def _evaluate(self, posed: Posed, X: Any, coef: Array) -> None:
+        """Set the objective to that of the scores that the coefficients of the samples make."""
+        scores = self._kernel_scores(X)
+        problem, rows = posed.problem, posed.problem.rows
+        start, intercept = posed.start(*_flat((coef, self.intercept_)))
+        if len(coef) == 1:
+            point = problem.at(start, problem.noise.scale(start), intercept, rows.split(scores[:, 0]))
+        else:
+            point = problem.at(start, intercept, rows.split(np.ascontiguousarray(scores[:, posed.order])))
+        value = point.value / posed.s
+        self.dual_gap_ = min(value, max(0.0, self.dual_gap_ + value - self.objective_))
+        self.objective_ = value
+
+    def _grow(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
+        """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
+        n, n_classes = len(samples.labels), len(samples.classes)
+        _check_memory(n)
+        if n < LEAST_SPAN or not kernel.is_definite or self.solver != "newton":
+            return False
+        gram = Gram(kernel, samples.X, np.inf)
+        means = one_hot(samples.labels.astype(np.intp), 1.0 if samples.weights is None else samples.weights, n_classes)
+        solver = Subspace(self.tol, self.max_iter, int(self.verbose), seed_of(self.random_state))
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+            posed = pose(samples._replace(X=means[:, :1].copy()), model, mapped, centred=False)
+            found, problem = solver.minimise(
+                OfSamples(gram.product, float(np.sum(gram.squared_norms))),
+                lambda features: replace(posed.problem, rows=posed.problem.rows.with_columns(features)),
+                means,
+                before and posed.start(*_flat(before)),
+            )
+            if found is None or not found.converged:
+                return False
+            self._warn(found, problem)
+        result = posed.result(found)
+        self._adopt(posed, samples.classes, result)
+        self._keep_coefficients(gram, result)
+        return True
+
+    def _descend(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
+        """Descend by KEN-GURU; return False for more than two classes."""
+        if len(samples.classes) > 2:
+            return False
+        with block_map(samples.X, self.n_jobs):
+            gram = Gram(kernel, samples.X, 1e6 * self.cache_size)
+            rows = KernelRows(gram, samples.labels, samples.weights)
+            problem = KernelProblem(rows, model.loss, Isotropic(float(self.sigma)), model.l2, model.fit_intercept)
+            try:
+                result = self._minimise(Posed(problem), samples.classes, before and _flat(before), KenGuru)
+            except NotFiniteError:
+                raise explain_not_finite(samples.X) from None
+            self._keep_coefficients(gram, result)
+        return True
+
+    def _keep_coefficients(self, gram: Gram, result: Result) -> None:
+        coef = np.atleast_2d(result.coef)
+        scores = gram.product(np.ascontiguousarray(coef.T))
+        length = np.sqrt(np.maximum(0.0, np.einsum("ij,ji->i", coef, scores)))
+        self._keep(gram.kernel, gram.X, np.arange(gram.n_rows), coef, length)
+
+    def _coefficients(self, samples: Samples) -> tuple[Array, Array] | None:
+        """Return the coefficients of all samples and the intercept of the fit before, if this one may start there."""
+        if not self.warm_start or not hasattr(self, "dual_coef_") or len(self.alpha_) != len(samples.labels):
+            return None
+        if not np.array_equal(self.classes_, samples.classes):
+            return None
+        coef = np.zeros((len(self.dual_coef_), len(samples.labels)))
+        coef[:, self.support_] = self.dual_coef_
+        return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
+
+    def _features(self, kernel: Kernel, X: Any, dtype: Any) -> tuple[Array, Index, Features]:
+        """Return features of the samples, the order of the samples in them, and the space they are coordinates of."""
+        n = X.shape[0]
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+            if self.n_components is None:
+                _check_memory(n)
+                return exact_features(kernel, X, mapped)
+            landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
+            return landmark_features(kernel, X, landmarks, dtype, mapped)
+
+    def _keep(self, kernel: Kernel, X: Any, support: Index, coef: Array, length: Array) -> None:
+        used = np.flatnonzero(coef.any(axis=0))
+        self._kernel = kernel
+        self.support_ = support[used]
+        self.dual_coef_ = np.ascontiguousarray(coef[:, used])
+        self.__dict__.pop("X_fit_", None)
+        if not kernel.is_precomputed:
+            self.X_fit_ = X[self.support_]
+        self.norm_ = length
+
+    _checks: ClassVar[dict[str, Any]] = {
+        **GuruEstimator._checks,
+        "kernel": lambda name, value: callable(value) or check_choice(name, value, NAMES),
+        "gamma": lambda name, value: (
+            check_choice(name, value, ("scale", "auto")) if isinstance(value, str) else check_real(name, value)
+        ),
+        "degree": partial(check_real, inclusive=True),
+        "coef0": partial(check_real, low=-np.inf),
+        "n_components": partial(check_optional, check=check_count),
+        "cache_size": check_real,
+    }
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.kernel_params is not None and not callable(self.kernel):
+            raise ValueError(f"kernel_params are for a callable kernel; got {self.kernel_params!r} for {self.kernel!r}")
+        if not isinstance(self.kernel_params, dict | None):
+            raise TypeError(f"kernel_params must be a dict of keywords or None; got {self.kernel_params!r}")
+
+    def _resolve_kernel(self, X: Any, weights: Array | None) -> Kernel:
+        n, d = X.shape
+        if self.n_components is not None and self.n_components > n:
+            raise ValueError(f"n_components must be at most the number of samples, {n}; got {self.n_components}")
+        if callable(self.kernel):
+            return Kernel(self.kernel, self.kernel_params or {})
+        if self.kernel == "precomputed":
+            _check_symmetric(X)
+            return Kernel(self.kernel)
+        if self.kernel == "chi2":
+            check_non_negative(X, "KernelGuruClassifier with kernel='chi2'")
+        gamma = self.gamma
+        if gamma == "auto":
+            gamma = 1 / d
+        elif gamma == "scale":
+            variance = _variance(X, weights)
+            gamma = 1 / (d * variance) if variance > 0 else 1.0
+        params = {"gamma": float(gamma), "degree": self.degree, "coef0": self.coef0}
+        return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample: of more than two classes, one for each.
+
+        Computed in pieces: no more than some MB are needed beside the result.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            With ``kernel="precomputed"``, the kernel values with all samples of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        scores = self._kernel_scores(check_features(X, estimator=self)) + self.intercept_
+        return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
+
+    def _kernel_scores(self, X: Any) -> Array:
+        points = self.support_ if self._kernel.is_precomputed else self.X_fit_
+        with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
+            return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
+
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class when the features carry the noise of the model; two classes only.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
+        class; no sampling is involved. A constant classifier is certain.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        z = standardise(self.decision_function(X), 0.0 if self.noise_ is None else self.noise_.scale(self.norm_))
+        return np.column_stack([ndtr(-z), ndtr(z)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel not in ("precomputed", "chi2")
+        tags.input_tags.positive_only = self.kernel == "chi2"
+        return tags
+
+
+def _centre(X: Any) -> Array | None:
+    """Return the mean of dense samples, from which distances are computed without loss of digits."""
+    return None if sp.issparse(X) else np.asarray(X.mean(axis=0), dtype=np.float64)
+
+
+def _variance(X: Any, weights: Array | None) -> float:
+    """Return the variance of all values of X, rows counted by their weights."""
+    if weights is None:
+        weights = np.ones(X.shape[0])
+    n_values = float(weights.sum()) * X.shape[1]
+    mean = float(weights @ np.asarray(X.sum(axis=1)).ravel()) / n_values
+    with np.errstate(over="ignore"):  # the values of the kernel are looked at
+        if sp.issparse(X):
+            squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
+        else:
+            squares = np.square(X - mean).sum(axis=1)
+    return float(np.dot(weights, squares) / n_values)
+
+
+def _flat(start: tuple[Array, Array]) -> tuple[Array, Any]:
+    """Return a start as solvers expect it: of two classes, a vector and a number."""
+    if len(start[0]) > 1:
+        return start
+    return start[0][0], float(start[1][0])
+
+
+def _check_symmetric(K: Any) -> None:
+    """Raise unless a precomputed kernel matrix is square and symmetric."""
+    if sp.issparse(K):
+        raise TypeError("X must be a dense kernel matrix with kernel='precomputed'; got a sparse one")
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(f"X must be a square kernel matrix with kernel='precomputed'; got shape {K.shape}")
+    apart, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
+    if apart > ASYMMETRY * np.finfo(K.dtype).eps * largest:
+        raise ValueError(
+            f"X must be a symmetric kernel matrix with kernel='precomputed'; it differs from its transpose by {apart:g}"
+        )
+
+
+def _check_memory(n: int) -> None:
+    """Raise if a kernel matrix cannot be held: better than the operating system ending the process."""
+    needed = 8 * n * n
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
+    if needed > there:
+        raise MemoryError(
+            f"the kernel matrix of {n} samples takes {needed / 1e9:.0f} GB, this machine has {there / 1e9:.0f}: set "
+            "n_components, or solver='sgd' for two classes"
+        )

@@ -1,0 +1,538 @@
+"""Linear classifiers for noisy features."""
+
+import copy
+from contextlib import AbstractContextManager
+from typing import Any, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import ndtr
+from sklearn.utils import assert_all_finite
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from gaussguru._data.rows import BlockMap, NotFiniteError
+from gaussguru._data.threads import block_map
+from gaussguru._estimators.base import GuruEstimator, LinearScores, has_two_classes
+from gaussguru._estimators.problem import Model, pose
+from gaussguru._estimators.validation import (
+    Samples,
+    check_features,
+    check_part,
+    check_samples,
+    check_weights,
+    explain_not_finite,
+)
+from gaussguru._linalg import Array
+from gaussguru._solvers.certify import certify
+from gaussguru._solvers.result import Result
+from gaussguru.certificates.dual_point import Certificate
+from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
+from gaussguru.losses import Loss, resolve_loss
+from gaussguru.noise import Quadratic, resolve_noise
+from gaussguru.probabilities import expected_score, label_probabilities, score_covariance, standardise
+
+# Up to so many columns BLAS uses one thread by itself.
+SMALL = 64
+
+
+def _is_stochastic(estimator: Any) -> bool:
+    """Say whether there is a partial_fit."""
+    if estimator.solver not in ("sgd", "sgd2"):
+        raise AttributeError(f"partial_fit needs solver='sgd' or 'sgd2'; got solver={estimator.solver!r}")
+    return True
+
+
+class GuruClassifier(LinearScores, GuruEstimator):
+    """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
+
+    Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
+    hinge loss is minimised (Ginodi 2010, *Gaussian Robust Classification*, chapter 2)::
+
+        min over w, b   sum_i s_i a f((1 - y_i (w.x_i + b)) / a) + (l2/2) ||w||^2,     a = sigma ||w||
+
+    with ``f(z) = z Phi(z) + phi(z)``, the expected hinge loss of a standard normal slack. The problem is smooth
+    and convex. As ``sigma`` goes to 0 it becomes the hinge loss of a support vector machine; as ``sigma`` grows,
+    the direction of ``w`` tends to the difference of the class means.
+
+    With more than two classes every sample is compared with every other class (chapter 5, M-GURU)::
+
+        min over W, b   sum_i s_i sum_{k != y_i} a f((1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k)) / a)
+                        + (l2/2) sum_{c<k} ||w_c - w_k||^2,     a = sigma ||w_{y_i} - w_k||
+
+    of which two classes are the special case ``w = w_1 - w_0``.
+
+    Parameters
+    ----------
+    sigma : float, default=1.0
+        Standard deviation of the noise, in the units of the features.
+    noise : {"isotropic", "axis"} or array-like, default="isotropic"
+        What the adversary may do, or what is known of the noise; it decides on ``a``.
+
+        * "isotropic": any covariance of trace at most ``sigma**2``; ``a = sigma ||w||``.
+        * "axis": any diagonal covariance of trace at most ``sigma**2`` (appendix B); ``a = sigma max |w_j|``. The
+          largest ``|w_j|`` are tied. Two classes only.
+        * array of shape (n_features,): independent noise of standard deviations ``sigma * noise``. With ``sigma=1``
+          they are in the units of the features. A feature with 0 is exact.
+        * array of shape (n_features, n_features): noise of covariance ``sigma**2 * noise``, positive semi-definite.
+
+        Exact features, and directions without noise, are given noise of 1e-6 of the spread of the feature, whatever
+        ``sigma`` is: without any the loss is a hinge where the other features have no weight. The objective rises by
+        at most 0.4e-6 ``sum s`` times ``|w_j|`` times that spread.
+    loss : {"gaussian", "logistic", "quadratic"} or gaussguru.losses.Loss, default="gaussian"
+        The function ``f``: the expected hinge loss, or one of the thesis's approximations of it (chapter 3), scaled so
+        that ``sigma`` means the same; or one's own (see :class:`gaussguru.losses.Loss`).
+    l2 : float, default=0.0
+        Weight of the ridge term. The noise already regularises: 0 is the thesis.
+    fit_intercept : bool, default=True
+        Whether to fit ``b``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
+    solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
+        "newton" and "dual" end at a proven optimum, "dual" by solving the dual problem of chapter 3 for ``dual_coef_``
+        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient
+        descent of the thesis, GURU or M-GURU: one random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is
+        M-GURU-S2: one random sample and one random class (with two classes the same as "sgd"). Their ``dual_gap_``
+        says how far they came.
+    tol : float, default=1e-6
+        Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight, times the number of
+        other classes). "sgd" and "sgd2" stop when the objective falls by less in an epoch, twice in a row.
+    max_iter : int, default=500
+        Most iterations of the solver, or epochs of as many steps as there are samples.
+    warm_start : bool, default=False
+        Start from the coefficients of the previous fit.
+    random_state : int, RandomState instance or None, default=None
+        Chooses the rows on which the solver warms up when there are many. The optimum does not depend on it;
+        None always chooses the same rows.
+    n_jobs : int or None, default=None
+        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+        The result does not depend on it.
+    verbose : int, default=0
+        1 prints the objective, the duality gap and the time at each iteration.
+    eta0 : float or None, default=None
+        Length of the first step of "sgd" and "sgd2". None finds it by short trials on some of the samples.
+    average : bool, default=False
+        Whether "sgd" and "sgd2" return the average of at least the last half of the iterates instead of the last one.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        The weights ``w``; of more than two classes they add up to zero.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        The intercept ``b``.
+    classes_ : ndarray of shape (n_classes,)
+        The classes; of two, ``y = +1`` stands for the second.
+    objective_ : float
+        The objective at the solution.
+    dual_gap_ : float
+        A proven bound on how far ``objective_`` is above the minimum.
+    alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
+        ``dual_coef_`` is another name for it.
+    noise_ : gaussguru.noise.Noise or None
+        The noise of the model, with that of exact features; None for ``sigma=0``.
+    population_ : gaussguru.errors.Population or None
+        Mean and spread of the features, for values that are not measured; None without ``X_err``.
+    n_iter_ : int
+        Iterations of the solver, or epochs.
+    converged_ : bool
+        Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
+        to rest.
+    loss_curve_ : list of float
+        The objective after each epoch of "sgd" or "sgd2".
+    n_updates_ : int
+        Their steps so far, over all calls of ``partial_fit``.
+    eta0_ : float
+        Their rate, given or found.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X had string column names.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = GuruClassifier(sigma=5.0).fit(X, y)
+    >>> clf.dual_gap_ <= 1e-6 * len(y)
+    True
+    """
+
+    def __init__(
+        self,
+        sigma: float = 1.0,
+        *,
+        noise: Any = "isotropic",
+        loss: str | Loss = "gaussian",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        solver: str = "newton",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        eta0: float | None = None,
+        average: bool = False,
+    ) -> None:
+        self.sigma = sigma
+        self.noise = noise
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.eta0 = eta0
+        self.average = average
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+        """Fit the model.
+
+        A fit that raises, or that is interrupted, leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples. C-contiguous float32 or float64, and canonical CSR, are not copied.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix of shape (n_samples, n_features) or gaussguru.errors.LowRank, default=None
+            Error bars: standard deviations of the measurements, one a sample or one a value, or covariances. They add
+            to the noise of the model, ``a_i^2 = a(w)^2 + w' Sigma_i w``, and may be 0, where a measurement is exact. An
+            infinite one says that a value was not measured: whatever X has there is replaced by the mean of the
+            measured values of that feature, with their standard deviation as its error.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
+
+    @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, X_err: Any = None) -> Self:
+        """Make one step of "sgd" or "sgd2" on each sample of a part of the data, in random order.
+
+        The steps go on getting shorter from call to call. With ``eta0=None`` the first part decides on the rate, so
+        it should not be tiny. ``coef_`` is up to date after each call; :meth:`certificate` tells how good it is on
+        any data. A call that raises leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The samples of this part.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that will ever occur; needed in the first call.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples; within a call they count relative to their mean.
+        X_err : array-like of shape (n_samples,) or (n_samples, n_features), default=None
+            Error bars of these samples, finite standard deviations; two classes only.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+        self._check_parameters()
+        X, X_err = split_errors(X, X_err)
+        X, X_err, population = self._prepared(X, X_err, sample_weight)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        model = self._resolved(samples, X_err)
+        try:
+            with self._threads(samples, model, X_err) as mapped:
+                posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
+                result = self._minimise(posed, samples.classes, self._start(samples))
+        except NotFiniteError:
+            raise explain_not_finite(samples.X) from None
+        self.population_ = population
+        self._keep(result)
+        return self
+
+    def _keep(self, result: Result) -> None:
+        """Keep what depends on the features."""
+        self.coef_ = np.atleast_2d(result.coef)
+        self._descent = result.state
+
+    @property
+    def dual_coef_(self) -> Array:
+        """The dual variables: another name of ``alpha_``."""
+        return self.alpha_
+
+    def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
+        """Return samples and error bars, what was not measured filled in, and what is known of features without."""
+        if X_err is None or sp.issparse(X):
+            return X, X_err, None
+        table = _table(X)
+        population = Population.of(table, X_err, check_weights(sample_weight, len(table)))
+        return (*population.fill(table, X_err), population) if has_unmeasured(X_err) else (X, X_err, population)
+
+    def _threads(self, samples: Samples, model: Model, X_err: Any = None) -> AbstractContextManager[BlockMap]:
+        """Return what maps blocks of rows."""
+        width = samples.width if X_err is None else 2 * samples.width
+        # Noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
+        many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= SMALL
+        return block_map(samples.X, self.n_jobs, width, single_blas=many_small)
+
+    def _errors(self, samples: Samples, X_err: Any, mapped: BlockMap) -> Errors | None:
+        """Return error bars, checked; what was not measured is filled in already."""
+        if X_err is None:
+            return None
+        assert_all_finite(samples.X, input_name="X")
+        return check_errors(X_err, samples.X, mapped)
+
+    def _resolved(self, samples: Samples, X_err: Any = None) -> Model:
+        """Return the model, checked against the features, the number of classes, the errors and the solver."""
+        if self.sigma == 0 and X_err is None and self.l2 == 0:
+            raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
+        noise = resolve_noise(self.noise, float(self.sigma) or 1.0, samples.X.shape[1])
+        given = f"noise={self.noise!r}" if isinstance(self.noise, str) else f"a noise of shape {np.shape(self.noise)}"
+        exact = X_err is not None or self.sigma == 0
+        isotropic = isinstance(self.noise, str) and self.noise == "isotropic"
+        self._method.check(self.solver, len(samples.classes), errors=exact, noise=None if isotropic else given)
+        if exact and not noise.smooth:
+            raise ValueError(f"{given} with X_err is not supported; use 'isotropic' or known noise")
+        if len(samples.classes) > 2 and not noise.smooth:
+            raise ValueError(
+                f"Only binary classification is supported with {given}; y has {len(samples.classes)} classes: use "
+                "noise='isotropic', standard deviations or a covariance, or one classifier against the rest for each "
+                "class (sklearn.multiclass.OneVsRestClassifier)"
+            )
+        return Model(resolve_loss(self.loss), noise if self.sigma else None, float(self.l2), self.fit_intercept)
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, X_err: Any) -> Self:
+        self._check_parameters()
+        X, X_err = split_errors(X, X_err)
+        if self.class_weight == "balanced":
+            raise ValueError("class_weight='balanced' needs all labels at once; give partial_fit a dict of weights")
+        state = copy.deepcopy(getattr(self, "_descent", None))
+        samples = check_part(
+            X, y, sample_weight, self.class_weight, estimator=self, classes=classes, first=state is None
+        )
+        # The steps are sequential: starting threads for the little else costs more than it saves.
+        model = self._resolved(samples, X_err)
+        posed = pose(samples, model, map, self._errors(samples, X_err, map), rescaled=False, ordered=False)
+        problem, solver = posed.problem, self._solver()
+        if state is None:
+            if not np.isfinite(problem.rows.squared_norms).all():
+                raise explain_not_finite(samples.X)
+            self.classes_, self.noise_, self.population_ = samples.classes, posed.noise, None
+            self.eta0_ = solver.find_rate(problem) if solver.eta0 is None else solver.eta0
+            state = solver.begin(problem)
+        if self.average:
+            state.renew_average()
+        rng = np.random.default_rng([solver.seed, state.steps])
+        state.run(problem, rng.permutation(len(samples.labels)), self.eta0_)
+        if np.isnan(state.b).any():  # as a row leaves it that is not finite
+            raise explain_not_finite(samples.X)
+        self.coef_ = np.atleast_2d(state.coef)
+        self.intercept_ = np.atleast_1d(state.intercept)
+        self.n_updates_, self._descent = state.steps, state
+        for name in ("objective_", "dual_gap_", "alpha_", "n_iter_", "converged_", "loss_curve_"):
+            self.__dict__.pop(name, None)  # of a fit before: no longer true
+        return self
+
+    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+        """Return bounds on the least objective on any data, from the classifier as it is.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels; all classes of the estimator must occur.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+        X_err : default=None
+            Error bars of these samples, as in :meth:`fit`.
+
+        Returns
+        -------
+        Certificate
+            ``primal``, the objective of the classifier on this data; ``dual``, a proven lower bound of the least one;
+            and ``gap``, their difference.
+        """
+        check_is_fitted(self)
+        self._check_parameters()
+        X, X_err = split_errors(X, X_err)
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
+        if not np.array_equal(samples.classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
+        model = self._resolved(samples, X_err)
+        with self._threads(samples, model, X_err) as mapped:
+            posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
+            start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
+            return posed.certificate(certify(posed.problem, *start)[0])
+
+    def _start(self, samples: Samples) -> tuple[Array, Any] | None:
+        """Return where a warm start begins."""
+        if not self.warm_start or not hasattr(self, "coef_"):
+            return None
+        if self.coef_.shape[1] != samples.X.shape[1] or not np.array_equal(self.classes_, samples.classes):
+            return None
+        coef, intercept = _binary(self) if len(self.coef_) == 1 else (self.coef_.copy(), self.intercept_.copy())
+        return coef, intercept if self.fit_intercept else 0 * intercept
+
+    def decision_function(self, X: Any) -> Array:
+        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        return self._scores(self._measured(X)[0])
+
+    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+        """Return samples and error bars, with what is known without a measurement where there was none."""
+        check_is_fitted(self)
+        X, X_err = split_errors(X, X_err)
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(X, X_err)
+        return check_features(X, estimator=self), X_err
+
+    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        if sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        population = getattr(self, "population_", None)
+        if population is None:
+            raise ValueError(
+                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                "expect there: it was fitted without X_err"
+            )
+        filled: tuple[Any, Any] = population.fill(_table(X), X_err)
+        return filled
+
+    def _scale(self) -> float:
+        return 0.0 if self.noise_ is None else self.noise_.scale(self.coef_[0])
+
+    def _score_noise(self) -> Array:
+        """Return the covariance of the scores under the noise of the model."""
+        if len(self.coef_) == 1:
+            return np.array([[self._scale() ** 2]])
+        noise = cast(Quadratic | None, self.noise_)  # with more than two classes it is one
+        weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
+        return np.asarray(weighted @ self.coef_.T)
+
+    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class when the features carry noise; two classes only.
+
+        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the second class, where
+        ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars of the sample to the (worst) noise of the model; no sampling
+        is involved. A constant classifier is certain. For more classes see
+        :func:`gaussguru.robustness.class_probabilities`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix or LowRank, default=None
+            Error bars of these samples: standard deviations, or covariances. They need not be those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
+        X, X_err = self._measured(X, X_err)
+        spread: Any = self._scale()
+        if X_err is not None:
+            spread = np.hypot(spread, np.sqrt(check_errors(X_err, X).variances(self.coef_)[:, 0]))
+        z = standardise(self._scores(X), spread)
+        return np.column_stack([ndtr(-z), ndtr(z)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy on X, or with error bars what is to be expected of it.
+
+        With error bars it is the mean probability that a sample is put into its class when noise of these covariances,
+        and no other, is added to X: ``mean Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))`` for two classes
+        (:func:`gaussguru.robustness.expected_accuracy`). Errors of 0 give the accuracy.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix or LowRank, default=None
+            Error bars of these samples.
+
+        Returns
+        -------
+        float
+        """
+        if split_errors(X, X_err)[1] is None:
+            return float(super().score(X, y, sample_weight))
+        X, X_err = self._measured(X, X_err)
+        noise = score_covariance(self.coef_, check_errors(X_err, X))
+        return expected_score(label_probabilities(self._scores(X), noise)[0], self.classes_, y, sample_weight)
+
+
+def _table(X: Any) -> Any:
+    """Return X as an array or DataFrame, which may have anything where it was not measured."""
+    try:
+        values = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
+    if values.ndim != 2:
+        raise ValueError(f"Expected 2D array for X, samples and features; got shape {values.shape}")
+    return X if hasattr(X, "iloc") else values
+
+
+def sigma_max(
+    X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic", loss: str | Loss = "gaussian"
+) -> float:
+    """Return a noise level from which on a classifier with an intercept ignores the features.
+
+    ::
+
+        sigma_max = S_min ||mu_+ - mu_-|| / (S_maj f*(S_min / S_maj)),      f*(alpha) = phi(Phi^-1(alpha))
+
+    with the total weights ``S`` and the weighted means ``mu`` of the classes, and the norm that is the polar of the
+    noise: Euclidean, ``l1`` for "axis", and after whitening for a known covariance. The true threshold may be lower.
+    Classes of equal weight never collapse: the value is infinity. It is the natural top of a grid of sigmas, as
+    lambda_max is for the lasso.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+    sample_weight : array-like of shape (n_samples,), default=None
+    noise : as in :class:`GuruClassifier`, default="isotropic"
+    loss : str or gaussguru.losses.Loss, default="gaussian"
+        The loss, which has the conjugate ``f*``.
+
+    Returns
+    -------
+    float
+    """
+    samples = check_samples(X, y, sample_weight)
+    if len(samples.classes) > 2:
+        raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
+    model = Model(resolve_loss(loss), resolve_noise(noise, 1.0, samples.X.shape[1]), 0.0, True)
+    try:
+        return float(pose(samples, model, rescaled=False).problem.collapse_factor)
+    except NotFiniteError:
+        raise explain_not_finite(samples.X) from None
+
+
+def _binary(model: GuruClassifier) -> tuple[Array, float]:
+    """Return the classifier of two classes."""
+    return model.coef_[0].copy(), float(model.intercept_[0])

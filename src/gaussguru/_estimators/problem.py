@@ -1,0 +1,226 @@
+"""From checked samples and a model to a problem that solvers compute with, and back.
+
+Solvers work in units in which nothing overflows and few digits are lost: sample weights are multiplied by a power of 2
+that makes them add up to about their number, X by one where its values are so large or so small that their squares
+overflow, and features that are far from the origin are shifted there if there is an intercept. Classes of more than two
+are numbered from the lightest to the heaviest. :class:`Posed` undoes all of that.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gaussguru._data.rows import BlockMap, Rows
+from gaussguru._estimators.validation import Samples
+from gaussguru._linalg import Array, Index
+from gaussguru._problems.axis import AxisBinary
+from gaussguru._problems.ball import Ball
+from gaussguru._problems.binary import Binary
+from gaussguru._problems.measured import Measured
+from gaussguru._problems.multiclass import Multiclass
+from gaussguru._solvers.result import Result
+from gaussguru.certificates.dual_point import Certificate
+from gaussguru.errors import Errors
+from gaussguru.losses import Loss
+from gaussguru.noise import Noise, PerFeature
+
+# The noise of features, or directions, that are given without, relative to the spread of the feature. Without any, the
+# loss is a hinge where the others have no weight, and no dual point is feasible but for rounding.
+EXACT = 1e-6
+# Values of X between these need no other unit: the squares of so many of them neither overflow nor vanish.
+SMALLEST, LARGEST = 1e-60, 1e60
+# Features are far from the origin whose mean is so many times their spread, over about so many samples.
+FAR, FEW = 100.0, 1000
+# Values of X that are not copied for the sake of constant features.
+MUCH = 1_000_000
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is minimised: the loss, the noise (None for exact samples), the ridge, and whether there is an intercept."""
+
+    loss: Loss
+    noise: Noise | None
+    l2: float
+    fit_intercept: bool
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A problem in the units of its solver.
+
+    ``x`` and ``s`` are what X and the weights were multiplied by, after ``shift`` was subtracted from every sample;
+    ``order`` has the classes from the lightest to the heaviest, or None for two. Coefficients are ``basis w`` for the w
+    of the solver, if there is one: noise that some directions lack is independent in others.
+    """
+
+    problem: Any
+    x: float = 1.0
+    s: float = 1.0
+    shift: Array | None = None
+    order: Index | None = None
+    basis: Array | None = None
+
+    def scaled(self, factor: float) -> "Posed":
+        """Return the problem with all standard deviations of its noise multiplied by a factor."""
+        return replace(self, problem=self.problem.scaled(factor))
+
+    @property
+    def noise(self) -> Noise | None:
+        """The noise in the units of X."""
+        noise: Noise | None = self.problem.noise
+        if noise is None or (self.x == 1 and self.basis is None):
+            return noise
+        return noise.given.converted(1 / self.x)
+
+    def start(self, coef: Array, intercept: Any) -> tuple[Array, Any]:
+        """Return a classifier as a solver has it."""
+        if self.shift is not None:
+            intercept = intercept + coef @ self.shift
+        if self.basis is not None:
+            coef = np.asarray(np.linalg.solve(self.basis, coef.T).T, dtype=np.float64)
+        if self.order is None:
+            return coef / self.x, intercept
+        return coef[self.order] / self.x, intercept[self.order]
+
+    def result(self, result: Result) -> Result:
+        """Return a solution in the units of X, its classes as they were."""
+        coef, intercept, alpha = result.coef * self.x, result.intercept, result.alpha
+        if self.basis is not None:
+            coef = coef @ self.basis.T
+        if self.order is not None:
+            rank = np.argsort(self.order)
+            coef, intercept, alpha = coef[rank], intercept[rank], np.ascontiguousarray(alpha[:, rank])
+        if self.shift is not None:
+            intercept = intercept - coef @ self.shift
+        return replace(
+            result, coef=coef, intercept=intercept, alpha=alpha, objective=result.objective / self.s,
+            gap=result.gap / self.s, loss_curve=result.loss_curve and [value / self.s for value in result.loss_curve],
+        )  # fmt: skip
+
+    def certificate(self, certificate: Certificate) -> Certificate:
+        """Return bounds in the units of the weights."""
+        return Certificate(certificate.primal / self.s, certificate.dual / self.s)
+
+
+def pose(
+    samples: Samples,
+    model: Model,
+    mapped: BlockMap = map,
+    errors: Errors | None = None,
+    *,
+    rescaled: bool = True,
+    centred: bool = True,
+    ordered: bool = True,
+) -> Posed:
+    """Return the problem of samples, perhaps with error bars.
+
+    It may be ``rescaled`` to other units, ``centred`` and ``ordered`` as the module says.
+    """
+    n_classes, labels, order = len(samples.classes), samples.labels, None
+    if n_classes > 2 and ordered:
+        order = np.argsort(np.bincount(labels, samples.weights, n_classes), kind="stable")
+        labels = np.argsort(order)[labels].astype(np.int32)
+    X, weights, units = samples.X, samples.weights, Posed(None)
+    if rescaled:
+        X, weights, units = _in_units(samples, centred=centred and model.fit_intercept)
+    x, s = units.x, units.s
+    if x != 1 and errors is not None:
+        errors = errors.scaled(x)
+    if model.noise is None and errors is None:
+        errors = Errors.none(len(labels), X.shape[1])
+    rows = Rows(X, labels, weights, n_classes, errors, mapped)
+    noise = _noise(model, rows, units)
+    if errors is None and model.l2 == 0 and noise is not None:
+        basis, noise = noise.independent()
+        if basis is not None:
+            rows = rows.with_columns(np.ascontiguousarray(X @ basis))
+            units = replace(units, basis=basis)
+    problem = _kind(rows, noise)(rows, model.loss, noise, model.l2 * x * x * s, model.fit_intercept)
+    return replace(units, problem=problem, order=order)
+
+
+def _kind(rows: Rows, noise: Noise | None) -> Any:
+    """Return the class of the problem; whether it can have such noise was checked before."""
+    if rows.errors is not None or noise is None:
+        return Measured
+    if rows.n_classes > 2:
+        return Multiclass
+    return Binary if noise.smooth else AxisBinary
+
+
+def _noise(model: Model, rows: Rows, units: Posed) -> Noise | None:
+    """Return the noise of a model in the units of the rows, with the least noise of what would have none."""
+    if model.noise is not None:
+        return model.noise.converted(units.x).with_floor(lambda: _floors(rows, units))
+    return _floor(rows, units) if model.l2 == 0 else None
+
+
+def pose_ball(
+    samples: Samples, reach: Array, lam: float, fit_intercept: bool, mapped: BlockMap = map, *, rescaled: bool = True
+) -> Posed:
+    """Return the problem of samples that may be moved by ``reach``; classifiers have a row for each of two classes."""
+    X, weights, units = samples.X, samples.weights, Posed(None)
+    if rescaled:
+        X, weights, units = _in_units(samples, centred=fit_intercept)
+    n_classes = len(samples.classes)
+    rows = Rows(X, samples.labels, weights, n_classes, None, mapped)
+    ridge = 2 * lam if n_classes == 2 else lam  # ||w_1 - w_0||^2 is twice the sum of squares
+    return replace(units, problem=Ball(rows, reach * units.x, ridge * units.x * units.x * units.s, fit_intercept))
+
+
+def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Posed]:
+    """Return X and weights in the units of a solver, and the units."""
+    X, weights, s = samples.X, samples.weights, 1.0
+    if weights is not None:
+        s = float(2.0 ** -np.round(np.log2(weights.mean())))
+        weights = weights * s
+    x, shift = _unit(X), _centre(X) if centred else None
+    if shift is not None:
+        X = X - shift.astype(X.dtype)
+    if x != 1:
+        X = X * X.dtype.type(x)
+    return X, weights, Posed(None, x, s, shift)
+
+
+def _centre(X: Any) -> Array | None:
+    """Return about the means of dense features if one is far from the origin; any point near them will do."""
+    if hasattr(X, "indptr"):
+        return None
+    some = np.asarray(X[:: max(1, len(X) // FEW)], dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = some.mean(axis=0)
+        variances = np.maximum(np.square(some).mean(axis=0) - np.square(means), 0.0)
+        far = np.isfinite(variances) & (np.square(means) > FAR**2 * variances)
+    # Constant features alone are not worth a copy of much data.
+    if not far.any() or (X.size > MUCH and not (far & (variances > 0)).any()):
+        return None
+    # Numbers of the precision of X, so that differences are exact where they matter.
+    return np.where(far, means, 0.0).astype(X.dtype).astype(np.float64)
+
+
+def _unit(X: Any) -> float:
+    """Return the power of 2 by which X is multiplied: 1 for nearly all."""
+    values = X.data if hasattr(X, "indptr") else X
+    if values.size == 0:
+        return 1.0
+    with np.errstate(invalid="ignore"):
+        largest = float(max(abs(values.min()), abs(values.max())))
+    if not 0 < largest < np.inf or SMALLEST < largest < LARGEST:
+        return 1.0
+    return float(2.0 ** -np.round(np.log2(largest)))
+
+
+def _floors(rows: Rows, units: Posed) -> Array:
+    """Return the noise of exact features, relative to their spread; of constant ones their size counts, or 1."""
+    size = 0.0 if units.shift is None else np.abs(units.shift)
+    return EXACT * np.where(rows.spreads > 0, rows.spreads, units.x * np.where(size > 0, size, 1.0))
+
+
+def _floor(rows: Rows, units: Posed) -> Noise | None:
+    """Return noise of features that are exact in all samples, or None if there are none."""
+    assert rows.errors is not None
+    used = rows.errors.roots(rows.weights)
+    exact = ~np.atleast_2d(used.T).any(axis=0)
+    return PerFeature(1.0, np.where(exact, _floors(rows, units), 0.0)) if exact.any() else None

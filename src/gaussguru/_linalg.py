@@ -1,0 +1,71 @@
+"""Arrays: their types, lengths, and symmetric matrices given by their lower triangles."""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# A Hessian is formed up to this many columns; two of them are then 64 MB.
+MAX_COLUMNS = 2048
+
+
+def norm(v: Array) -> float:
+    """Return the Euclidean length of a vector, also where its square overflows or underflows."""
+    square = float(v.dot(v))  # quicker than v @ v on short vectors
+    if 1e-280 < square < 1e280:
+        return math.sqrt(square)
+    largest = float(np.abs(v).max(initial=0.0))
+    return largest * math.sqrt(float((v / largest) @ (v / largest))) if 0 < largest < np.inf else largest
+
+
+def diagonal(matrix: Array) -> Array:
+    """Return a writable view of the diagonal."""
+    view: Array = matrix.diagonal()
+    view.flags.writeable = True
+    return view
+
+
+def mirrored(lower: Array) -> Array:
+    """Return the symmetric matrix with this lower triangle, whatever is above it."""
+    return np.where(_lower(len(lower)), lower, lower.T)
+
+
+@lru_cache(maxsize=4)
+def _lower(n: int) -> NDArray[np.bool_]:
+    return np.tri(n, dtype=bool)
+
+
+class Factor(NamedTuple):
+    """A Cholesky factor."""
+
+    cholesky: Array
+    is_exact: bool = True
+
+    def solve(self, g: Array) -> Array:
+        """Return the inverse of the factored matrix times ``g``."""
+        solution: Array = dpotrs(self.cholesky, g)[0]
+        return solution
+
+
+def factorise(hessian: Array) -> Factor:
+    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs.
+
+    The ridge is relative to each diagonal entry: w and b, or two features, may have very different units, and a
+    Cholesky factor is as accurate as if the matrix had been scaled to a unit diagonal first.
+    """
+    entries = diagonal(hessian)
+    entries[entries <= 1e-200] = 1.0
+    ridge = 1e-13
+    while True:
+        entries *= 1.0 + ridge
+        # To LAPACK, which counts by columns, the lower triangle is the upper one of the transpose.
+        cholesky, failed = dpotrf(hessian.T, clean=False)
+        if not failed:
+            return Factor(cholesky)
+        ridge *= 100

@@ -1,0 +1,836 @@
+"""Two classes: the chain rule over a loss and a noise model, summed over rows.
+
+::
+
+    F(w, b) = sum_i s_i a f(m_i / a) + (l2/2) ||w||^2,    m_i = 1 - y_i (w.x_i + b),    a = a(w)
+
+With ``z = m / a``, ``alpha = f'(z)``, ``v = sum s y alpha x`` and ``k = sum s (f - z f')``::
+
+    grad_w F = -v + k grad a + l2 w              grad_b F = -sum s y alpha
+    Hess F   = sum (s f''/a) u u' + k Hess a + l2 I,     u_i = (x_i + y_i z_i grad a, 1)
+
+(the sign ``y_i`` of ``u_i`` cancels). With smoothing (:mod:`gaussguru._problems.smoothing`) the scale is
+``a = hypot(noise n(w), blur)`` for the scale ``n`` of the noise model.
+
+Conventions
+-----------
+x : array (n_columns + 1,), the unknowns ``(w, b)``; without an intercept the last entry is 0
+margin : row vector, ``w.x_i`` without the intercept
+labels : "positive" rows have label 1, "negative" ones label 0
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
+from gaussguru._linalg import MAX_COLUMNS, Array, Factor, diagonal, factorise, norm
+from gaussguru._native import _binding
+from gaussguru._problems.coordinates import coordinate_descent
+from gaussguru._problems.smoothing import (
+    FIRST_BLUR,
+    HIDDEN,
+    NEGLIGIBLE,
+    NONE,
+    RARE,
+    SPEED,
+    UNCERTAIN,
+    Smoothing,
+    lower_noise,
+)
+from gaussguru.certificates.dual_point import EPS, Certificate, Ray
+from gaussguru.losses import Loss
+from gaussguru.noise import Noise
+
+# Multiply-adds of a Hessian that are not worth saving (about a millisecond).
+CHEAP = 4e6
+# Rows with less than this fraction of the mean Hessian weight are left out of approximate Hessians.
+FLAT = 0.1
+
+# A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
+CONTRACTION = 0.3
+
+
+class Totals(NamedTuple):
+    """Sums over rows of ``s f``, ``s f'`` and ``s f''`` by label, and ``s (f - z f')``."""
+
+    value: float
+    slope_pos: float
+    slope_neg: float
+    curve_pos: float
+    curve_neg: float
+    conjugate: float
+
+
+class Point(NamedTuple):
+    """A place in parameter space, with what its margins tell: the coefficients are ``stretch * w``.
+
+    ``own`` is the noise scale ``n(w)``, ``distance`` is ``noise stretch n(w)`` and ``scale`` ``hypot(distance, blur)``.
+    """
+
+    w: Array
+    b: float
+    margin: RowVector
+    stretch: float
+    own: float
+    distance: float
+    scale: float
+    value: float
+    totals: Totals
+
+    @property
+    def coef(self) -> Array:
+        """The coefficients."""
+        return self.w if self.stretch == 1 else self.w * self.stretch
+
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+        return np.append(self.coef, self.b)
+
+    @property
+    def mass(self) -> float:
+        """``sum s alpha``, the dual objective at the slopes of this point."""
+        return self.totals.slope_pos + self.totals.slope_neg
+
+
+class Weights(NamedTuple):
+    """What every row weighs in gradient and Hessian: row vectors of ``s y alpha``, ``s f''/a`` and ``y z``."""
+
+    residual: RowVector
+    curve: RowVector
+    tilt: RowVector
+
+
+@dataclass(frozen=True, eq=False)
+class Binary:
+    """Rows of two classes with a loss and a noise model; see the module for the formulas."""
+
+    rows: Rows
+    loss: Loss
+    noise: Noise
+    l2: float = 0.0
+    fit_intercept: bool = True
+    smoothing: Smoothing = NONE
+
+    @property
+    def weight(self) -> float:
+        """``sum s``, which is also F at zero."""
+        return self.rows.total_weight
+
+    is_smooth: ClassVar[bool] = True
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether a step near the minimum is evaluated with its gradient, in one pass."""
+        return True
+
+    @property
+    def n_unknowns(self) -> int:
+        """The length of x."""
+        return self.rows.n_columns + 1
+
+    def unknowns(self, coef: Array, intercept: float) -> Array:
+        """Return the unknowns of a classifier."""
+        return np.append(coef, intercept)
+
+    def smoothed(self, smoothing: Smoothing) -> "Binary":
+        """Return the same problem with other smoothing."""
+        return self if smoothing == self.smoothing else replace(self, smoothing=smoothing)
+
+    def scaled(self, factor: float) -> "Binary":
+        """Return the same problem with all standard deviations multiplied by a factor."""
+        return self if factor == 1 else replace(self, noise=self.noise.scaled(factor))
+
+    def subsample(self, n_rows: int, rng: np.random.Generator) -> "Binary":
+        """Return about ``n_rows`` rows, each class reweighted to its own total."""
+        return replace(self, rows=self.rows.subsample(n_rows, rng, RARE))
+
+    def constant_value(self, b: float) -> float:
+        """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
+        negative, positive = self.rows.class_weights
+        return float(positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b))
+
+    @cached_property
+    def constant(self) -> tuple[float, float]:
+        """The intercept of the best classifier that ignores the features, and F there."""
+        negative, positive = self.rows.class_weights
+        b = float(np.sign(positive - negative)) if self.fit_intercept else 0.0
+        return b, self.constant_value(b)
+
+    def constant_near(self, b: float | None) -> tuple[float, float]:
+        """Return the best classifier that ignores the features: whatever led to it, there is one."""
+        return self.constant
+
+    def classifier(self, point: Point) -> tuple[Array, float]:
+        """Return the coefficients and the intercept."""
+        return point.coef, point.b
+
+    @cached_property
+    def pull(self) -> Array:
+        """The direction in which F falls first from zero: the difference of class means, or ``sum s y x``."""
+        first, second = self.rows.means if self.fit_intercept else self.rows.moments.sums
+        return np.asarray(second - first)
+
+    # --- values -------------------------------------------------------------------------------------------
+
+    def split(self, x: Array) -> tuple[Array, float, float]:
+        """Return ``w``, its noise scale and ``b``."""
+        w = np.ascontiguousarray(x[:-1])
+        return w, self.noise.scale(w), float(x[-1])
+
+    def join(self, point: Point) -> Array:
+        """Return the unknowns of a point."""
+        return point.x
+
+    def point(self, x: Array) -> Point:
+        """Evaluate F at x; one pass over X."""
+        w, own, b = self.split(x)
+        self.rows.count("value")
+        return self.at(w, own, b, self.rows.each(margins, w=w))
+
+    def at(self, w: Array, own: float, b: float, margin: RowVector, stretch: float = 1.0) -> Point:
+        """Evaluate F at ``(stretch w, b)`` from the margins ``X w`` and the noise scale of w."""
+        scale = self._scale(stretch * own)
+        totals = self.rows.total(_totals, margin, loss=self.loss, stretch=stretch, b=b, scale=scale, pointwise=True)
+        return self._point(w, own, b, margin, stretch, Totals(*totals.tolist()))
+
+    def _scale(self, own: float) -> float:
+        return math.hypot(self.smoothing.noise * own, self.smoothing.blur) or 1e-300
+
+    def _point(self, w: Array, own: float, b: float, margin: RowVector, stretch: float, totals: Totals) -> Point:
+        distance, scale = self.smoothing.noise * stretch * own, self._scale(stretch * own)
+        value = scale * totals.value + self.penalty(w, own, stretch)
+        return Point(w, b, margin, stretch, own, distance, scale, value, totals)
+
+    def penalty(self, w: Array, own: float, stretch: float) -> float:
+        """Return what is added to the losses: the ridge."""
+        return 0.5 * self.l2 * stretch**2 * float(w @ w) if self.l2 else 0.0
+
+    def again(self, point: Point) -> Point:
+        """Evaluate F at a point of the same rows with other smoothing."""
+        return self.stretched(point, point.stretch, point.b)
+
+    def stretched(self, point: Point, stretch: float, b: float) -> Point:
+        """Evaluate F with another length and intercept."""
+        return self.at(point.w, point.own, b, point.margin, stretch)
+
+    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+        """Evaluate F at a linear combination of points, from their margins."""
+        w, own, b = self.split(np.asarray(sum(share * self.join(point) for share, point in parts)))
+        return self.at(w, own, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts]))
+
+    # --- where to begin -----------------------------------------------------------------------------------
+
+    def initial(self, last: Smoothing, target: float) -> tuple[Point, Smoothing]:
+        """Return the best point along the class means, with as much noise as makes F smooth, and its smoothing.
+
+        There is blur from the beginning only if a classifier that ignores the features is better.
+        """
+        w = self.noise.steepest(self.pull / norm(self.pull))
+        w = w / norm(w)
+        self.rows.count("value")
+        margin = self.rows.each(margins, w=w)
+        negative, positive = (float(mean @ w) for mean in self.rows.means)
+        if not self.fit_intercept:
+            negative = positive = 0.0
+        centre, half = 0.5 * (positive + negative), 0.5 * (positive - negative)
+        spread = self.rows.total(_spread, margin, centres=(negative, positive), pointwise=True)
+        if not self.fit_intercept:
+            half = float(self.pull @ w) / self.weight
+        scale = self.noise.scale(w)
+        smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
+        if self.rows.n_columns > MAX_COLUMNS and smooth > FAR:
+            point = coordinate_descent(self.smoothed(last), 0.5 * target, EXACTLY)
+            # A maximum is better approached from where all is tied, unless there is nothing left to do.
+            if self.is_smooth or point.value <= 0.5 * target:
+                return point, last
+        stretch = 1 / max(half, scale)
+        for fraction in (1, 4, 16):
+            smoothing = Smoothing(max(1.0, smooth / fraction), last.blur)
+            problem = self.smoothed(smoothing)
+            point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), ROUGHLY)
+            if point.value < self.constant[1]:
+                return point, smoothing
+        smoothing = Smoothing(max(1.0, smooth), FIRST_BLUR)
+        problem = self.smoothed(smoothing)
+        return problem.at(w, scale, -centre * stretch, margin, stretch), smoothing
+
+    def collapse_bound(self) -> float:
+        """Return a lower bound of the minimum from a uniform dual point.
+
+        The point has ``alpha = 1`` on the rows of the lighter class and ``S_min/S_maj`` on the others: it balances,
+        ``v = S_min (mu_+ - mu_-)``, and its dual value is ``2 S_min``, F of the best constant classifier. It is
+        feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``. Without an intercept ``alpha = 1`` on all rows.
+        """
+        v, mass, level = self._uniform_dual
+        demand = self.noise.polar(v) + self.noise.polar_within(self.rounding(mass)) if v.any() else 0.0
+        return Ray(mass, [demand], [level], lambda c: [0.0], ridge=self.l2, excess=norm(v)).best()
+
+    @property
+    def _uniform_dual(self) -> tuple[Array, float, float]:
+        if not self.fit_intercept:
+            return self.pull, self.weight, 0.0
+        light, heavy = sorted(self.rows.class_weights.tolist())
+        return light * self.pull, 2 * light, heavy * float(self.loss.conjugate(np.asarray(light / heavy)))
+
+    @property
+    def collapse_factor(self) -> float:
+        """The factor on the noise from which on the uniform dual point is feasible."""
+        v, _, level = self._uniform_dual
+        pull = self.noise.polar(v)
+        return pull / level if level > 0 else (np.inf if pull > 0 else 0.0)
+
+    def constant_slopes(self) -> Array:
+        """Return ``alpha`` of the uniform dual point."""
+        if not self.fit_intercept:
+            return np.ones(self.rows.n_rows)
+        share = self.rows.class_weights.min() / self.rows.class_weights
+        return np.asarray(share[self.rows.labels])
+
+    def rounded_up(self, point: Point) -> float:
+        """Return F at a point and what rounding may hide: a margin is known to ``eps sum |x_j w_j|``."""
+        reach = point.stretch * float(np.abs(point.w) @ np.sqrt(point.mass * self.rows.column_squares))
+        noise = point.totals.conjugate * self.smoothing.noise * point.stretch * self.noise.rounding(point.w)
+        return point.value + 4 * EPS * (point.value + reach) + noise
+
+    def rounding(self, mass: float) -> Array:
+        """Return a bound on the rounding error of ``sum s y alpha x`` in every column."""
+        return 4 * EPS * np.sqrt(mass * self.rows.column_squares)
+
+    # --- derivatives --------------------------------------------------------------------------------------
+
+    def visit(self, x: Array, *, curved: bool = False) -> "Local":
+        """Return value and gradient at x from one pass over X; with ``curved`` also what :meth:`Local.moved` needs."""
+        if self.loss.code < 0:
+            return self.expand(self.point(x))
+        w, own, b = self.split(x)
+        measured = not self.rows.knows_squares
+        self.rows.count("value")
+        margin, sums = self.rows.both(
+            _visit, loss=self.loss, w=w, b=b, scale=self._scale(own), curved=curved, measured=measured
+        )
+        n_totals = len(Totals._fields)
+        vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
+        if measured:
+            self.rows.learn_squares(vectors[-1])
+        point = self._point(w, own, b, margin, 1.0, Totals(*sums[:n_totals].tolist()))
+        return self.local(point, vectors[:2], vectors[2:4] if curved else None)
+
+    def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "Local":
+        """Return what is known at a point."""
+        return Local(self, point, by_label, curves)
+
+    def expand(self, point: Point) -> "Local":
+        """Return value and gradient at a point; one pass over X."""
+        weights = self.row_weights(point)
+        self.rows.count("value")
+        local = self.local(point, self.rows.total(combine, weights.residual))
+        local.row_weights = weights
+        return local
+
+    def residual(self, x: Array) -> Array:
+        """Return ``s y alpha`` of every row, a column."""
+        return self.rows.gather(self.row_weights(self.point(x)).residual)[:, np.newaxis]
+
+    def by_cell(self, residual: Array) -> Array:
+        """Return the same apart for the rows of each label."""
+        return np.hstack([np.maximum(residual, 0.0), np.minimum(residual, 0.0)])
+
+    def row_weights(self, point: Point) -> Weights:
+        """Return the weights of the rows in gradient and Hessian."""
+        parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._place(point))
+        return Weights(*(list(part) for part in zip(*parts, strict=True)))
+
+    def slopes(self, point: Point) -> Array:
+        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
+        return self.rows.gather(self.rows.each(_slopes, point.margin, pointwise=True, **self._place(point)))
+
+    def shrunk_conjugate(self, point: Point, factor: float) -> float:
+        """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
+        task = self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._place(point))
+        return float(task)
+
+    def _place(self, point: Point) -> dict[str, object]:
+        return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
+
+    def dual_value(self, alpha: Array) -> tuple[float, Array]:
+        """Return a lower bound of the minimum from any ``0 <= alpha <= 1``, and its ``v = sum s y alpha x``.
+
+        Alpha is balanced and shrunk until it is feasible; one pass over X.
+        """
+        rows, slopes = self.rows, self.rows.split(alpha)
+        residual = rows.each(_weigh, slopes, pointwise=True)
+        rows.count("value")
+        by_label = rows.total(combine, residual)
+        positive, negative = rows.total(_sides, residual, pointwise=True)
+        rho, mass, v = balanced(by_label, positive, negative, fit_intercept=self.fit_intercept)
+
+        def room(c: float) -> list[float]:
+            return [rho * rows.total(_conjugates, slopes, loss=self.loss, factor=c, pointwise=True)]
+
+        noise = self.noise
+        demand = noise.polar(v) + noise.polar_within(self.rounding(mass))
+        return Ray(mass, [demand], room(1.0), room, ridge=self.l2, excess=norm(v)).best(), v
+
+    # --- length and intercept -----------------------------------------------------------------------------
+
+    def plane(self, point: Point) -> tuple[float, float, float, float, float]:
+        """Return the derivatives of F by the relative length ``c`` of ``w`` and by ``b``.
+
+        They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1. The second ones neglect
+        the blur, beside which the distance must be large.
+        """
+        b, scale, totals = point.b, point.scale, point.totals
+        ridge = self.l2 * point.stretch**2 * float(point.w @ point.w) if self.l2 else 0.0
+        pos, neg = totals.curve_pos / scale, totals.curve_neg / scale
+        blurred = self.smoothing.blur**2 / scale  # a - da/dc
+        f_c = scale * totals.value - totals.slope_pos * (1 - b) - totals.slope_neg * (1 + b) + ridge
+        f_c -= blurred * totals.conjugate
+        f_cc = pos * (1 - b) * (1 - b) + neg * (1 + b) * (1 + b) + ridge
+        if not self.fit_intercept:
+            return f_c, 0.0, f_cc, 0.0, 1.0
+        return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
+
+    def rescaled(self, point: Point, tol: float) -> Point:
+        """Return the best point with the direction of ``point``, by Newton's method in its length and intercept.
+
+        ``tol`` bounds the derivatives that remain, relative to ``a sum s f*``. X is not read.
+        """
+        if self.smoothing.blur > BLURRED * point.distance:
+            return point
+        ridge = 1e-12 * self.weight  # keeps the step finite where every row is far from its margin
+        decrease = steepness = np.inf
+        for _ in range(RESCALINGS):
+            g_c, g_b, h_cc, h_cb, h_bb = self.plane(point)
+            before, steepness = steepness, max(abs(g_c), abs(g_b))
+            rounding = decrease <= ROUNDING * self.weight and steepness > 0.5 * before
+            if rounding or steepness <= tol * point.scale * point.totals.conjugate:
+                break
+            h_cc, h_bb = h_cc + ridge, h_bb + ridge
+            det = h_cc * h_bb - h_cb * h_cb
+            if not det > 0:
+                break
+            step_c, step_b = (h_cb * g_b - h_bb * g_c) / det, (h_cb * g_c - h_cc * g_b) / det
+            decrease = -(g_c * step_c + g_b * step_b)
+            trial = self._backtrack(point, step_c, step_b, decrease) if decrease > 0 else None
+            if trial is None:
+                break
+            point = trial
+            if self.smoothing.blur > BLURRED * point.distance:
+                break
+        return point
+
+    def _backtrack(self, point: Point, step_c: float, step_b: float, decrease: float) -> Point | None:
+        # The quadratic model is trusted up to a fifth of the length, four times it, or a few units of the intercept.
+        t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0))
+        reach = 2.0 * (1 + abs(point.b))
+        t = min(t, reach / max(abs(step_b), reach))
+        while t > 1e-18:
+            trial = self.stretched(point, point.stretch * (1 + t * step_c), point.b + t * step_b)
+            if trial.value <= point.value - 1e-4 * t * decrease + ROUNDING * point.value:
+                return trial
+            t *= 0.3
+        return None
+
+
+# Noise to start from, relative to the spread of the margins (measured: 1/4 to 1 differ by 10 %).
+SMOOTH = 0.25
+# From this noise on, problems with too many columns for a factor start from coordinate descent.
+FAR = 3.0
+# How exactly to rescale on the way, relative to the part of F that the noise makes.
+ROUGHLY = 0.1
+# Length and intercept are rescaled where blur is at most this fraction of the distance, in at most so many steps;
+# changes of F below the last are rounding.
+BLURRED, RESCALINGS, ROUNDING = 0.3, 60, 1e-15
+# How exactly to rescale a point for its certificate, relative to the wanted gap: what is left of it is of first order.
+EXACTLY = 1e-3
+
+
+@dataclass(eq=False)
+class Local:
+    """Value, gradient and Hessian of F at one point.
+
+    ``by_label`` is ``sum s y alpha x`` over the positive and over the negative rows; ``curves``, where known,
+    ``sum (s f''/a) x`` over the same.
+    """
+
+    problem: Binary
+    point: Point
+    by_label: Array
+    curves: Array | None = None
+
+    @property
+    def value(self) -> float:
+        """F."""
+        return self.point.value
+
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+        return self.problem.join(self.point)
+
+    @cached_property
+    def noise_gradient(self) -> Array:
+        """The gradient of the scale ``a``."""
+        problem, point = self.problem, self.point
+        ratio = problem.smoothing.noise * point.distance / point.scale
+        gradient = problem.noise.gradient(point.w)
+        return gradient if ratio == 1 else gradient * ratio
+
+    @cached_property
+    def gradient(self) -> Array:
+        """The gradient by the unknowns."""
+        problem, totals = self.problem, self.point.totals
+        gradient = np.empty(problem.rows.n_columns + 1)
+        gradient[:-1] = totals.conjugate * self.noise_gradient - self.by_label[0] - self.by_label[1]
+        if problem.l2:
+            gradient[:-1] += problem.l2 * self.point.coef
+        gradient[-1] = totals.slope_neg - totals.slope_pos if problem.fit_intercept else 0.0
+        return gradient
+
+    @property
+    def noisy(self) -> float:
+        """``a sum s f*``, the part of F that noise and blur make."""
+        return self.point.scale * self.point.totals.conjugate
+
+    @cached_property
+    def row_weights(self) -> Weights:
+        """What every row weighs; many steps never ask."""
+        return self.problem.row_weights(self.point)
+
+    # --- the Hessian --------------------------------------------------------------------------------------
+
+    @property
+    def hessian_cost(self) -> float:
+        """What the Hessian costs, in units of :meth:`product` (measured)."""
+        return self.problem.rows.gram_cost
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether the Hessian is not worth saving."""
+        rows = self.problem.rows
+        return rows.n_values * rows.n_columns < CHEAP
+
+    contraction: ClassVar[float] = CONTRACTION
+    refreshes: ClassVar[bool] = False
+
+    def factor(self, damping: Array) -> Factor | None:
+        """Return a factor of the damped Hessian, if it has not too many columns."""
+        if self.problem.rows.n_columns > MAX_COLUMNS:
+            return None
+        hessian = self.hessian()
+        diagonal(hessian)[:] += damping
+        return factorise(hessian)
+
+    @property
+    def unit_damping(self) -> Array:
+        """``sum s (x^2 + a(e_j)^2)`` of every column and ``sum s``: a curvature of 1 in scores and in their noise."""
+        return damping_of(self.problem.rows, self.problem.noise)
+
+    def hessian(self) -> Array:
+        """Return the Hessian; only its lower triangle is meaningful."""
+        problem, g = self.problem, self.noise_gradient
+        hessian = problem.rows.gram(self.row_weights.curve, self.row_weights.tilt, g)
+        block = hessian[:-1, :-1]
+        bend, turn = self._scale_curvature
+        problem.noise.add_hessian(self.point.coef, bend, block)
+        if turn is not None:
+            block += turn[:, np.newaxis] * turn
+        if problem.l2:
+            diagonal(block)[:] += problem.l2
+        if not problem.fit_intercept:
+            hessian[-1, :-1] = 0.0
+            hessian[-1, -1] = 1.0
+        return hessian
+
+    @property
+    def _scale_curvature(self) -> tuple[float, Array | None]:
+        """Factor c, and vector t if any, of ``k Hess a = c Hess n + t t'`` with ``a = hypot(noise n, blur)``."""
+        (noise, blur), point, level = self.problem.smoothing, self.point, self.point.totals.conjugate
+        bend = level * noise * point.distance / point.scale
+        if not blur:
+            return bend, None
+        return bend, math.sqrt(level / point.scale) * noise * blur / point.scale * self.problem.noise.gradient(point.w)
+
+    def product(self, p: Array) -> Array:
+        """Return the Hessian times ``p``; one pass over X."""
+        problem, g = self.problem, self.noise_gradient
+        out = self._row_product(p[:-1], float(g @ p[:-1]), float(p[-1]) if problem.fit_intercept else 0.0)
+        bend, turn = self._scale_curvature
+        result = np.append(out[:-2] + out[-2] * g, out[-1] if problem.fit_intercept else p[-1])
+        result[:-1] += bend * problem.noise.hessian_product(self.point.coef, p[:-1])
+        if turn is not None:
+            result[:-1] += turn * float(turn @ p[:-1])
+        if problem.l2:
+            result[:-1] += problem.l2 * p[:-1]
+        return result
+
+    def _row_product(self, p: Array, eta: float, shift: float) -> Array:
+        """Return ``U' diag(curve) U (p, eta, shift)`` with ``U = [X tilt 1]``."""
+        rows, weights = self.problem.rows, self.row_weights
+        rows.count("product")
+        product: Array = rows.total(
+            _product, weights.curve, weights.tilt, p=np.ascontiguousarray(p), eta=eta, shift=shift
+        )
+        return product
+
+    def tangent(self, less: Smoothing) -> Array:
+        """Return how the gradient changes on the way to less smoothing, to first order; one pass over X.
+
+        With the change ``a'`` of the scale, and that of ``grad a`` by the factor ``g``, it is
+        ``a' sum h e (x, 1) + (a' sum h e^2 + k g) grad a`` for the weights ``h`` and tilts ``e`` of the rows.
+        """
+        problem, scale = self.problem, self.point.scale
+        noise, blur = problem.smoothing.towards(less)
+        blurred = (problem.smoothing.blur / scale) ** 2
+        rate = scale * ((1 - blurred) * noise + blurred * blur)
+        out = self._row_product(np.zeros(problem.rows.n_columns), rate, 0.0)
+        factor = (1 + blurred) * noise - blurred * blur
+        result = np.append(out[:-2], out[-1] if problem.fit_intercept else 0.0)
+        result[:-1] += (out[-2] + self.point.totals.conjugate * factor) * self.noise_gradient
+        return result
+
+    def main(self) -> "Local":
+        """Return the same without the rows of little Hessian weight, whose products take as long as the others'."""
+        if self.problem.rows.n_columns <= MAX_COLUMNS:
+            return self
+        curve = self.row_weights.curve
+        mean = sum(float(part.sum()) for part in curve) / self.problem.rows.n_rows
+        local = replace(self)
+        local.row_weights = self.row_weights._replace(curve=[np.where(c >= FLAT * mean, c, 0.0) for c in curve])
+        return local
+
+    # --- certificates -------------------------------------------------------------------------------------
+
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
+        """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
+
+        A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``.
+        """
+        near = self.point
+        if self.curves is not None:
+            near = self.problem.rescaled(self.point, EXACTLY * target / max(self.noisy, 1e-300))
+        certificate = self._certified(near, target, thorough=thorough)
+        # Do the slopes move too far for their curves, of which only a bound of the error is known?
+        moved = certificate.gap > target and near is not self.point
+        if moved and self._certified(near, target, trusting=True).gap <= target:
+            certificate = self.problem.expand(near)._certified(near, target, thorough=thorough)
+        return certificate, near
+
+    def _certified(self, point: Point, target: float, *, thorough: bool = False, trusting: bool = False) -> Certificate:
+        """Return bounds from the slopes of a point: this one or one of the same direction.
+
+        Both allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``. To be
+        ``trusting`` is to neglect what the curves leave out: no proof.
+        """
+        problem, primal = self.problem, self.problem.rounded_up(point)
+        point = self.similar(point)
+        totals = point.totals
+        most = 2 * min(totals.slope_pos, totals.slope_neg) if problem.fit_intercept else point.mass
+        if primal <= target or (primal - most > target and not thorough):
+            return Certificate(primal, 0.0)
+        by_label, error = self.moved(point) if point is not self.point else (self.by_label, 0.0)
+        if not np.all(np.isfinite(error)) and not trusting:
+            return Certificate(primal, 0.0)
+        rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
+        error = problem.rounding(mass) + (0.0 if trusting else error)
+        noise = problem.noise
+        ray = Ray(
+            mass,
+            [noise.polar(v) + noise.polar_within(error)],
+            [rho * totals.conjugate],
+            lambda c: [rho * problem.shrunk_conjugate(point, c)],
+            gain=[totals.value - totals.conjugate],
+            ridge=problem.l2,
+            excess=noise.excess(v, rho * totals.conjugate) + norm(error) if problem.l2 else np.inf,
+        )
+        return Certificate(primal, ray.best(np.inf if thorough else primal - target))
+
+    def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
+        """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.
+
+        Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
+        The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``.
+        """
+        if decrement > 1e-12 * self.value:
+            return 0.0, None
+        problem, weights = self.problem, self.row_weights
+        w, rise = self.rise(p)
+        problem.rows.count("value")
+        moved = problem.rows.gather(
+            problem.rows.each(_move, weights.residual, weights.curve, weights.tilt, w=w, rise=rise, shift=float(p[-1]))
+        )
+        return problem.dual_value(moved)[0], None
+
+    def rise(self, p: Array) -> tuple[Array, float]:
+        """Return a step of w, and how much the scale rises with it to first order."""
+        return np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])
+
+    # --- smoothing ----------------------------------------------------------------------------------------
+
+    def is_final(self, last: Smoothing, target: float) -> bool:
+        """Return whether this is the last smoothing."""
+        return self.problem.smoothing == last
+
+    def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
+        """Return the smoothing to which the minimum is followed next."""
+        (noise, blur), distance = self.problem.smoothing, self.point.distance
+        noise = 1.0 if distance < NEGLIGIBLE * last.blur else lower_noise(noise)
+        blur = last.blur if blur < NEGLIGIBLE * distance else max(last.blur, blur / SPEED)
+        return Smoothing(noise, blur)
+
+    def restart(self, last: Smoothing) -> Smoothing:
+        """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
+        return Smoothing(max(1.0, HIDDEN * self._uncertainty), last.blur)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether more rows will move the minimum by more than less smoothing would."""
+        return 1 < self.problem.smoothing.noise <= UNCERTAIN * self._uncertainty
+
+    @property
+    def _uncertainty(self) -> float:
+        """How far margins may move with more rows, in units of the noise: ``sqrt(columns / rows)`` of their spread."""
+        rows, point = self.problem.rows, self.point
+        away = float(np.std(rows.gather(point.margin))) * point.stretch * math.sqrt(rows.n_columns / rows.n_rows)
+        return away * self.problem.smoothing.noise / point.distance if point.distance else np.inf
+
+    # --- points nearby ------------------------------------------------------------------------------------
+
+    def similar(self, point: Point) -> Point:
+        """Return a point with the same direction with the blur in proportion to its length, as :meth:`moved` needs it.
+
+        Slopes are a dual point of the same problem at any blur.
+        """
+        noise, blur = self.problem.smoothing
+        if not blur or point.stretch == self.point.stretch:
+            return point
+        return self.problem.smoothed(Smoothing(noise, blur * point.stretch / self.point.stretch)).again(point)
+
+    def moved(self, point: Point) -> tuple[Array, Array | float]:
+        """Return ``by_label`` at a similar point, and a bound on the error of its sum in every column.
+
+        Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
+        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square.
+        """
+        here, unit = self.point, self.point.scale / self.point.stretch
+        shift_pos = ((1 - point.b) / point.stretch - (1 - here.b) / here.stretch) / unit
+        shift_neg = ((1 + point.b) / point.stretch - (1 + here.b) / here.stretch) / unit
+        if self.curves is None:
+            return self.by_label, 0.0 if shift_pos == shift_neg == 0 else np.inf
+        problem = self.problem
+        shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
+        by_label = self.by_label + shifts * self.curves
+        if not math.isfinite(problem.loss.jerk):
+            return by_label, np.inf
+        largest = max(shift_pos * shift_pos, shift_neg * shift_neg)
+        error = 0.5 * problem.loss.jerk * largest * np.sqrt(problem.weight * problem.rows.column_squares)
+        rounding = 4 * EPS * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
+        error += rounding * here.scale * np.abs(self.curves).sum(axis=0)
+        return by_label, error
+
+
+def balanced(by_label: Array, slope_pos: float, slope_neg: float, *, fit_intercept: bool) -> tuple[float, float, Array]:
+    """Scale the slopes of the heavier label down until the labels balance; return the factor, the mass and v.
+
+    ``f*`` is concave and 0 at 0, so ``f*(rho alpha) >= rho f*(alpha)``. (The best intercept balances the labels only to
+    ``eps |b| sum s f''/a``, because it is a number of 53 bits.)
+    """
+    if not fit_intercept:
+        return 1.0, slope_pos + slope_neg, by_label[0] + by_label[1]
+    light, heavy = sorted((slope_pos, slope_neg))
+    rho = light / heavy if heavy > 0 else 1.0
+    factors = (rho, 1.0) if slope_pos > slope_neg else (1.0, rho)
+    return rho, 2 * light, factors[0] * by_label[0] + factors[1] * by_label[1]
+
+
+def damping_of(rows: Rows, noise: Noise | None) -> Array:
+    """Return the diagonal of a Hessian in which all rows have a curvature of 1, in their scores and in their noise."""
+    variances = 0.0 if noise is None else rows.total_weight * noise.variances(rows.n_columns)
+    return np.append(rows.column_squares + variances, rows.total_weight)
+
+
+# --- tasks ---------------------------------------------------------------------------------------------------
+
+
+def _slack(block: Block, margin: Array, stretch: float, b: float, scale: float) -> tuple[Array, Array]:
+    y = np.copysign(1.0, block.signed_weight)
+    return (1.0 - y * (stretch * margin + b)) / scale, y
+
+
+def _totals(block: Block, margin: Array, loss: Loss, stretch: float, b: float, scale: float) -> Array:
+    if loss.code >= 0:
+        return np.asarray(_binding.totals(0, block.n_rows, loss.code, block.signed_weight, margin, stretch, b, scale))
+    z, y = _slack(block, margin, stretch, b, scale)
+    f, slope, curvature = loss.terms(z)
+    s, positive = np.abs(block.signed_weight), y > 0
+    by_label = [part[mine].sum() for part in (s * slope, s * curvature) for mine in (positive, ~positive)]
+    return np.array([s @ f, *by_label, s @ loss.conjugate(slope)])
+
+
+def _row_weights(
+    block: Block, margin: Array, loss: Loss, stretch: float, b: float, scale: float
+) -> tuple[Array, Array, Array]:
+    if loss.code >= 0:
+        residual, curve, tilt = (np.empty(block.n_rows) for _ in range(3))
+        at = (block.signed_weight, margin, stretch, b, scale)
+        _binding.slopes(0, block.n_rows, loss.code, *at, residual, curve, tilt)
+        return residual, curve, tilt
+    z, y = _slack(block, margin, stretch, b, scale)
+    _, slope, curvature = loss.terms(z)
+    return block.signed_weight * slope, np.abs(block.signed_weight) * curvature / scale, y * z
+
+
+def _slopes(block: Block, margin: Array, loss: Loss, stretch: float, b: float, scale: float) -> Array:
+    return loss.slope(_slack(block, margin, stretch, b, scale)[0])
+
+
+def _shrunk(block: Block, margin: Array, loss: Loss, stretch: float, b: float, scale: float, factor: float) -> float:
+    if loss.code >= 0:
+        at = (block.signed_weight, margin, stretch, b, scale)
+        return float(_binding.shrunk_conjugate(0, block.n_rows, loss.code, *at, factor))
+    alpha = loss.slope(_slack(block, margin, stretch, b, scale)[0])
+    return float(np.abs(block.signed_weight) @ loss.conjugate(factor * alpha))
+
+
+def _visit(
+    block: Block, loss: Loss, w: Array, b: float, scale: float, curved: bool, measured: bool
+) -> tuple[Array, Array]:
+    margin = np.empty(block.n_rows)
+    sums = _binding.visit(
+        0, block.n_rows, loss.code, block.view, w, block.signed_weight, b, scale, margin, curved, measured
+    )
+    return margin, sums
+
+
+def _product(block: Block, curve: Array, tilt: Array, p: Array, eta: float, shift: float) -> Array:
+    return np.asarray(_binding.product(0, block.n_rows, block.view, curve, tilt, p, eta, shift))
+
+
+def _move(block: Block, residual: Array, curve: Array, tilt: Array, w: Array, rise: float, shift: float) -> Array:
+    along = margins(block, w) + tilt * rise + shift
+    signed = block.signed_weight
+    moved = np.divide(residual - curve * along, signed, out=np.zeros_like(along), where=signed != 0)
+    return np.clip(moved, 0.0, 1.0)
+
+
+def _weigh(block: Block, alpha: Array) -> Array:
+    return np.asarray(block.signed_weight * alpha)
+
+
+def _sides(block: Block, residual: Array) -> Array:
+    negative = np.signbit(block.signed_weight)
+    return np.array([residual[~negative].sum(), -residual[negative].sum()])
+
+
+def _conjugates(block: Block, alpha: Array, loss: Loss, factor: float) -> float:
+    return float(np.abs(block.signed_weight) @ loss.conjugate(factor * alpha))
+
+
+def _spread(block: Block, margin: Array, centres: tuple[float, float]) -> float:
+    centred = margin - np.where(np.signbit(block.signed_weight), *centres)
+    return float(np.abs(block.signed_weight) @ (centred * centred))

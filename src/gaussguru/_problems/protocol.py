@@ -1,0 +1,228 @@
+"""What a solver knows of a problem: two protocols.
+
+A :class:`Problem` is rows, a model and smoothing: a frozen value. What is known about the rows is kept by the rows, so
+problems that differ in their smoothing share it. A :class:`LocalModel` is what one evaluation tells: value, gradient
+and Hessian at one point, how they change with the smoothing, and a certificate.
+
+Unknowns ``x`` are a flat array whose meaning only the problem knows. A *point* is a place with its value, from which
+others nearby are cheaper to evaluate than from scratch.
+"""
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from gaussguru._data.rows import Rows
+from gaussguru._linalg import Array
+from gaussguru._problems.smoothing import Smoothing
+from gaussguru.certificates.dual_point import Certificate
+
+
+class Inverse(Protocol):
+    """An inverse Hessian, or something close to it."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is the inverse at the point where it was made."""
+
+    def solve(self, g: Array) -> Array:
+        """Return the inverse times ``g``."""
+
+
+class Point(Protocol):
+    """A place with its value."""
+
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+
+    @property
+    def b(self) -> Any:
+        """The intercepts."""
+
+    @property
+    def value(self) -> float:
+        """F there."""
+
+
+class LocalModel(Protocol):
+    """Value, gradient and Hessian at one point."""
+
+    @property
+    def problem(self) -> "Problem":
+        """The problem, with its smoothing."""
+
+    @property
+    def point(self) -> Any:
+        """The point."""
+
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+
+    @property
+    def value(self) -> float:
+        """F."""
+
+    @property
+    def gradient(self) -> Array:
+        """The gradient."""
+
+    @property
+    def noisy(self) -> float:
+        """What noise and smoothing make of F: a point is central where its decrement is small beside it."""
+
+    # --- the Hessian
+
+    @property
+    def contraction(self) -> float:
+        """The fraction of the last decrement that a step with an old factor may leave."""
+
+    @property
+    def hessian_cost(self) -> float:
+        """What a factor costs, in units of :meth:`product`."""
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a factor is not worth saving."""
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether a factor is made again where a subsample is left at another smoothing than that of the old one."""
+
+    @property
+    def unit_damping(self) -> Array:
+        """The diagonal of a Levenberg damping of size 1."""
+
+    def factor(self, damping: Array) -> Inverse | None:
+        """Return a factor of the Hessian with this damping, or None where there are too many unknowns."""
+
+    def product(self, p: Array) -> Array:
+        """Return the Hessian times ``p``."""
+
+    def main(self) -> "LocalModel":
+        """Return what has about the same Hessian, and the same gradient, but cheaper products."""
+
+    # --- smoothing
+
+    def tangent(self, less: Smoothing) -> Array:
+        """Return how the gradient changes on the way to less smoothing, to first order."""
+
+    def is_final(self, last: Smoothing, target: float) -> bool:
+        """Return whether no less smoothing is needed for a gap of ``target``."""
+
+    def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
+        """Return the smoothing to which the minimum is followed next."""
+
+    def restart(self, last: Smoothing) -> Smoothing:
+        """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether more rows will move the minimum by more than less smoothing would."""
+
+    # --- certificates
+
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Any]:
+        """Return bounds on the minimum, and the point with the upper one.
+
+        A gap that cannot fall below ``target`` need not be computed to the end, unless ``thorough``.
+        """
+
+    def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
+        """Return a lower bound that the Newton step from here helps to find, and its alpha.
+
+        The bound is 0 where it is too early; where ``target`` is 0, it is the best one. The alpha is None where the
+        slopes of the point say more about its classifier.
+        """
+
+
+class Problem(Protocol):
+    """Rows, a model and smoothing."""
+
+    @property
+    def rows(self) -> Rows:
+        """The rows."""
+
+    @property
+    def smoothing(self) -> Smoothing:
+        """The smoothing."""
+
+    @property
+    def weight(self) -> float:
+        """F at zero."""
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the scale of the noise is smooth away from zero; else steps are quadratic programs."""
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether a step near the minimum is evaluated with its gradient, in one pass."""
+
+    def smoothed(self, smoothing: Smoothing) -> Self:
+        """Return the same problem with other smoothing."""
+
+    def scaled(self, factor: float) -> Self:
+        """Return the same problem with all standard deviations of the model multiplied by a factor."""
+
+    def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
+        """Return about ``n_rows`` rows, each class reweighted to its own total."""
+
+    # --- classifiers that ignore the features
+
+    def constant_near(self, b: Any) -> tuple[Any, float]:
+        """Return intercepts of the best one, of those to which the intercepts ``b`` lead, and F there."""
+
+    def constant_slopes(self) -> Array:
+        """Return ``alpha`` of the dual point of :meth:`collapse_bound`."""
+
+    def collapse_bound(self) -> float:
+        """Return a lower bound of F that proves, where it can, that such a one is optimal."""
+
+    # --- points
+
+    def initial(self, last: Smoothing, target: float) -> tuple[Any, Smoothing]:
+        """Return a first point and its smoothing."""
+
+    def point(self, x: Array) -> Any:
+        """Evaluate F."""
+
+    def again(self, point: Any) -> Any:
+        """Evaluate F at a point of the same rows with other smoothing."""
+
+    def mixture(self, parts: list[tuple[float, Any]]) -> Any:
+        """Evaluate F at a linear combination of points."""
+
+    def rescaled(self, point: Any, tol: float) -> Any:
+        """Return the point with its best length and intercepts, where that costs no pass over X."""
+
+    def expand(self, point: Any) -> LocalModel:
+        """Return value and gradient at a point."""
+
+    def visit(self, x: Array, *, curved: bool = False) -> LocalModel:
+        """Return value and gradient at x; ``curved`` says that its certificate may be the last."""
+
+    # --- solutions
+
+    def unknowns(self, coef: Array, intercept: Any) -> Array:
+        """Return the unknowns of a classifier."""
+
+    def classifier(self, point: Any) -> tuple[Array, Any]:
+        """Return coefficients and intercept."""
+
+    def slopes(self, point: Any) -> Array:
+        """Return ``alpha`` of every row, or of every row and class."""
+
+
+class LossProblem(Problem, Protocol):
+    """A problem of a loss, whose rows may be known by their values at some vectors only."""
+
+    def constant_value(self, intercept: Any) -> float:
+        """Return F of a classifier with these intercepts that ignores the features."""
+
+    def residual(self, x: Array) -> Array:
+        """Return the derivatives of F by the scores, up to their sign, a column for each score."""
+
+    def by_cell(self, residual: Array) -> Array:
+        """Return the same apart for the rows of each class, a column for each that is not zero."""

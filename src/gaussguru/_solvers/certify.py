@@ -1,0 +1,33 @@
+"""The certificate of any classifier."""
+
+from typing import Any
+
+import numpy as np
+
+from gaussguru._linalg import Array
+from gaussguru._problems.protocol import LossProblem
+from gaussguru.certificates.dual_point import Certificate
+
+# How exactly the length and the intercepts of a dual point are found, relative to what noise makes of F.
+EXACTLY = 1e-8
+
+
+def certify(problem: LossProblem, coef: Array, intercept: Any, *, rescaled: bool = True) -> tuple[Certificate, Array]:
+    """Return bounds on the minimum from a classifier, and its slopes.
+
+    The upper bound is F at the classifier. The lower one comes from its slopes or, ``rescaled``, from those of the same
+    direction with its best length and intercepts, if these are found without a pass over X. Where a problem is known
+    in some directions of a larger space only, those of the slopes of the classifier itself must be all.
+    """
+    if not np.any(coef):
+        return Certificate(problem.constant_value(intercept), problem.collapse_bound()), problem.constant_slopes()
+    local = problem.visit(problem.unknowns(coef, intercept))
+    certificate, _ = local.certificate(0.0, thorough=True)
+    dual, point = certificate.dual, problem.rescaled(local.point, EXACTLY) if rescaled else local.point
+    near = local
+    if point is not local.point:
+        near = problem.expand(point)
+        dual = max(dual, near.certificate(0.0, thorough=True)[0].dual)
+    if not problem.is_smooth:
+        dual = max(dual, near.refined(np.zeros_like(near.x), 0.0, 0.0)[0])
+    return Certificate(certificate.primal, dual), problem.slopes(local.point)

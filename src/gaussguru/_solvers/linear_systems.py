@@ -1,0 +1,187 @@
+"""Newton's linear systems, solved lazily.
+
+A Cholesky factor of the Hessian, even of a subsample or of an earlier point, is an excellent approximation of
+the next one. So a factor is kept as long as it serves:
+
+* **as it is**, corrected by what the gradients seen since say about the curvature (limited-memory BFGS with the
+  factor as its seed), while each step still takes most of the decrement away;
+* **as a preconditioner** of conjugate gradients, where forming a Hessian costs more than some products with it;
+* and it is **renewed** when neither pays, at every step where it costs next to nothing.
+
+Where there is no factor, because there are too many unknowns, there are only conjugate gradients.
+
+**Damping.** Where a loss is exactly linear the Hessian may be singular, and a Newton step has any length. After a step
+that lowers F by next to nothing of what was predicted, the Hessian is given a Levenberg damping: a multiple of the mean
+squares of the features. It is raised while steps fail and lowered when they succeed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from gaussguru._linalg import Array
+from gaussguru._problems.protocol import Inverse, LocalModel
+from gaussguru._problems.smoothing import Smoothing
+from gaussguru._solvers.line_search import is_lost
+
+# A factor at most this many times dearer than a product is preferred to conjugate gradients.
+CHEAP_RATIO = 7.0
+# Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
+ACCURACY = 0.1
+MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
+# Pairs of the limited-memory BFGS correction.
+MEMORY = 10
+# Damping, in units of F(0): always; after a first failure; factor by which it is raised and lowered; where it ends.
+ALWAYS, HELD, HOLD, LOOSE = 1e-18, 1e-2, 10.0, 1e-6
+# A step fails that lowers F by less than this fraction of its decrement.
+POOR = 1e-8
+
+Solve = Callable[[Array], Array]
+
+
+class Step(NamedTuple):
+    """A Newton step, its decrement, and the step to less smoothing instead."""
+
+    p: Array
+    decrement: float
+    towards: Callable[[Smoothing], Array]
+
+
+class Steps(Protocol):
+    """Where the steps come from: linear systems or quadratic programs, with the local models that they know."""
+
+    def forget(self, *, factor: bool = False) -> None:
+        """Drop what the last steps taught, because the function changed; with ``factor`` the factor too."""
+
+    def step(self, local: Any, previous: float, *, final: bool) -> Step:
+        """Return a step; ``previous`` is the decrement before the last one, infinity if there was none."""
+
+    def learn(self, before: Any, after: Any, decrement: float) -> None:
+        """Learn from a step that was taken."""
+
+    def leave(self, local: Any) -> None:
+        """Prepare for more rows."""
+
+
+class Systems:
+    """The inverse Hessian at one point after another."""
+
+    def __init__(self) -> None:
+        self._factor: Inverse | None = None
+        self._debt = 0  # products spent since the factor was made
+        self._n_systems = 0  # solved by products
+        self._memory: list[tuple[Array, Array, float]] = []
+        self._stale = False
+        self._smoothing: Smoothing | None = None  # that of the factor
+        self._damping = ALWAYS
+
+    def forget(self, *, factor: bool = False) -> None:
+        """Drop the corrections, because the function changed; with ``factor`` renew that too at the next point."""
+        self._memory = []
+        self._stale = self._stale or factor
+
+    def renew(self, local: LocalModel) -> None:
+        """Make a factor, of the function itself or of one that is close to it and costs less."""
+        self._factor = local.factor(self._damping * local.unit_damping)
+        self._smoothing = local.problem.smoothing
+        self._debt, self._stale, self._memory = 0, False, []
+
+    def leave(self, local: LocalModel) -> None:
+        """Make a factor for more rows where that of another smoothing would serve them less well."""
+        if local.refreshes and not local.is_cheap and self._smoothing != local.problem.smoothing:
+            self.renew(local)
+
+    def learn(self, before: LocalModel, after: LocalModel, decrement: float) -> None:
+        """Learn from a step: what it did to the gradient, and whether it was much too long."""
+        poor = before.value - after.value < POOR * decrement and not is_lost(before.value, decrement)
+        if poor or self._damping > ALWAYS:
+            damping = max(HELD, self._damping * HOLD) if poor else self._damping / HOLD
+            self._damping = damping if damping >= LOOSE else ALWAYS
+            self.forget(factor=True)
+        elif self._factor is not None and self._factor.is_exact and not before.is_cheap:
+            step, change = after.x - before.x, after.gradient - before.gradient
+            curvature = float(step @ change)
+            if curvature > 0:
+                self._memory = [*self._memory[1 - MEMORY :], (step, change, curvature)]
+
+    def step(self, local: LocalModel, previous: float, *, final: bool) -> Step:
+        """Return Newton's step; ``previous`` is the decrement before the last one, infinity if there was none.
+
+        On the way to less smoothing the Hessian changes: only at the ``final`` one an old factor serves.
+        """
+        solve = self.at(local, previous if final else 0.0)
+        p = -solve(local.gradient)
+        return Step(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
+
+    def at(self, local: LocalModel, previous: float) -> Solve:
+        """Return what solves systems with the Hessian of ``local``.
+
+        ``previous`` is the decrement before the last step (infinity for "try"); 0 rules out a lazy step.
+        """
+        lazy = self._factor
+        renew = lazy is None or self._stale or local.is_cheap
+        if lazy is not None and not renew and lazy.is_exact:
+            gradient = local.gradient
+            step = self._corrected(lazy, gradient)
+            if float(step @ gradient) <= local.contraction * previous:  # the decrement of a lazy step
+                return lambda g: step if g is gradient else self._corrected(lazy, g)
+        local = local.main()
+        if not renew:
+            renew = local.hessian_cost < CHEAP_RATIO or self._debt + 2 > local.hessian_cost
+        if renew:
+            self.renew(local)
+        factor = self._factor
+        if renew and factor is not None and factor.is_exact:
+            return factor.solve
+        damping = self._damping * local.unit_damping
+
+        def by_products(g: Array) -> Array:
+            # Without a factor few products must do, as long as there are few systems.
+            most = MOST_PRODUCTS if factor else max(LEAST_PRODUCTS, 2 * (self._n_systems - LEAST_PRODUCTS))
+            solution, n_products = conjugate_gradients(
+                lambda p: local.product(p) + damping * p, g, factor.solve if factor else None, most
+            )
+            self._debt += n_products
+            self._n_systems += 1
+            return solution
+
+        return by_products
+
+    def _corrected(self, factor: Inverse, g: Array) -> Array:
+        """Return the corrected inverse times ``g`` (two-loop recursion: Nocedal & Wright, algorithm 7.4)."""
+        r = g.copy()
+        weights = []
+        for step, change, curvature in reversed(self._memory):
+            weights.append(float(step @ r) / curvature)
+            r -= weights[-1] * change
+        p = factor.solve(r)
+        for (step, change, curvature), weight in zip(self._memory, reversed(weights), strict=True):
+            p += (weight - float(change @ p) / curvature) * step
+        return p
+
+
+def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, most: int) -> tuple[Array, int]:
+    """Return an approximate solution of ``H p = g`` and the number of products it took."""
+    x, r = np.zeros_like(g), g.copy()
+    z = precondition(r) if precondition else r
+    p = z.copy()
+    rz = float(r @ z)
+    goal = ACCURACY**2 * rz
+    n_products = 0
+    while n_products < most:
+        n_products += 1
+        hp = product(p)
+        curvature = float(p @ hp)
+        if not curvature > 0:
+            break
+        t = rz / curvature
+        x += t * p
+        r -= t * hp
+        z = precondition(r) if precondition else r
+        new = float(r @ z)
+        if not new > goal:
+            break
+        p = z + (new / rz) * p
+        rz = new
+    return (x if np.any(x) else g), n_products

@@ -1,0 +1,407 @@
+"""Newton's method with continuation, certified: the solver of every problem.
+
+One iteration, at the smoothing that it has reached::
+
+    certify    stop when the duality gap is at most tol F(0)
+    solve      Hessian p = -gradient
+    step       a line search along p; or, where the point is central, less smoothing, along the tangent of the path
+
+**Continuation.** For small noise F is nearly piecewise linear, and where a classifier collapses it has a kink: Newton's
+method alone would crawl. It starts with a smoother problem (:mod:`gaussguru._problems.smoothing`) and follows its
+minimum as smoothing goes down. A point is *central* when its Newton decrement is small against what noise and
+smoothing make of F.
+
+**Subsamples.** Most of the way is made on few rows. The minimum of a subsample differs from that of more rows; so a
+subsample is left where less smoothing would say no more about theirs, and they start with smoothing that hides it.
+
+**Lazy systems** (:mod:`gaussguru._solvers.linear_systems`): few steps form a Hessian.
+
+**Paths.** Solutions at one noise level after another are extrapolated from those before.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gaussguru._linalg import Array
+from gaussguru._problems.protocol import LocalModel, Problem
+from gaussguru._problems.smoothing import FIRST_BLUR, Smoothing
+from gaussguru._solvers.axis_qp import AxisSystems
+from gaussguru._solvers.line_search import falls, first_below, is_lost, lowest
+from gaussguru._solvers.linear_systems import Step, Steps, Systems
+from gaussguru._solvers.result import Result, Status
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The tuning constants of Newton's method."""
+
+    # A point is central where its decrement is below this fraction of what noise and smoothing make of F.
+    central: float = 0.3
+    # Iterations after which smoothing goes down although the point is not central.
+    patience: int = 20
+    # The last blur, in units of ``tol``: F rises by at most 0.4 times it, relative to F(0).
+    last_blur: float = 0.25
+    # A step whose decrement is at most this fraction of F is evaluated with its gradient, in one pass.
+    near: float = 0.1
+    # How exactly length and intercept are found on the way, in units of what noise makes of F.
+    roughly: float = 0.1
+    # Steps that are lost in rounding and leave the gap as it is, before rounding is blamed.
+    stalls: int = 5
+    # Values of smoothing below the final one that are tried then, where a problem has such (measured: ball, 8).
+    attempts: int = 8
+    # A subsample has at least this many rows, and rows per column (and half as many for each class of several), and is
+    # this much smaller than the next; there is one if there are so many times more rows.
+    min_rows: int = 4000
+    rows_per_column: int = 8
+    growth: int = 16
+    smaller: int = 4
+    # On a subsample the decrement need not be below this fraction of F, nor this times columns / rows of it.
+    enough: float = 1e-2
+    enough_per_column: float = 0.1
+    # Solutions of a path from which the next one is extrapolated (measured: errors grow with more).
+    remembered: int = 3
+    # Noise levels at which a warm start is tried, as multiples of that of the problem.
+    warm_noise: tuple[float, ...] = (1.0, 6.0, 36.0)
+
+
+@dataclass(frozen=True)
+class Newton:
+    """The solver; see the module for the method.
+
+    Parameters
+    ----------
+    tol : stop when the duality gap is at most ``tol * F(0)``
+    max_iter : number of iterations, over all subsamples and smoothing
+    verbose : 1 prints a line per iteration
+    seed : of the subsamples
+    policy : tuning constants
+    """
+
+    tol: float = 1e-6
+    max_iter: int = 500
+    verbose: int = 0
+    seed: int = 0
+    policy: Policy = field(default_factory=Policy)
+
+    def solve(self, problem: Problem, start: tuple[Array, Any] | None = None) -> Result:
+        """Minimise, from coefficients and intercept if given."""
+        run = _Run(self, problem)
+        if start is not None and _is_usable(start[0]) and run.resume(problem.point(problem.unknowns(*start))):
+            return run.result()
+        return run.from_scratch()
+
+    def follow(self, problem: Problem, factors: Iterable[float]) -> Iterator[Result]:
+        """Minimise at one noise level after another, given as factors, each from the solutions before it.
+
+        The factors of one level serve at the next, and the first pass over X is for the gradient at a point that is
+        known from the scores of the solutions.
+        """
+        passed: list[tuple[float, Any]] = []
+        systems = systems_for(problem)
+        for factor in factors:
+            run = _Run(self, problem.scaled(factor), systems)
+            resumed = bool(passed) and run.resume_path(factor, passed)
+            result = run.result() if resumed else run.from_scratch()
+            if resumed and not result.converged:
+                # What a start from afar brings along may be lost in rounding: begin again.
+                run = _Run(self, run.problem)
+                result = min(result, run.from_scratch(), key=lambda either: either.gap)
+            yield result
+            if run.best is not None and not result.collapsed and all(factor != known for known, _ in passed):
+                passed = [*passed[1 - self.policy.remembered :], (factor, run.best)]
+
+    def subsamples(self, problem: Problem) -> list[Problem]:
+        """Return ever larger subsamples, the smallest first, all of them much smaller than the whole."""
+        levels: list[Problem] = []
+        policy, rows = self.policy, problem.rows
+        per_column = policy.rows_per_column * max(1.0, rows.width / 2)
+        n, least = rows.n_rows, max(policy.min_rows, round(per_column * rows.n_columns))
+        while n >= policy.smaller * least:
+            n = max(n // policy.growth, least)
+            rng = np.random.default_rng(self.seed)
+            levels.insert(0, (levels[0] if levels else problem).subsample(n, rng))
+        return levels
+
+
+class _Run:
+    """One call of :meth:`Newton.solve`: the linear systems, and the best point and dual value so far."""
+
+    def __init__(self, settings: Newton, problem: Problem, systems: Steps | None = None) -> None:
+        self.settings, self.policy, self.problem = settings, settings.policy, problem
+        self.target = settings.tol * problem.weight
+        self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
+        self.systems = systems or systems_for(problem)
+        self.n_iter, self.began = 0, time.perf_counter()
+        self.best: Any = None
+        self.primal, self.dual = problem.constant_near(None)[1], 0.0
+        self.alpha: Array | None = None  # of the dual value, where it is not that of the slopes of a point
+        self.status: Status = "converged"
+
+    # --- where to begin -----------------------------------------------------------------------------------
+
+    def from_scratch(self) -> Result:
+        """Minimise on growing subsamples, then on all rows."""
+        levels = [*self.settings.subsamples(self.problem), self.problem]
+        if self._is_constant(levels[0]) and self._is_constant(self.problem):
+            self.dual = self.problem.collapse_bound()
+            return self.result()
+        local: LocalModel | None = None
+        for level in levels:
+            local = self.descend(level, self._first(level) if local is None else self._next(level, local))
+        return self.result()
+
+    def _is_constant(self, problem: Problem) -> bool:
+        bound = problem.collapse_bound()
+        return bound > 0 and problem.constant_near(None)[1] - bound <= self.settings.tol * problem.weight
+
+    def _first(self, level: Problem) -> LocalModel:
+        point, smoothing = level.initial(self.last, self.target)
+        return level.smoothed(smoothing).expand(point)
+
+    def _next(self, level: Problem, before: LocalModel) -> LocalModel:
+        """Return where more rows begin."""
+        smoothing = before.restart(self.last)
+        problem = level.smoothed(smoothing)
+        if before.is_final(self.last, self.target) and smoothing == before.problem.smoothing:
+            local = problem.visit(before.x)
+        else:
+            local = problem.expand(problem.rescaled(problem.point(before.x), self.policy.roughly))
+        if local.value >= level.constant_near(None)[1] and smoothing.blur < FIRST_BLUR:
+            # The classifier may collapse on these rows.
+            problem = level.smoothed(smoothing._replace(blur=FIRST_BLUR))
+            local = problem.expand(problem.again(local.point))
+        return local
+
+    def resume(self, point: Any) -> bool:
+        """Minimise from a point, at the least noise at which it is central; return whether there was one."""
+        for noise in self.policy.warm_noise:
+            problem = self.problem.smoothed(self.last._replace(noise=noise))
+            at = problem.rescaled(problem.again(point), self.policy.roughly)
+            if at.value >= self.problem.constant_near(None)[1]:
+                return False
+            if self._resumes(problem.expand(at), 0.0):
+                return True
+        return False
+
+    def _resumes(self, local: LocalModel, previous: float) -> bool:
+        if not self._is_central(local, self.systems.step(local, previous, final=True).decrement):
+            return False
+        self.descend(self.problem, local)
+        return True
+
+    def resume_path(self, factor: float, passed: list[tuple[float, Any]]) -> bool:
+        """Minimise from an extrapolation of the solutions at other noise levels; return whether that was central."""
+        sharp = self.problem.smoothed(self.last)
+        at = sharp.rescaled(sharp.mixture(extrapolation(factor, passed)), self.policy.roughly)
+        if at.value < self.problem.constant_near(None)[1] and self._resumes(sharp.expand(at), np.inf):
+            return True
+        level, solution = passed[-1]
+        if level <= factor:
+            return False
+        # Not central there: down from the last solution, which is at its own level.
+        problem = self.problem.smoothed(self.last._replace(noise=level / factor))
+        at = problem.again(solution)
+        if at.value >= self.problem.constant_near(None)[1]:
+            return False
+        self.descend(self.problem, problem.expand(at))
+        return True
+
+    def _is_central(self, local: LocalModel, decrement: float) -> bool:
+        return decrement <= self.policy.central * local.noisy or is_lost(local.value, decrement)
+
+    # --- the iteration ------------------------------------------------------------------------------------
+
+    def descend(self, level: Problem, local: LocalModel) -> LocalModel:
+        """Minimise over the rows of ``level``, from a point at some smoothing."""
+        last = level is self.problem
+        self.systems.forget(factor=not last)
+        previous, patience, rounding = np.inf, self.policy.patience, _Rounding(self.policy)
+        while True:
+            local = self._separated(local)
+            final = local.is_final(self.last, self.target)
+            if self._ends(local, last=last, final=final):
+                break
+            step = self.systems.step(local, previous, final=final)
+            self._print(local, last)
+            self.n_iter += 1
+            patience -= 1
+            central = self._is_central(local, step.decrement)
+            if self._suffices(local, step, last=last, final=final, central=central):
+                break
+            stalled = last and final and rounding.stalls(self, local, step.decrement)
+            if stalled and (rounding.gives_up or local.less_smoothing(self.last, self.target) == self.last):
+                self.status = "precision"
+                break
+            if stalled or (not final and (central or not patience)):
+                patience = self.policy.patience
+                local = self._follow(level, local, step)
+                self.systems.forget()
+                previous = np.inf
+            else:
+                before, local = local, self._advance(local, step, curved=final and last)
+                self.systems.learn(before, local, step.decrement)
+                previous = step.decrement
+        self._print(local, last)
+        if not last:
+            self.systems.leave(local)
+        return local
+
+    def _ends(self, local: LocalModel, *, last: bool, final: bool) -> bool:
+        """Return whether the gap is closed, or iterations ran out."""
+        exhausted = self.n_iter >= self.settings.max_iter
+        if last and (final or exhausted) and self.certify(local, thorough=exhausted):
+            return True
+        if exhausted:
+            self.status = "max_iter"
+        return exhausted
+
+    def _suffices(self, local: LocalModel, step: Step, *, last: bool, final: bool, central: bool) -> bool:
+        """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
+        if last:
+            return final and self._refine(local, step)
+        if not final:
+            return central and local.is_hidden
+        policy, rows = self.policy, local.problem.rows
+        return step.decrement <= local.value * min(
+            policy.enough, policy.enough_per_column * rows.n_columns / rows.n_rows
+        )
+
+    def _separated(self, local: LocalModel) -> LocalModel:
+        """Return the point without smoothing where F is next to nothing with it."""
+        if local.value > 0.5 * self.target or local.is_final(self.last, self.target):
+            return local
+        sharp = local.problem.smoothed(self.last)
+        return sharp.expand(sharp.rescaled(sharp.again(local.point), self.policy.roughly))
+
+    def _follow(self, level: Problem, local: LocalModel, step: Step) -> LocalModel:
+        """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
+        less = local.less_smoothing(self.last, self.target)
+        problem = level.smoothed(less)
+        best = end = problem.point(local.x + step.towards(less))
+        if not end.value < local.value:
+            start = problem.again(local.point)
+            best = first_below(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]))
+        return problem.expand(problem.rescaled(best, self.policy.roughly))
+
+    def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
+        """Take a Newton step, shortened until F falls."""
+        problem, start, decrement = local.problem, local.point, step.decrement
+        if problem.is_fused and decrement <= self.policy.near * local.value:
+            visited = problem.visit(local.x + step.p, curved=curved)
+            if falls(local.value, visited.value, 1.0, decrement):
+                return visited
+            end = visited.point
+        else:
+            end = problem.point(local.x + step.p)
+        trial = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement)
+        # The nearer the end, the more exactly.
+        tol = self.policy.roughly * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
+        return problem.expand(problem.rescaled(trial, tol))
+
+    # --- bounds -------------------------------------------------------------------------------------------
+
+    def certify(self, local: LocalModel, *, thorough: bool = False) -> bool:
+        """Update the best bounds on the minimum; return whether they meet."""
+        certificate, point = local.certificate(self.target, thorough=thorough or self.settings.verbose > 0)
+        self._raise_dual(certificate.dual)
+        if certificate.primal < self.primal:
+            self.best, self.primal = point, certificate.primal
+        return self.gap <= self.target
+
+    def _refine(self, local: LocalModel, step: Step) -> bool:
+        """Improve the dual value by what a step says about the slopes."""
+        self._raise_dual(*local.refined(step.p, step.decrement, self.target))
+        return self.gap <= self.target
+
+    def _raise_dual(self, dual: float, alpha: Array | None = None) -> None:
+        if dual > self.dual:
+            self.dual, self.alpha = dual, alpha
+
+    @property
+    def gap(self) -> float:
+        """The proven gap of the best point."""
+        return max(0.0, self.primal - self.dual)
+
+    def _print(self, local: LocalModel, last: bool) -> None:
+        if self.settings.verbose:
+            (noise, blur), rows = local.problem.smoothing, local.problem.rows
+            print(
+                f"[newton] iteration {self.n_iter}  objective {local.value:.10g}  "
+                f"gap {self.gap if last else math.inf:.3e}  {time.perf_counter() - self.began:.3f} s"
+                + ("" if last else f"  on {rows.n_rows} rows")
+                + ("" if noise == 1 else f"  noise x {noise:.3g}")
+                + ("" if blur == self.last.blur else f"  blur {blur:.2g}")
+            )
+
+    def result(self) -> Result:
+        """Return the best point, or the classifier that ignores the features where nothing was better."""
+        problem, best = self.problem, self.best
+        b, constant = problem.constant_near(None if best is None else best.b)
+        sharp = None if best is None else problem.again(best)
+        if sharp is not None and sharp.value < constant:
+            # What rounding may hide was part of what was certified.
+            value, hidden = sharp.value, self.primal - best.value
+            coef, intercept = problem.classifier(sharp)
+        else:
+            value, hidden, intercept = constant, 0.0, b
+            coef = np.zeros((*np.shape(b), problem.rows.n_columns))
+        alpha = self.alpha
+        if alpha is None:
+            # At the smoothing that was certified: without any, exact samples would have 0 or 1.
+            alpha = problem.slopes(best) if best is not None else problem.constant_slopes()
+        gap = min(value, max(0.0, value + hidden - self.dual))
+        status = "converged" if gap <= self.target else self.status if self.status != "converged" else "precision"
+        return Result(coef, intercept, value, gap, alpha, self.n_iter, status, collapsed=not coef.any())
+
+
+def _is_usable(coef: Array) -> bool:
+    """Return whether one may start from coefficients: neither all zero nor such that squares overflow."""
+    return 1e-100 < float(np.abs(coef).max()) < 1e100
+
+
+def systems_for(problem: Problem) -> Steps:
+    """Return what solves the systems of a problem."""
+    return Systems() if problem.is_smooth else AxisSystems()
+
+
+class _Rounding:
+    """Whether steps that are lost in rounding still improve the certificate."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._left, self._attempts, self._policy = policy.stalls, policy.attempts, policy
+        self._least = np.inf
+
+    def stalls(self, run: _Run, local: LocalModel, decrement: float) -> bool:
+        """Return whether as many steps in a row as are allowed were lost, and left the gap as it was."""
+        if not is_lost(local.value, decrement):
+            return False
+        run.certify(local, thorough=True)
+        self._left = self._left - 1 if run.gap > 0.9 * self._least else self._policy.stalls
+        self._least = min(self._least, run.gap)
+        if self._left >= 0:
+            return False
+        self._left, self._attempts = self._policy.stalls, self._attempts - 1
+        return True
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether smoothing was lowered often enough in vain."""
+        return self._attempts < 0
+
+
+def extrapolation(level: float, passed: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
+    """Return solutions with what each counts at another level: Lagrange's polynomials.
+
+    A solution is nearly a straight line in the noise level, so that a polynomial through the last ones is a better
+    start than the last one alone. Far ahead, more than twice the way that lies behind, only that one counts.
+    """
+    levels = [known for known, _ in passed]
+    if abs(level - levels[-1]) > 2 * abs(levels[-1] - levels[0]):
+        return [(1.0, passed[-1][1])]
+    shares = [math.prod((level - other) / (own - other) for other in levels if other != own) for own in levels]
+    return list(zip(shares, (solution for _, solution in passed), strict=True))

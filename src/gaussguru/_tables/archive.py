@@ -1,0 +1,244 @@
+"""The file of a model: a zip archive of skops with a card, read within limits, and checked before an object is made.
+
+skops says which types a file holds, but unpacks whatever it is given, follows references between objects as often as
+they occur, and trusts all estimators of scikit-learn. So the archive is unpacked here, entry by entry and no further
+than its limits; what it says of its objects must name known types only, and may not refer from one object to another.
+What skops then sees is a new archive, of what was checked and nothing else.
+"""
+
+import io
+import json
+import math
+import os
+import sys
+import zipfile
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse as sp
+import skops.io
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from gaussguru._tables.files import Limits, TableError, quoted
+
+__all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
+
+CARD, SCHEMA = "gaussguru.json", "schema.json"
+# The part of the limit of an archive that its JSON may take: as objects it takes some 30 times its bytes.
+JSON_SHARE = 1 / 6
+# Levels of lists and dicts. A model has 17.
+DEEPEST = 50
+# Bytes of the directory of an archive. A model has some 30 entries of 100 bytes.
+LARGEST_DIRECTORY = 1_000_000
+# An archive that is larger may have a second directory, which is looked for before the first.
+LARGE_ARCHIVE = (1 << 31) - 1
+
+_SCALARS = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_]
+_SPARSE = [sp.csr_array, sp.csr_matrix]
+_ESTIMATORS = [FunctionTransformer, Pipeline, SimpleImputer, StandardScaler]
+
+
+def _paths(*types: type) -> list[str]:
+    return [f"{kind.__module__}.{kind.__name__}" for kind in types]
+
+
+_OURS = [
+    "gaussguru.errors.Population",
+    "gaussguru._data.kernel_matrix.Kernel",
+    "gaussguru._estimators.kernel.KernelGuruClassifier",
+    "gaussguru._estimators.linear.GuruClassifier",
+    "gaussguru.losses.Gaussian",
+    "gaussguru.losses.Logistic",
+    "gaussguru.losses.Quadratic",
+    "gaussguru._estimators.cross_validation.GuruClassifierCV",
+    "gaussguru.noise.Axis",
+    "gaussguru.noise.Covariance",
+    "gaussguru.noise.Isotropic",
+    "gaussguru.noise.PerFeature",
+    "gaussguru.noise.Shape",
+    "gaussguru.preprocessing.AffineMap",
+    "gaussguru.preprocessing.WithErrors",
+    "gaussguru._solvers.sgd.State",
+]
+# What may be in a model file, by what makes it.
+_KNOWN = {
+    "DTypeNode": ["numpy.dtype"],
+    "DictNode": _paths(dict),
+    "JsonNode": _paths(str),
+    "ListNode": _paths(list),
+    "NdArrayNode": _paths(np.ndarray, *_SCALARS),
+    "ObjectNode": [*_OURS, *_paths(*_ESTIMATORS, *_SPARSE)],
+    "SparseMatrixNode": _paths(*_SPARSE),
+    "TupleNode": _paths(tuple),
+    "TypeNode": _paths(str, int, float, bool, *_SCALARS),
+}
+TRUSTED = sorted({path for paths in _KNOWN.values() for path in paths})
+
+
+class ModelError(TableError):
+    """Why a file cannot be used as a model, in one line."""
+
+
+def pack(estimator: Any, card: dict[str, Any]) -> bytes:
+    """Return the archive of a model.
+
+    Parameters
+    ----------
+    estimator : Pipeline
+    card : dict
+        What JSON can hold.
+
+    Returns
+    -------
+    bytes
+    """
+    archive = io.BytesIO(skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED))
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(CARD, json.dumps(card, indent=1))
+    return archive.getvalue()
+
+
+class Archive:
+    """The entries of a model file, unpacked within limits; no object is made of them before :meth:`load`.
+
+    Parameters
+    ----------
+    path : str
+        "-" is standard input.
+    limits : gaussguru._tables.files.Limits
+
+    Attributes
+    ----------
+    card : what the card says, as JSON has it
+    """
+
+    def __init__(self, path: str, limits: Limits) -> None:
+        self.name, self._limits, self._unpacked = "standard input" if path == "-" else path, limits, 0
+        is_pipe = path == "-" or not os.path.isfile(path)
+        try:
+            with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
+                # It is read from its end, and what comes through a pipe has none.
+                file = io.BytesIO(source.read(limits.unpacked + 1)) if is_pipe else source
+                self._packed = file.seek(0, os.SEEK_END)
+                if is_pipe and self._packed > limits.unpacked:
+                    raise ModelError(
+                        f"{self.name} has more than {limits.unpacked / 1e6:g} MB; --max-unpacked allows for more"
+                    )
+                self._entries, self.card = self._read(file)
+        except OSError as error:
+            raise ModelError(f"{self.name} cannot be read: {error.strerror or error}") from None
+
+    def _read(self, file: BinaryIO) -> tuple[dict[str, bytes], Any]:
+        """Return the entries and the card."""
+        try:
+            entries = self._unpack(file)
+            return entries, self._json(entries.pop(CARD))
+        except (ModelError, MemoryError):
+            raise
+        except Exception:  # whatever is in a file of another kind, or damaged
+            raise ModelError(f"{self.name} is no model of gaussguru; expected is a file of `gaussguru fit`") from None
+
+    def _check_size(self, unpacked: int) -> None:
+        try:
+            self._limits.check_unpacked(self.name, unpacked, self._packed)
+        except TableError as error:
+            raise ModelError(str(error)) from None
+
+    def _unpack(self, file: BinaryIO) -> dict[str, bytes]:
+        """Return the entries of a zip archive."""
+        _check_directory(file)
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            self._unpacked += sum(entry.file_size for entry in entries)
+            self._check_size(self._unpacked)
+            if len({entry.filename for entry in entries}) < len(entries):
+                raise ValueError("it has entries of the same name")
+            if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+                raise ValueError("it is packed as no model is")
+            unpacked = {}
+            for entry in entries:
+                with archive.open(entry) as part:
+                    # Without a number, all that is packed would be unpacked, however much more than the entry says.
+                    unpacked[entry.filename] = part.read(entry.file_size + 1)
+        return unpacked
+
+    def _json(self, content: bytes) -> Any:
+        """Return what JSON stands for; raise if that is too much."""
+        self._check_size(int(len(content) / JSON_SHARE))
+        found = json.loads(content)
+        level, depth = [found], 0
+        while level := [part for node in level for part in _parts(node)]:
+            depth += 1
+            if depth > DEEPEST:
+                raise ValueError(f"lists and objects are {depth} levels deep; in a model at most {DEEPEST}")
+        return found
+
+    def load(self) -> Any:
+        """Return the objects of the archive; raise before any is made if there is one that no model has."""
+        schema = self._json(self._entries.pop(SCHEMA))
+        files = self._checked(schema)
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr(SCHEMA, json.dumps(schema))
+            for name in files:
+                archive.writestr(name, self._checked_array(name, self._entries.pop(name)))
+        self._entries.clear()
+        return skops.io.load(packed, trusted=TRUSTED)
+
+    def _checked(self, schema: Any) -> set[str]:
+        """Return the entries that a schema refers to, and let it refer to nothing else; raise for unknown types."""
+        files, unknown, size, nodes = set(), set(), 0, [schema]
+        while nodes:
+            node = nodes.pop()
+            nodes += _parts(node)
+            if not isinstance(node, dict) or "__loader__" not in node:
+                continue
+            kind = f"{node['__module__']}.{node['__class__']}"
+            if kind not in _KNOWN.get(node["__loader__"], ()):
+                unknown.add(kind if kind not in TRUSTED else f"{kind} made by {node['__loader__']}")
+            if node["__loader__"] == "JsonNode" and node["content"].lstrip()[:1] in ("[", "{"):
+                raise ValueError("it holds a list or object where a number or text is expected")
+            # By its number an object is taken for another one, in a time that doubles with every level.
+            node.pop("__id__", None)
+            if "file" in node:
+                files.add(node["file"])
+                size += len(self._entries[node["file"]])
+        if unknown:
+            some = ", ".join(map(quoted, sorted(unknown)[:5]))
+            raise ModelError(f"{self.name} is not trusted: it holds objects of type {some}, which no model has")
+        self._check_size(size)
+        return files
+
+    def _checked_array(self, name: str, content: bytes) -> bytes:
+        """Return the file of an array, or of those of a sparse matrix; raise if its header promises other values."""
+        if name.endswith(".npz"):
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w") as archive:
+                for part, values in self._unpack(io.BytesIO(content)).items():
+                    archive.writestr(part, self._checked_array(part, values))
+            return out.getvalue()
+        file = io.BytesIO(content)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name} is no array of a model")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.itemsize * math.prod(shape) != len(content) - file.tell() or not dtype.itemsize:
+            raise ValueError(f"{quoted(name)} has a header that does not fit its values")
+        return content
+
+
+def _parts(node: Any) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+
+
+def _check_directory(file: BinaryIO) -> None:
+    """Raise if an archive has more entries than a model, of which there may be as many objects as bytes."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(-min(size, 42), os.SEEK_END)
+    second, end = file.read(20), file.read(22)
+    is_large = int.from_bytes(end[12:16], "little") > LARGEST_DIRECTORY
+    if end[:4] != b"PK\5\6" or is_large or (second[:4] == b"PK\6\7" and size <= LARGE_ARCHIVE):
+        raise ValueError("it has no directory, or a large one")

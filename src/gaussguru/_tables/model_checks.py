@@ -1,0 +1,184 @@
+"""Whether the objects of a model file are those of a model: types, attributes, shapes and values.
+
+Objects of known types are harmless to create, but predictions take for granted what a fit made of them, and compiled
+code does not look again.
+"""
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from gaussguru._data.kernel_matrix import Kernel
+from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.kernel import KernelGuruClassifier
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.validation import check_real
+from gaussguru._tables.schema import LONGEST_LABEL
+from gaussguru.errors import Population
+from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
+from gaussguru.preprocessing import AffineMap, WithErrors
+
+NO_CLASSIFIER = "it holds no classifier of the features and labels of its card"
+
+
+def check_estimator(estimator: Any, features: list[str], labels: Any, kind: str) -> None:
+    """Raise unless an estimator has all that predictions ask for, as a fit makes it.
+
+    Attributes that no prediction asks for may have any value, but not the name of a method.
+
+    Parameters
+    ----------
+    estimator : what a model file holds
+    features : list of str
+        The names of its features, by its card.
+    labels : list
+        Its classes, by its card.
+    kind : str
+        Of the dtype of the classes.
+    """
+    _is(estimator, Pipeline)
+    steps = [step for _, step in _of(estimator, "steps", list)]
+    if not 1 <= len(steps) <= 3 or not isinstance(steps[-1], GuruClassifier | KernelGuruClassifier):
+        raise ValueError(NO_CLASSIFIER)
+    for step in steps[:-1]:
+        _check_transformer(step, features)
+    classes = _of(steps[-1], "classes_", np.ndarray)
+    if classes.dtype.kind != kind or classes.dtype.itemsize > 4 * LONGEST_LABEL or classes.shape != (len(labels),):
+        raise ValueError(NO_CLASSIFIER)
+    if not len(labels) >= 2 or not classes.tolist() == labels == sorted(set(labels)):
+        raise ValueError(NO_CLASSIFIER)
+    _check_classifier(steps[-1], features, 1 if len(classes) == 2 else len(classes))
+
+
+def _is(thing: Any, *types: type) -> None:
+    """Check a type, and that no attribute hides one of the type."""
+    kind = type(thing)
+    if kind not in types:
+        raise ValueError(f"it has a {kind.__name__} where a {types[0].__name__} is expected")
+    known = set(kind._get_param_names()) if issubclass(kind, BaseEstimator) else set()
+    known |= {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    for name in set(vars(thing)) - known:
+        hidden = getattr(kind, name, None)
+        if name.startswith("__") or not (hidden is None or isinstance(hidden, cached_property)):
+            raise ValueError(f"its {kind.__name__} has an attribute {name[:40]!r}")
+
+
+def _of(thing: Any, name: str, *types: type) -> Any:
+    """Return an attribute, checked to be of one of these types."""
+    value = vars(thing)[name]
+    if type(value) not in types:
+        raise ValueError(f"{name} of its {type(thing).__name__} is a {type(value).__name__}")
+    return value
+
+
+def _check_numbers(thing: Any, name: str, *shape: int) -> None:
+    values = _of(thing, name, np.ndarray)
+    if values.dtype.kind != "f" or values.shape != shape or not np.isfinite(values).all():
+        raise ValueError(f"{name} of its {type(thing).__name__} holds no finite numbers of shape {shape}")
+
+
+def _check_matrix(thing: Any, name: str, *shape: int) -> None:
+    """Check numbers, which may be sparse."""
+    matrix = vars(thing)[name]
+    if type(matrix) in (sp.csr_array, sp.csr_matrix):
+        matrix.check_format(full_check=True)
+        if matrix.shape != shape or matrix.data.dtype.kind != "f" or not np.isfinite(matrix.data).all():
+            raise ValueError(f"{name} of its {type(thing).__name__} holds no finite numbers of shape {shape}")
+    else:
+        _check_numbers(thing, name, *shape)
+
+
+def _check_input(step: Any, features: list[str]) -> None:
+    """Check which features a step says that it was fitted to."""
+    names = vars(step).get("feature_names_in_")
+    if _of(step, "n_features_in_", int) != len(features) or (names is not None and list(names) != features):
+        raise ValueError(f"its {type(step).__name__} has other features than its card")
+
+
+def _check_transformer(step: Any, features: list[str]) -> None:
+    _is(step, StandardScaler, SimpleImputer, WithErrors)
+    _check_input(step, features)
+    if isinstance(step, SimpleImputer):
+        _check_numbers(step, "statistics_", len(features))
+    elif isinstance(step, StandardScaler):
+        for name in ("mean_", "scale_"):
+            if vars(step)[name] is not None:
+                _check_numbers(step, name, len(features))
+        if step.scale_ is not None and not (step.scale_ > 0).all():
+            raise ValueError("scale_ of its StandardScaler is not above 0")
+    elif isinstance(step.transformer_, FunctionTransformer):  # features as they are
+        _is(step.transformer_, FunctionTransformer)
+        _of(step.transformer_, "func", type(None))
+    else:
+        _is(step.transformer_, StandardScaler)
+        _check_transformer(step.transformer_, features)
+    if isinstance(step, WithErrors):
+        _check_population(step, "population_", len(features))
+        _check_scaling(step, "_map", len(features))
+
+
+def _check_population(thing: Any, name: str, n_features: int) -> None:
+    population = vars(thing)[name]
+    if population is not None:
+        _is(population, Population)
+        _check_numbers(population, "means", n_features)
+        _check_numbers(population, "spreads", n_features)
+
+
+def _check_scaling(thing: Any, name: str, n_features: int) -> None:
+    """Check a map that scales feature by feature."""
+    affine = _of(thing, name, AffineMap)
+    _is(affine, AffineMap)
+    _check_numbers(affine, "centre", n_features)
+    _check_numbers(affine, "offset", n_features)
+    _check_matrix(affine, "matrix", n_features, n_features)
+    source, factors = _of(affine, "monomial", tuple)
+    if source.dtype.kind != "i" or not np.array_equal(source, np.arange(n_features)):
+        raise ValueError("monomial of its AffineMap holds no order of features")
+    if factors.dtype != np.float64 or factors.shape != (n_features,) or not np.isfinite(factors).all():
+        raise ValueError("monomial of its AffineMap holds no factors of features")
+
+
+def _check_noise(noise: Any, n_features: int) -> None:
+    if noise is None:
+        return
+    _is(noise, Isotropic, Axis, PerFeature, Covariance)
+    check_real("sigma of its noise", noise.sigma, inclusive=True)
+    if isinstance(noise, PerFeature):
+        _check_numbers(noise, "deviations", n_features)
+    if isinstance(noise, Covariance):
+        _is(noise.shape, Shape)
+        _check_numbers(noise.shape, "matrix", n_features, n_features)
+
+
+def _check_classifier(classifier: Any, features: list[str], n_scores: int) -> None:
+    _is(classifier, GuruClassifier, GuruClassifierCV, KernelGuruClassifier)
+    _check_input(classifier, features)
+    classifier._check_parameters()
+    _check_noise(vars(classifier)["noise_"], len(features))
+    _check_numbers(classifier, "intercept_", n_scores)
+    if isinstance(classifier, GuruClassifier):
+        _check_numbers(classifier, "coef_", n_scores, len(features))
+        _check_population(classifier, "population_", len(features))
+        return
+    kernel = _of(classifier, "_kernel", Kernel)
+    _is(kernel, Kernel)
+    if kernel.name != classifier.kernel or kernel.is_precomputed or set(kernel.params) != {"gamma", "degree", "coef0"}:
+        raise ValueError("_kernel of its KernelGuruClassifier is another one than its parameters say")
+    for name, value in kernel.params.items():
+        check_real(f"{name} of its kernel", value, low=-np.inf)
+    if _of(kernel, "centre", np.ndarray, type(None)) is not None:
+        _check_numbers(kernel, "centre", len(features))
+    support = _of(classifier, "support_", np.ndarray)
+    if support.dtype.kind != "i" or support.ndim != 1:
+        raise ValueError("support_ of its KernelGuruClassifier holds no places of samples")
+    _check_numbers(classifier, "dual_coef_", n_scores, len(support))
+    _check_matrix(classifier, "X_fit_", len(support), len(features))
+    _check_numbers(classifier, "norm_", n_scores)

@@ -1,0 +1,170 @@
+"""Dual points: lower bounds of the minimum from the slopes of any point.
+
+The dual of a problem with classes c, k, ... has a slope ``alpha`` in [0, 1] for every sample and rival class, and for
+every pair of classes a vector ``B_ck = -B_kc`` of noise. With ``n_c``, what the samples pull at class c,
+``sum_k (sum_{i in c} s alpha x - sum_{i in k} s alpha x)``::
+
+    max  sum s alpha - ||n - sum_k B_ck||^2 / (2 l2 C)        (without a ridge the norm must vanish)
+    s.t. B_ck in the sum of the noise sets f*(alpha_i) A_i of the samples of the pair,
+         every class gives as much alpha as it takes          (only with intercepts)
+
+For noise that all samples share the second line is ``polar(B_ck) <= sum s f*(alpha)`` (thesis, chapter 3, with the
+factor sigma that it loses restored). Two classes are a graph with one edge, and ``B = v = sum s y alpha x``.
+
+A dual point is made from the slopes of a primal one in three steps:
+
+balance  scale the slopes of cells down until every class gives as much as it takes;
+route    send what the noise of the point itself does not carry away, the gradient, through the graph of pairs, as a
+         current through resistors;
+shrink   replace alpha by ``c alpha`` until every pair has room. ``f*`` is concave and 0 at 0, so room is gained, and
+         one value at a smaller c bounds from the safe side how far it takes (a chord).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gaussguru._linalg import Array
+
+EPS = float(np.finfo(np.float64).eps)
+# How far to scale alpha down in search of a strictly feasible point, tightest first.
+SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Bounds on the minimum: ``dual <= F* <= primal``."""
+
+    primal: float
+    dual: float
+
+    @property
+    def gap(self) -> float:
+        """How far F at the certified point can be above its minimum."""
+        return max(0.0, self.primal - self.dual)
+
+
+@dataclass(frozen=True)
+class Ray:
+    """The dual points ``c alpha``, ``0 <= c <= 1``.
+
+    Attributes
+    ----------
+    mass : ``sum s alpha``
+    demand : of every pair of classes, what must fit: the polar of its vector
+    room : of every pair, what there is for it, ``sum s f*(alpha)`` or a lower bound
+    room_at : the same at ``c alpha``, as a function of c; concave
+    gain : of every pair, an upper bound of how fast room grows beyond ``c room`` as c falls from 1
+    ridge, excess : ``l2 C``, and with a ridge the norm of what pairs leave at the classes where nothing shrinks
+    """
+
+    mass: float
+    demand: Sequence[float]
+    room: Sequence[float]
+    room_at: Callable[[float], Sequence[float]]
+    gain: Sequence[float] | None = None
+    ridge: float = 0.0
+    excess: float = math.inf
+
+    def best(self, wanted: float = math.inf) -> float:
+        """Return a dual value on the ray; no more is done than it takes to reach ``wanted``, if it can be reached."""
+        here = [demand - room for demand, room in zip(self.demand, self.room, strict=True)]
+        worst = max(here, default=0.0)
+        if worst <= 0:
+            return self.mass
+        best = max(0.0, self.mass - self.excess**2 / (2 * self.ridge)) if self.ridge else 0.0
+        if best >= wanted or not math.isfinite(worst) or (not self.ridge and self._hopeless(here, wanted)):
+            return best
+        for shrink in SHRINKS:
+            feasible = self._chord(shrink, here)
+            if feasible > 0:
+                best = max(best, self._between(feasible))
+                if best < wanted:  # a second chord, from the end of the first, bounds it better
+                    best = max(best, self._between(self._chord(feasible, here)))
+                break
+        return best
+
+    def _hopeless(self, here: list[float], wanted: float) -> bool:
+        """Return whether a value is out of reach: steeper than at c = 1 no pair gains room as c falls."""
+        if self.gain is None or wanted == math.inf:
+            return False
+        least = min(1 - h / max(d + g, h) for h, d, g in zip(here, self.demand, self.gain, strict=True) if h > 0)
+        return self.mass * least < wanted
+
+    def _chord(self, shrink: float, here: list[float]) -> float:
+        """Return a c at which every pair has room, by the chord from ``shrink`` to 1; 0 where there is none."""
+        feasible = 1.0
+        for h, demand, room in zip(here, self.demand, self.room_at(shrink), strict=True):
+            if h > 0:
+                there = shrink * demand - room
+                if not there < 0:
+                    return 0.0
+                feasible = min(feasible, 1 - (1 - shrink) * h / (h - there))
+        return feasible
+
+    def _between(self, feasible: float) -> float:
+        """Return the best dual value between a feasible c and 1, where the excess rises at most linearly."""
+        if not self.ridge or feasible in (0.0, 1.0):
+            return feasible * self.mass
+        if self.excess == 0:
+            return self.mass
+        rise = self.excess / (1 - feasible)
+        kept = min(self.excess, self.mass * self.ridge / rise)  # the excess at which its cost grows as the mass does
+        return self.mass * (feasible + kept / rise) - kept**2 / (2 * self.ridge)
+
+
+def balance(slope: Array) -> Array | None:
+    """Return the factors on the slopes of every cell with which each class gives as much as it takes.
+
+    None where they would be negative. ``slope`` has ``sum s alpha`` of the rows of c against k at (c, k).
+    """
+    kept = np.where(slope > 0, 1.0, 0.0)
+    net = slope.sum(axis=1) - slope.sum(axis=0)
+    # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one
+    # that gives: which one it is depends on the potentials, so they are found again.
+    amount = np.minimum(slope, slope.T)
+    for attempt in range(8):
+        potential = inverse_laplacian(amount) @ net
+        surplus = np.maximum(0.0, amount * (potential[:, np.newaxis] - potential))
+        left = net - surplus.sum(axis=1) + surplus.sum(axis=0)
+        if np.all(surplus <= slope) and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
+            return np.asarray(kept - np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0))
+        giving = np.triu(np.where(potential[:, np.newaxis] > potential, slope, slope.T))
+        amount = giving + giving.T if attempt else slope + slope.T
+    return None
+
+
+def inverse_laplacian(weights: Array) -> Array:
+    """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
+    if len(weights) == 2:
+        inverse = 0.25 / weights[0, 1] if weights[0, 1] > 0 else 0.0
+        return np.array([[inverse, -inverse], [-inverse, inverse]])
+    weights = np.where(weights > 1e-100 * weights.max(), weights, 0.0)  # or the inverse overflows
+    degree = weights.sum(axis=1)
+    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+    scaled = (np.diag(degree) - weights) * scale * scale[:, np.newaxis]
+    return np.asarray(np.linalg.pinv(scaled, rcond=1e-13, hermitian=True) * scale * scale[:, np.newaxis])
+
+
+def route(rest: Array, gain: Array) -> tuple[Callable[[int, int], Array], dict[tuple[int, int], Array]]:
+    """Send what is left at the classes through their pairs, as a current through resistors of these conductances.
+
+    Returns the flow from c to k as a function, and bounds, by column, of what rounding leaves to be sent through some
+    pairs besides: every class sends it to its strongest pair with a class stronger than itself.
+    """
+    inverse = inverse_laplacian(gain)
+    network = np.diag(gain.sum(axis=1)) - gain
+    potentials = inverse @ rest
+    potentials += inverse @ (rest - network @ potentials)
+    carried, unrouted = np.abs(rest - network @ potentials), {}
+    order = np.argsort(-gain.sum(axis=1), kind="stable")
+    for place in range(len(order) - 1, 0, -1):
+        c = int(order[place])
+        towards = int(order[np.argmax(gain[c, order[:place]])])
+        if gain[c, towards] == 0:
+            continue
+        unrouted[min(c, towards), max(c, towards)] = carried[c]
+        carried[towards] += carried[c]
+    return lambda c, k: gain[c, k] * (potentials[c] - potentials[k]), unrouted

@@ -1,0 +1,300 @@
+"""What Gaussian noise on the scores of the classes does to the class on top.
+
+The class on top is k where all differences ``score_k - score_j`` are positive: the probability of that is the mass of
+a normal distribution in an orthant. It has a closed form for two classes (``Phi``), for three (Owen's T function), and
+for noise of one direction, along which scores are straight lines. With more directions one of them is still integrated
+exactly, and the others at the points of a scrambled Sobol sequence.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri, owens_t
+from scipy.stats import qmc
+from sklearn.utils.validation import column_or_1d
+
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import Errors
+
+# Independent scrambles of the sequence, whose spread measures the error, and the points of each.
+SCRAMBLES = 8
+POINTS = 256
+# Where more than three classes are there, one that beats the leading one with less chance than this gets none.
+HOPELESS = 1e-6
+# Directions of the noise with less than this part of its variance are rounding.
+FLAT = 1e-13
+# Numbers held at a time, and at the points of the sequence, where they should stay in the cache.
+CHUNK = 1 << 21
+CACHED = 1 << 17
+
+
+def score_covariance(coef: Array, errors: Errors) -> Array:
+    """Return the covariance ``W Sigma_i W'`` of the scores of every sample, of shape (n_samples, n_rows, n_rows)."""
+    n_rows, n_features = coef.shape
+    result = np.empty((errors.n_samples, n_rows, n_rows))
+    if n_rows == 1:
+        result[:, :, 0] = errors.variances(coef)
+        return result
+    step = max(1, CHUNK // n_features)
+    for first in range(0, errors.n_samples, step):
+        part = slice(first, first + step)
+        some = errors.take(part)
+        for k, w in enumerate(coef):
+            result[part, k] = some.times(w) @ coef.T
+    return result
+
+
+def standardise(scores: Array, spread: Any) -> Array:
+    """Return ``scores / spread``; without noise infinite, or 0 where the score is."""
+    spread = np.broadcast_to(spread, scores.shape)
+    certain = np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
+    with np.errstate(over="ignore"):
+        return np.asarray(np.divide(scores, spread, out=certain, where=spread > 0))
+
+
+def distance_to_boundary(scores: Array, coef: Array) -> Array:
+    """Return how far every sample is from the nearest place with another class on top, or infinity.
+
+    Scores of shape (n_samples,) with one row of coefficients are those of two classes.
+    """
+    if scores.ndim == 1:
+        scores, coef = np.column_stack([np.zeros(len(scores)), scores]), np.vstack([np.zeros_like(coef), coef])
+    labels = np.argmax(scores, axis=1)
+    product = coef @ coef.T
+    own = np.diag(product)
+    apart = np.sqrt(np.maximum(own[:, np.newaxis] + own - 2 * product, 0.0))
+    # Where that cancels, the difference itself.
+    near = apart < 1e-6 * np.sqrt(np.maximum(own[:, np.newaxis], own))
+    for c, k in zip(*np.nonzero(near), strict=True):
+        apart[c, k] = np.linalg.norm(coef[c] - coef[k])
+    lead = scores[np.arange(len(labels)), labels][:, np.newaxis] - scores
+    never = np.where(lead > 0, np.inf, 0.0)  # a tie that no displacement breaks is no certainty either
+    distance = np.divide(lead, apart[labels], out=never, where=apart[labels] > 0)
+    distance[np.arange(len(labels)), labels] = np.inf
+    return np.asarray(distance.min(axis=1))
+
+
+def label_probabilities(scores: Array, covariance: Array) -> tuple[Array, Array]:
+    """Return the probability that noise leaves each class on top, and its error, from scores as classifiers have them.
+
+    Those of two classes have shape (n_samples,) and a covariance of one row; without noise the predicted class is
+    certain.
+    """
+    if scores.ndim == 2:
+        return top_probabilities(scores, covariance)
+    covariance = np.broadcast_to(covariance, (len(scores), 1, 1))
+    z = standardise(scores, _root(covariance[:, 0, 0]))
+    z = np.where((scores == 0) & (covariance[:, 0, 0] <= 0), -np.inf, z)
+    return np.column_stack([ndtr(-z), ndtr(z)]), np.zeros((len(z), 2))
+
+
+def _root(variances: Array) -> Array:
+    return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+
+
+def top_probabilities(scores: Array, covariance: Array) -> tuple[Array, Array]:
+    """Return the probability of each class to have the highest score when Gaussian noise is added, and its error.
+
+    Up to three classes that have a chance, and noise of a single direction, are exact to rounding. Otherwise one
+    direction of the noise is integrated exactly and the others at 2048 quasi-random points, the same every time. The
+    error is the standard error of the mean of eight independent scrambles of 256 points: in practice below 1e-3 for any
+    number of classes.
+
+    Parameters
+    ----------
+    scores : array of shape (n_samples, n_classes)
+    covariance : array of shape (n_samples, n_classes, n_classes) or (n_classes, n_classes)
+        Of the noise on the scores. What is common to all classes does not matter.
+
+    Returns
+    -------
+    probabilities : array of shape (n_samples, n_classes)
+        Rows add up to 1.
+    errors : array of shape (n_samples, n_classes)
+        0 where a closed form was used.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    n, n_classes = scores.shape
+    covariance = np.broadcast_to(np.asarray(covariance, dtype=np.float64), (n, n_classes, n_classes))
+    if n_classes == 2:
+        z = standardise(scores[:, 1] - scores[:, 0], _root(_against(covariance, 0)[:, 1]))
+        return np.column_stack([ndtr(-z), ndtr(z)]), np.zeros((n, 2))
+    probabilities, errors = np.zeros((2, n, n_classes))
+    step = max(1, CHUNK // n_classes**2)
+    for first in range(0, n, step):
+        part = slice(first, first + step)
+        probabilities[part], errors[part] = _top(scores[part], covariance[part])
+    return probabilities, errors
+
+
+def lower_bound(scores: Array, covariance: Array, labels: Index) -> Array:
+    """Return ``max(0, 1 - sum_{k != y} Phi(-(score_y - score_k) / sd(score_y - score_k)))``.
+
+    A guaranteed lower bound of the probability that class ``y`` of each sample is on top (the union bound).
+    """
+    n, n_classes = scores.shape
+    rows = np.arange(n)
+    covariance = np.broadcast_to(covariance, (n, n_classes, n_classes))
+    lead = scores[rows, labels][:, np.newaxis] - scores
+    lose = ndtr(-standardise(lead, _root(_against(covariance, labels))))
+    lose[rows, labels] = 0.0
+    return np.asarray(np.maximum(0.0, 1.0 - lose.sum(axis=1)))
+
+
+def _against(covariance: Array, labels: Index | int) -> Array:
+    """Return the variances of the differences between the score of one class a sample and all scores."""
+    rows = np.arange(len(covariance))
+    own = np.einsum("ikk->ik", covariance)
+    crossed = covariance[rows, labels]
+    return np.asarray(own + own[rows, labels][:, np.newaxis] - 2 * crossed)
+
+
+def _top(scores: Array, covariance: Array) -> tuple[Array, Array]:
+    """Return probabilities and errors of samples of three or more classes, grouped by how many have a chance."""
+    n, n_classes = scores.shape
+    rows = np.arange(n)
+    leader = np.argmax(scores, axis=1)
+    behind = scores - scores[rows, leader][:, np.newaxis]
+    spread = _root(_against(covariance, leader))
+    chance = ndtr(np.divide(behind, spread, out=np.full_like(behind, -np.inf), where=spread > 0))
+    chance[rows, leader] = np.inf
+    order = np.argsort(-chance, axis=1, kind="stable")
+    counts = np.count_nonzero(chance > (HOPELESS if n_classes > 3 else 0.0), axis=1)
+    result, errors = np.zeros((2, n, n_classes))
+    result[rows, leader] = 1.0
+    for m in np.unique(counts[counts > 1]).tolist():
+        step = max(1, CACHED // (m * SCRAMBLES * POINTS)) if m > 2 else n
+        group = np.flatnonzero(counts == m)
+        for first in range(0, len(group), step):
+            part = group[first : first + step]
+            classes = order[part, :m]
+            line, column = part[:, np.newaxis], classes
+            means = behind[line, column]
+            among = covariance[part[:, np.newaxis, np.newaxis], classes[:, :, np.newaxis], classes[:, np.newaxis, :]]
+            # Relative to the leading class, which comes first: only differences matter.
+            among = among - among[:, :1] - among[:, :, :1] + among[:, :1, :1]
+            result[line, column], errors[line, column] = _among(means, among)
+    return result, errors
+
+
+def _among(means: Array, covariance: Array) -> tuple[Array, Array]:
+    """Return probabilities and errors of classes that all have a chance; those of the first are 0 on all sides."""
+    n, m = means.shape
+    if m == 2:
+        beaten = ndtr(means[:, 1] / np.sqrt(covariance[:, 1, 1]))
+        return np.column_stack([1.0 - beaten, beaten]), np.zeros((n, 2))
+    variances, directions = np.linalg.eigh(covariance[:, 1:, 1:])
+    variances[variances < FLAT * variances[:, -1:]] = 0.0
+    axes = np.zeros((n, m, m - 1))
+    axes[:, 1:] = (directions * np.sqrt(variances)[:, np.newaxis, :])[:, :, ::-1]
+    ranks = np.count_nonzero(variances, axis=1)
+    result, errors = np.zeros((2, n, m))
+    for rank in np.unique(ranks).tolist():
+        part = np.flatnonzero(ranks == rank)
+        if rank > 1 and m == 3:
+            result[part] = _three(means[part], covariance[part])
+            continue
+        ascending = np.argsort(axes[part, :, 0], axis=1)
+        line = part[:, np.newaxis]
+        sorted_means, sorted_axes = means[line, ascending], axes[line, ascending]
+        heights = sorted_means[:, :, np.newaxis] + sorted_axes[:, :, 1:rank] @ _normal_points(rank - 1)
+        share = _on_top(np.ascontiguousarray(heights.transpose(1, 0, 2)), sorted_axes[:, :, 0].T)
+        if rank == 1:
+            result[line, ascending] = share[:, :, 0].T
+            continue
+        runs = share.reshape(m, len(part), SCRAMBLES, POINTS).mean(axis=3)
+        result[line, ascending] = runs.mean(axis=2).T
+        errors[line, ascending] = runs.std(axis=2, ddof=1).T / np.sqrt(SCRAMBLES)
+    return result, errors
+
+
+def _three(means: Array, covariance: Array) -> Array:
+    result = np.empty_like(means)
+    for k in range(3):
+        i, j = (other for other in range(3) if other != k)
+        own, joint = covariance[:, k, k], covariance[:, i, j] - covariance[:, k, i] - covariance[:, k, j]
+        spread_i, spread_j = (
+            _root(own + covariance[:, other, other] - 2 * covariance[:, k, other]) for other in (i, j)
+        )
+        lead_i, lead_j = (
+            standardise(means[:, k] - means[:, other], spread) for other, spread in ((i, spread_i), (j, spread_j))
+        )
+        correlation = np.clip((own + joint) / (spread_i * spread_j), -1.0, 1.0)
+        result[:, k] = bivariate_normal(lead_i, lead_j, correlation)
+    return np.asarray(result / result.sum(axis=1, keepdims=True))
+
+
+def bivariate_normal(h: Array, k: Array, correlation: Array) -> Array:
+    """Return ``P(A < h, B < k)`` of standard normal A and B of this correlation.
+
+    Through Owen's T function (Owen 1956, Ann. Math. Stat. 27)::
+
+        (Phi(h) + Phi(k) - [h k < 0 or (h k = 0 and h + k < 0)]) / 2 - T(h, a_h) - T(k, a_k),
+        a_h = (k - r h) / (h sqrt(1 - r^2)),     a_k = (h - r k) / (k sqrt(1 - r^2))
+    """
+    h, k, r = (np.asarray(value, dtype=np.float64) for value in np.broadcast_arrays(h, k, correlation))
+    root = np.sqrt((1.0 - r) * (1.0 + r))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        a_h, a_k = (k - r * h) / (h * root), (h - r * k) / (k * root)
+        a_h, a_k = (np.where(np.isnan(a), 0.0, a) for a in (a_h, a_k))  # h = +-k of correlation +-1
+        flat = h * k == 0
+    opposite = (np.sign(h) * np.sign(k) < 0) | (flat & (np.minimum(h, k) < 0))
+    result = 0.5 * (ndtr(h) + ndtr(k) - opposite) - owens_t(h, a_h) - owens_t(k, a_k)
+    # Where a quotient is 0/0 or infinite/infinite.
+    result = np.where((h == 0) & (k == 0), 0.25 + np.arcsin(r) / (2 * np.pi), result)
+    result = np.where(np.isinf(h), np.where(h > 0, ndtr(k), 0.0), result)
+    result = np.where(np.isinf(k), np.where(k > 0, ndtr(h), 0.0), result)
+    return np.clip(result, 0.0, 1.0)
+
+
+@cache
+def _normal_points(n_dims: int) -> Array:
+    """Return standard normal points as columns, one scramble after the other."""
+    if n_dims == 0:
+        return np.zeros((0, 1))
+    if n_dims == 1:  # equal steps are better, shifted from run to run
+        shifts = (np.arange(SCRAMBLES)[:, np.newaxis] + 0.5) / SCRAMBLES
+        return np.asarray(ndtri((np.arange(POINTS) + shifts) / POINTS)).reshape(1, -1)
+    runs = [qmc.Sobol(n_dims, scramble=True, seed=seed).random(POINTS) for seed in range(SCRAMBLES)]
+    # A scrambled point may be 0 to rounding.
+    return np.asarray(ndtri(np.clip(np.concatenate(runs), 2.0**-54, 1 - 2.0**-53)).T)
+
+
+def _on_top(heights: Array, slopes: Array) -> Array:
+    """Return how much of a standard normal line each of the straight lines ``height + slope t`` is the highest on.
+
+    ``heights`` has shape (n_classes, n_samples, n_points), ``slopes`` (n_classes, n_samples), in ascending order.
+    """
+    low, high = np.full_like(heights, -np.inf), np.full_like(heights, np.inf)
+    for k in range(1, len(slopes)):
+        for j in range(k):
+            steeper = (slopes[k] - slopes[j])[:, np.newaxis]
+            crossing = heights[j] - heights[k]
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                crossing /= steeper
+            if not steeper.all():
+                crossing[np.isnan(crossing)] = -np.inf  # the same line twice
+            np.maximum(low[k], crossing, out=low[k])
+            np.minimum(high[j], crossing, out=high[j])
+    # On the side where the normal tail is short, so that small differences keep their digits.
+    mirrored = low > 0
+    low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
+    return np.asarray(np.maximum(ndtr(high) - ndtr(low), 0.0))
+
+
+def expected_score(probabilities: Array, classes: NDArray[Any], y: Any, sample_weight: Any = None) -> float:
+    """Return the mean probability of the classes ``y``; a label that is not among ``classes`` has none."""
+    labels, known = places(classes, y, len(probabilities))
+    hits = np.where(known, probabilities[np.arange(len(labels)), labels], 0.0)
+    return float(np.average(hits, weights=None if sample_weight is None else column_or_1d(sample_weight)))
+
+
+def places(classes: NDArray[Any], y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
+    """Return where the labels are among the sorted classes, and whether they are."""
+    y = column_or_1d(y)
+    if len(y) != n_samples:
+        raise ValueError(f"X and y must have the same number of samples; got {n_samples} and {len(y)}")
+    labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    return labels, np.asarray(classes[labels] == y)

@@ -1,0 +1,1 @@
+"""Fuzzers, of problems and of files: programs, of which the suite runs short versions."""

@@ -1,0 +1,52 @@
+"""Error bars in every form, and F with them, written from the formula."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gaussguru.errors import LowRank
+from support import oracles
+
+
+def bars(n, d, seed=0, zeros=0.3):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.0, 1.0, (n, d)) * (rng.random((n, d)) > zeros)
+
+
+def covariances(n, d, seed=0, rank=None):
+    factors = 0.4 * np.random.default_rng(seed).standard_normal((n, d, rank or d))
+    return factors @ factors.transpose(0, 2, 1)
+
+
+FORMS = {
+    "a sample": lambda n, d: np.random.default_rng(1).uniform(0.1, 1.0, n),
+    "a value": bars,
+    "sparse": lambda n, d: sp.csr_array(bars(n, d)),
+    "covariances": covariances,
+    "low rank": lambda n, d: LowRank(np.random.default_rng(2).standard_normal((n, d, 2)) * 0.3, bars(n, d)),
+}
+every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+
+
+def matrices(X_err, n, d):
+    """Return the covariance of every sample."""
+    if isinstance(X_err, LowRank):
+        return X_err.factors @ X_err.factors.transpose(0, 2, 1) + np.eye(d) * np.square(X_err.std)[:, :, None]
+    if sp.issparse(X_err):
+        X_err = X_err.toarray()
+    if np.ndim(X_err) == 1:
+        return np.eye(d) * np.square(X_err)[:, None, None]
+    return np.eye(d) * np.square(X_err)[:, :, None] if np.ndim(X_err) == 2 else X_err
+
+
+def value(W, b, X, y, Sigma, weight, sigma, l2):
+    """F of any number of classes, written from the formula."""
+    total = 0.5 * l2 * sum(np.sum((W[c] - W[k]) ** 2) for c in range(len(W)) for k in range(c))
+    for x, c, S, s in zip(X, y, Sigma, weight, strict=True):
+        for k in range(len(W)):
+            if k != c:
+                u = W[c] - W[k]
+                a = np.sqrt(u @ S @ u + sigma**2 * (u @ u))
+                m = 1 - u @ x - (b[c] - b[k])
+                total += s * (a * oracles.loss(m / a) if a > 0 else max(0.0, m))
+    return total

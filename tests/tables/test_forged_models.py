@@ -1,0 +1,324 @@
+"""Model files that were forged: refused when they are loaded, in one short line, in no time and memory to speak of."""
+
+import copy
+import io
+import json
+import time
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from test_models import CASES, fit
+
+from gaussguru._tables.archive import CARD, SCHEMA
+from gaussguru._tables.files import Limits
+from gaussguru.models import ModelError, load_model, save_model
+
+ABSENT = object()
+
+
+def refuses(path, words, limits=None):
+    with pytest.raises(ModelError, match=words) as caught:
+        load_model(str(path), limits=limits)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert len(message) < 700 + len(str(path))
+    assert "\n" not in message
+
+
+def far_index(X):
+    X.indices += 1_000_000
+    return X
+
+
+def backwards(X):
+    X.indptr = X.indptr[::-1].copy()
+    return X
+
+
+# A case of test_models, an attribute of one of its steps, and what it is replaced by, or a function of what it was.
+NUMBERS = [
+    ABSENT, None, "text", 5, [[1.0, 2.0, 3.0]], np.zeros(2), np.array(["a", "b", "c"]), np.zeros((9, 9)), np.array(1.0),
+    np.zeros(3, "V0"), lambda old: old * np.nan, lambda old: old + np.inf, lambda old: old.astype(int),
+    lambda old: old.astype(complex), lambda old: old[..., np.newaxis],
+]  # fmt: skip
+FORGED = [
+    *(("linear", path, value) for path in ("classify.coef_", "classify.intercept_") for value in NUMBERS),
+    *(("linear", path, value) for path in ("scale.mean_", "scale.scale_") for value in NUMBERS if value is not None),
+    *(
+        ("linear", "classify.classes_", value)
+        for value in [
+            ABSENT, None, ["c0", "c1"], np.array(["c1", "c0"]), np.array(["c0", "c0"]), np.array([0, 1]),
+            np.array(["c0", "c2"]), np.array(["c0", "c1", "c2"]), np.array([["c0"], ["c1"]]),
+            np.array(["c0", "c1"], dtype="U5000"),
+        ]
+    ),
+    *(
+        ("linear", f"{step}.n_features_in_", value)
+        for step in ("classify", "scale")
+        for value in (ABSENT, None, 4, "3", 3.0)
+    ),
+    *(("linear", "classify.noise_", value) for value in (ABSENT, 5, "axis", [1])),
+    *(("linear", "classify.noise_.sigma", value) for value in (ABSENT, None, "x", -1.0, np.nan, True)),
+    *(("linear", f"classify.{name}", 5) for name in ("predict", "decision_function", "_scores", "__sklearn_tags__")),
+    *(("linear", f"classify.{name}", "x" * 1000) for name in ("sigma", "l2", "tol", "n_jobs", "verbose", "loss")),
+    *(("linear", f"classify.{name}", ABSENT) for name in ("n_jobs", "sigma", "loss", "population_")),
+    *(("deviations", "classify.noise_.deviations", value) for value in (ABSENT, 5, np.zeros(2), np.full(3, np.nan))),
+    *(("covariance", "classify.noise_.shape.matrix", value) for value in (ABSENT, 5, np.eye(2), np.eye(3, dtype=int))),
+    ("linear", "scale.scale_", np.array([1.0, 0.0, 1.0])),
+    ("linear", "scale.scale_", np.array([1.0, -1.0, 1.0])),
+    ("linear", "scale.transform", 1),
+    ("linear", "scale.copy", ABSENT),
+    ("linear", "scale.with_mean", ABSENT),
+    ("linear", "scale.feature_names_in_", 5),
+    ("linear", "scale.feature_names_in_", np.array(["a", "b", "d"], dtype=object)),
+    ("linear", "scale.feature_names_in_", np.array(["a", "b"], dtype=object)),
+    *(("mean", "fill.statistics_", value) for value in (ABSENT, np.zeros(2), np.full(3, np.nan))),
+    *(("mean", f"fill.{name}", ABSENT) for name in ("strategy", "missing_values", "keep_empty_features")),
+    ("mean", "fill.missing_values", "text"),
+    *(
+        ("errors", f"scale.{path}", value)
+        for path in [
+            "_map", "_map.centre", "_map.offset", "_map.matrix", "_map.monomial", "transformer_", "transformer_.mean_",
+            "population_.means", "population_.spreads",
+        ]
+        for value in (ABSENT, 5, np.zeros(2), "text")
+    ),
+    ("errors", "scale._map.monomial", (np.array([0, 1, 9]), np.ones(3))),
+    ("errors", "scale._map.monomial", (np.array([0, 1, 2]), np.full(3, np.nan))),
+    ("errors", "scale._map.matrix", far_index),
+    ("errors-only", "scale.transformer_.func", 5),
+    ("unmeasured", "classify.population_.spreads", np.zeros(1)),
+    ("unmeasured", "classify.population_", "text"),
+    ("unmeasured", "scale.population_", "text"),
+    *(
+        ("rbf", f"classify.{path}", value)
+        for path in ["dual_coef_", "support_", "X_fit_", "norm_", "_kernel", "_kernel.name", "_kernel.params"]
+        for value in (ABSENT, None, 5, "text", np.zeros(3))
+    ),
+    ("rbf", "classify.kernel", "poly"),
+    ("rbf", "classify._kernel.name", "precomputed"),
+    *(("rbf", "classify._kernel.centre", value) for value in (ABSENT, 5, "text", np.zeros(2), np.full(3, np.nan))),
+    ("rbf", "classify._kernel.params", {"gamma": "x", "degree": 3, "coef0": 1}),
+    ("rbf", "classify._kernel.params", {"gamma": 1.0, "degree": 3, "coef0": 1, "more": 1}),
+    ("poly", "classify.X_fit_", far_index),
+    ("poly", "classify.X_fit_", backwards),
+    ("poly", "classify.X_fit_", lambda old: old[:, :2]),
+    ("poly", "classify.X_fit_", lambda old: old[:3]),
+    ("three", "classify.coef_", lambda old: old[:2]),
+    ("three", "classify.intercept_", lambda old: old[:1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path", "value"), FORGED, ids=[f"{name}-{path}" for name, path, _ in FORGED])
+def test_attributes_that_no_fit_makes(tmp_path, name, path, value):
+    model = copy.deepcopy(fit(name))
+    step, *parts, last = path.split(".")
+    thing = model.estimator.named_steps[step]
+    for part in parts:
+        thing = vars(thing)[part]
+    if value is ABSENT:
+        del vars(thing)[last]
+    else:
+        vars(thing)[last] = value(vars(thing)[last]) if callable(value) else value
+    save_model(model, str(tmp_path / "model"))
+    refuses(tmp_path / "model", "model is (damaged|not trusted): ")
+
+
+def entries(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def zipped(files, method=zipfile.ZIP_DEFLATED):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return out.getvalue()
+
+
+@pytest.fixture
+def files(tmp_path, request):
+    """Return the entries of a model file."""
+    save_model(fit(getattr(request, "param", "linear")), str(tmp_path / "good"))
+    return entries((tmp_path / "good").read_bytes())
+
+
+@pytest.fixture
+def refuses_soon(tmp_path):
+    """Return a function that asserts that a model file is refused, and how little that took."""
+
+    def refuses_soon(content, words, limits=None):
+        (tmp_path / "bad").write_bytes(content)
+        begin = time.perf_counter()
+        tracemalloc.start()
+        try:
+            refuses(tmp_path / "bad", words, limits)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert time.perf_counter() - begin < 15  # seconds; tracing makes it several times slower
+        assert most < 7e8
+
+    return refuses_soon
+
+
+TOO_MUCH = "unpacks to more than 5 MB, and more than 100 times its size; --max-unpacked"
+FEW = Limits(unpacked=5_000_000)
+ZEROS = bytes(1_000_000)
+
+
+def test_what_unpacks_to_much(files, refuses_soon):
+    array = next(name for name in files if name.endswith(".npy"))
+    refuses_soon(zipped({**files, array: ZEROS * 120}), TOO_MUCH.replace("5", "100"))
+    refuses_soon(zipped({**files, array: ZEROS * 6}), TOO_MUCH, FEW)
+    refuses_soon(zipped({**files, "more": ZEROS * 6}), TOO_MUCH, FEW)
+    refuses_soon(zipped({**files, CARD: b"[" + b"[]," * 400_000 + b"1]"}), TOO_MUCH, FEW)
+    refuses_soon(zipped({**files, SCHEMA: b"[" + b"{}," * 400_000 + b"1]"}), TOO_MUCH, FEW)
+    refuses_soon(zipped({**files, **{f"{place}.npy": b"" for place in range(20_000)}}), "no model")
+    refuses_soon(zipped(files, zipfile.ZIP_LZMA), "no model")
+    # An entry that unpacks to more than the directory says.
+    lie = bytearray(zipped({"more": ZEROS * 800, **files}))
+    place = lie.find(b"PK\1\2") + 24
+    lie[place : place + 4] = (10).to_bytes(4, "little")
+    refuses_soon(bytes(lie), "no model")
+    # The same entry for many objects.
+    schema = json.loads(files[SCHEMA])
+    again = {**node(None, "NdArrayNode", "ndarray", "numpy"), "type": "numpy", "file": array}
+    schema["content"]["content"].update({f"a{place}": again for place in range(20)})
+    refuses_soon(zipped({**files, array: ZEROS, SCHEMA: json.dumps(schema)}), TOO_MUCH, FEW)
+
+
+@pytest.mark.parametrize("files", ["poly"], indirect=True)
+def test_what_unpacks_to_much_inside(files, refuses_soon):
+    (sparse,) = [name for name in files if name.endswith(".npz")]
+    inner = {**entries(files[sparse]), "data.npy": ZEROS * 6}
+    refuses_soon(zipped({**files, sparse: zipped(inner)}), TOO_MUCH, FEW)
+
+
+def test_limits_can_be_raised(files, tmp_path):
+    (tmp_path / "model").write_bytes(zipped({**files, "more": ZEROS}))
+    refuses(tmp_path / "model", "--max-unpacked", Limits(unpacked=1_000_000))
+    assert load_model(str(tmp_path / "model"), limits=Limits(unpacked=1_200_000)).layout.features == ["a", "b", "c"]
+
+
+class Endless(io.RawIOBase):
+    """A pipe that never ends."""
+
+    def read(self, size=-1):
+        assert size >= 0
+        return bytes(size)
+
+
+def test_a_pipe_is_read_no_further_than_its_limit(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
+    with pytest.raises(ModelError, match="standard input has more than 100 MB; --max-unpacked"):
+        load_model("-")
+
+
+def node(content, loader, kind, module="builtins"):
+    return {"__class__": kind, "__module__": module, "__loader__": loader, "content": content}
+
+
+def nested(levels):
+    """Return objects inside each other, as JSON: it is too deep to be made of objects."""
+    begin, _, end = json.dumps(node(["here"], "ListNode", "list")).partition('"here"')
+    return begin * levels + "1" + end * levels
+
+
+def doubled(levels):
+    """Return objects that each hold the next one twice, once by its number: as many paths as 2 to their power."""
+    value = {**node([], "ListNode", "list"), "__id__": 1}
+    for number in range(2, levels):
+        again = {**node([], "ListNode", "list"), "__id__": number - 1}
+        value = {**node([value, again], "ListNode", "list"), "__id__": number}
+    return value
+
+
+def array(shape, dtype):
+    """Return the file of an array that says that it has this shape, and has no values."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode()
+
+
+SCHEMAS = {
+    "nested": (nested(450), "levels deep"),
+    "nested-more": (nested(50_000), "damaged: RecursionError"),
+    "doubled": (doubled(23), "steps|damaged|levels deep"),
+    "json": (node("[" * 900 + "]" * 900, "JsonNode", "str"), "list or object"),
+    "number": (node(5, "JsonNode", "str"), "damaged"),
+    "eval": (node("1", "FunctionNode", "eval"), "not trusted.*'builtins.eval'"),
+    "long": (node([], "ListNode", "l" * 1_000_000), "not trusted.*lll"),
+    "loader": (node([], "x" * 1_000_000, "list"), "not trusted.*'builtins.list made by xxx"),
+    "svm": (node(None, "ObjectNode", "SVC", "sklearn.svm._classes"), "not trusted.*'sklearn.svm._classes.SVC'"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_objects_that_no_model_has(files, refuses_soon, name):
+    what, words = SCHEMAS[name]
+    schema = json.loads(files[SCHEMA])
+    schema["content"]["content"]["steps"] = "here"
+    text = json.dumps(schema).replace('"here"', what if isinstance(what, str) else json.dumps(what))
+    refuses_soon(zipped({**files, SCHEMA: text}), words)
+
+
+@pytest.mark.parametrize("dtype", ["<f8", "|V0", "|S0", "<U1000000"])
+def test_arrays_that_are_not_there(files, refuses_soon, dtype):
+    for name in [name for name in files if name.endswith(".npy")]:
+        refuses_soon(zipped({**files, name: array("(1000000000000,)", dtype)}), "damaged: .*its values")
+
+
+DEEP = json.loads("[" * 900 + "]" * 900)
+LAYOUT = fit("errors").card["layout"]
+CARDS = {
+    "deep": {"more": DEEP},
+    "long-version": {"versions": {"gaussguru": "9" * 1000, "scikit-learn": "1.0"}},
+    "text-for-a-number": {"spread": "1.0"},
+    "infinite-spread": {"spread": float("inf")},
+    "labels": {"labels": "x" * 1_000_000},
+    "labels-list": {"labels": ["text"]},
+    "classes": {"classes": ["c0"]},
+    "classes-of-numbers": {"classes": [0, 1]},
+    "classes-mixed": {"classes": ["c0", 1]},
+    "no-classes": {"classes": None},
+    "layout": {"layout": DEEP},
+    "features": {"layout": {**LAYOUT, "features": "abc", "errors": []}},
+    "twice": {"layout": {**LAYOUT, "features": ["a", "a", "b"], "errors": []}},
+    "errors-twice": {"layout": {**LAYOUT, "errors": ["a", "a"]}},
+    "errors": {"layout": {**LAYOUT, "errors": {"a": 1}}},
+    "suffix": {"layout": {**LAYOUT, "err_suffix": None}},
+    "target": {"layout": {**LAYOUT, "target": ["y"]}},
+    "missing": {"layout": {**LAYOUT, "missing": ["mean"]}},
+    "more": {"layout": {**LAYOUT, "x" * 1_000_000: 1}},
+    "format": {"format": "x"},
+}
+
+
+@pytest.mark.parametrize("files", ["errors"], indirect=True)
+@pytest.mark.parametrize("name", CARDS)
+def test_cards_that_no_fit_writes(files, refuses_soon, name):
+    card = {**json.loads(files[CARD]), **CARDS[name]}
+    refuses_soon(zipped({**files, CARD: json.dumps(card)}), "no model|damaged|written by")
+
+
+@pytest.mark.parametrize("files", ["poly"], indirect=True)
+def test_arrays_that_are_not_there_inside(files, refuses_soon):
+    (sparse,) = [name for name in files if name.endswith(".npz")]
+    inner = {**entries(files[sparse]), "data.npy": array("(1000000000000,)", "<f8")}
+    refuses_soon(zipped({**files, sparse: zipped(inner)}), "damaged: .*its values")
+
+
+def test_json_that_is_no_json(files, refuses_soon):
+    for content in (b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b"\xff", b"9" * 5000, b"null", b'"text"', b""):
+        refuses_soon(zipped({**files, CARD: content}), "no model")
+        refuses_soon(zipped({**files, SCHEMA: content}), "damaged")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_fit_makes_is_no_forgery(tmp_path, name):
+    """Whatever the limits: a model unpacks to a few times its size."""
+    save_model(fit(name), str(tmp_path / "model"))
+    assert load_model(str(tmp_path / "model"), limits=Limits(unpacked=1)).card["classes"] == fit(name).card["classes"]

@@ -1,0 +1,333 @@
+"""Models of tables: saved and loaded they predict the same numbers; what is no model is refused in one line."""
+
+import importlib
+import io
+import json
+import pickle
+import tracemalloc
+import zipfile
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import skops.io
+from scipy.stats import norm
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from gaussguru import GuruClassifier
+from gaussguru._tables.archive import CARD
+from gaussguru._tables.files import TableError
+from gaussguru._tables.fitting import evaluate_model, fit_model
+from gaussguru._tables.schema import Data, Layout
+from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
+
+
+def table(n=90, n_classes=2, *, errors=False, missing="error", sparse=False, labels="c{}", seed=0):
+    rng = np.random.default_rng(seed)
+    k = np.arange(n) % n_classes
+    X = rng.standard_normal((n, 3)) + 1.5 * np.eye(3)[k % 3]
+    X_err = 0.3 * rng.random((n, 3)) if errors else None
+    if missing != "error":
+        X[::7, 1] = np.nan
+        if missing == "unmeasured":
+            X_err = np.where(np.isnan(X), np.inf, 0.0 if X_err is None else X_err)
+    names = ["1", "2", "3"] if sparse else ["a", "b", "c"]
+    values = sp.csr_matrix(X) if sparse else pd.DataFrame(X, columns=names)
+    layout = Layout(names, names if errors else [], "_err", None if sparse else "y", missing)
+    return Data("table", values, X_err, np.array([labels.format(j) for j in k], dtype=object), layout, n)
+
+
+CASES = {
+    "linear": ({}, {"sigma": 0.5}),
+    "unscaled": ({}, {"sigma": 0.5, "scale": False}),
+    "axis": ({}, {"sigma": 0.5, "noise": "axis"}),
+    "deviations": ({}, {"sigma": 0.5, "noise": np.array([0.5, 1.0, 2.0])}),
+    "covariance": ({"n_classes": 3}, {"sigma": 0.5, "noise": np.diag([0.5, 1.0, 2.0]) + 0.1}),
+    "cv": ({}, {"folds": 3}),
+    "levels": ({}, {"sigma": [0.1, 1.0]}),
+    "errors": ({"errors": True}, {"sigma": 0.5}),
+    "errors-only": ({"errors": True}, {"sigma": 0.0, "scale": False}),
+    "errors-cv": ({"errors": True, "missing": "unmeasured"}, {"sigma": [0.1, 1.0]}),
+    "unmeasured": ({"missing": "unmeasured"}, {"sigma": 0.5}),
+    "mean": ({"missing": "mean"}, {"sigma": 0.5}),
+    "three": ({"n_classes": 3}, {"sigma": 0.5}),
+    "three-errors": ({"n_classes": 3, "errors": True, "missing": "unmeasured"}, {"sigma": 0.5}),
+    "balanced": ({"labels": "{}"}, {"sigma": 0.5, "class_weight": "balanced", "loss": "logistic", "l2": 0.1}),
+    "sparse": ({"sparse": True}, {"sigma": 0.5}),
+    "rbf": ({}, {"sigma": 0.1, "kernel": "rbf"}),
+    "rbf-three": ({"n_classes": 3}, {"sigma": [0.05, 0.2], "kernel": "rbf", "folds": 3}),
+    "poly": ({"sparse": True}, {"sigma": 0.3, "kernel": "poly", "degree": 2, "n_components": 20, "random_state": 0}),
+}
+
+
+@cache
+def fit(name):
+    what, how = CASES[name]
+    return fit_model(table(**what), **how)
+
+
+def fitted(name):
+    return fit(name), table(**CASES[name][0])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loaded_model_predicts_the_same_numbers(tmp_path, name):
+    model, data = fitted(name)
+    assert model.card["fit"]["certified"]
+    path = str(tmp_path / "model")
+    save_model(model, path)
+    loaded = load_model(path)
+    before, after = model.predict(data.X, data.X_err, each=True), loaded.predict(data.X, data.X_err, each=True)
+    assert list(before) == loaded.column_names(each=True) == list(after)
+    for column in before:
+        np.testing.assert_array_equal(before[column], after[column])
+    assert loaded.layout == data.layout
+    assert {**loaded.card, **model.card} == loaded.card
+    assert loaded.card["format"] == FORMAT
+    np.testing.assert_allclose(np.mean(before["label"].astype(str) == data.y), model.card["fit"]["training_accuracy"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_probabilities_fit_together(name):
+    model, data = fitted(name)
+    columns = model.predict(data.X, data.X_err, each=True)
+    if "probability" not in columns:
+        assert name == "rbf-three"
+        return
+    each = np.column_stack([columns[f"probability_{label}"] for label in model.card["classes"]])
+    np.testing.assert_allclose(each.sum(axis=1), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(columns["probability"] + columns["flip_probability"], 1.0, rtol=1e-9)
+    assert ("radius" in columns) == model.is_linear
+
+
+def test_a_model_that_is_saved_again_says_so(tmp_path):
+    path = tmp_path / "model"
+    save_model(fit("linear"), str(path))
+    versions = {"gaussguru": "0.0.1", "scikit-learn": "1.0", "numpy": "1.0"}
+    path.write_bytes(rewritten(path, format=0, versions=versions, created="2001-01-01T00:00:00+00:00"))
+    old = load_model(str(path))
+    with pytest.raises(TableError, match=r"exists; force=True replaces it$"):
+        save_model(old, str(path))
+    save_model(old, str(path), force=True)
+    card = load_model(str(path)).card
+    assert list(card)[:3] == ["format", "versions", "created"]
+    assert card["format"] == FORMAT
+    assert card["versions"]["numpy"] == np.__version__
+    assert card["created"] > "2026"
+
+
+def test_predicting_does_not_change_the_table(tmp_path):
+    model, _ = fitted("linear")
+    save_model(model, str(tmp_path / "model"))
+    X = table().X
+    before = X.to_numpy().copy()
+    for one in (model, load_model(str(tmp_path / "model"))):
+        one.predict(X)
+        np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_evaluation_in_parts_is_that_of_the_whole(name):
+    model, data = fitted(name)
+    y = model.labels(data.y, "table")
+    levels = [0.0, 0.4] if model.is_linear else [0.0]
+    whole = evaluate_model(model, [(data.X, data.X_err, y)], levels)
+    cuts = [slice(0, 10), slice(10, 10), slice(10, 64), slice(64, 90)]
+    rows = data.X.iloc.__getitem__ if hasattr(data.X, "iloc") else data.X.__getitem__
+    parts = ((rows(cut), None if data.X_err is None else data.X_err[cut], y[cut]) for cut in cuts)
+    found = evaluate_model(model, parts, levels)
+    for key in ("accuracy", "log_loss", "expected_accuracy"):
+        assert (found[key] is None) == (whole[key] is None)
+        assert found[key] is None or found[key] == pytest.approx(whole[key], rel=1e-9)
+    np.testing.assert_allclose(found["robustness"]["accuracy"], whole["robustness"]["accuracy"], rtol=1e-9)
+    assert found["rows"] == 90
+    assert whole["accuracy"] == whole["robustness"]["accuracy"][0]
+
+
+def test_every_trusted_type_exists():
+    for name in TRUSTED:
+        module, _, cls = name.rpartition(".")
+        assert isinstance(getattr(importlib.import_module(module), cls), type)
+
+
+class Strange(BaseEstimator):
+    """A step that no model of ours has."""
+
+    def __setstate__(self, state):
+        raise AssertionError("nothing of this type may be created")
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X
+
+
+def itself(X):
+    return X
+
+
+def test_other_types_are_refused_and_not_created(tmp_path):
+    model, data = fitted("linear")
+    for step, word in ((Strange(), "Strange"), (FunctionTransformer(itself), "itself")):
+        step.n_features_in_ = 3
+        pipeline = make_pipeline(step, StandardScaler(), GuruClassifier()).fit(data.X.to_numpy(), data.y)
+        save_model(Model(pipeline, model.card), str(tmp_path / "model"), force=True)
+        with pytest.raises(ModelError, match=rf"not trusted.*{word}"):
+            load_model(str(tmp_path / "model"))
+
+
+def rewritten(path, card=None, drop=None, drop_key=None, **changes):
+    """Return the bytes of a model with another card."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for entry in old.namelist():
+            content = old.read(entry)
+            if entry == CARD:
+                changed = {**json.loads(content), **changes} if card is None else card
+                content = json.dumps({key: changed[key] for key in changed if key != drop_key} if drop_key else changed)
+            if entry != drop:
+                new.writestr(entry, content)
+    return out.getvalue()
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    path = tmp_path / "model"
+    model, _ = fitted("errors")
+    save_model(model, str(path))
+    whole = path.read_bytes()
+    versions = load_model(str(path)).card["versions"]
+    bad = {
+        b"": "no model",
+        b"a,b\n1,2\n": "no model",
+        pickle.dumps(model.estimator): "no model",
+        whole[: len(whole) // 2]: "no model",
+        skops.io.dumps(model.estimator): "no model",
+        rewritten(path, card=[1, 2]): "no model",
+        rewritten(path, card={}): "no model",
+        rewritten(path, layout={"target": "y"}): "damaged",
+        rewritten(path, format=FORMAT + 1): f"format {FORMAT + 1}",
+        rewritten(path, versions={**versions, "gaussguru": "99.0"}): "gaussguru 99.0",
+        rewritten(path, versions={**versions, "scikit-learn": "99.1.2"}): "scikit-learn 99.1.2",
+        rewritten(path, drop="schema.json"): "damaged",
+        rewritten(path, drop_key="labels"): "damaged",
+        rewritten(path, drop_key="spread"): "damaged",
+        rewritten(path, labels="number"): "damaged",
+        rewritten(path, labels="complex"): "damaged",
+        rewritten(path, spread=None): "damaged",
+        rewritten(path, layout={**model.card["layout"], "missing": "guess"}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "errors": ["d"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "features": [1, 2, 3], "errors": []}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "features": ["a"]}): "damaged",
+    }
+    for place, (content, words) in enumerate(bad.items()):
+        other = tmp_path / f"bad{place}"
+        other.write_bytes(content)
+        with pytest.raises(ModelError, match=words) as caught:
+            load_model(str(other))
+        assert f"bad{place}" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    for other in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ModelError, match="cannot be read"):
+            load_model(str(other))
+    save_model(Model(make_pipeline(StandardScaler()).fit(np.eye(3)), model.card), str(path), force=True)
+    with pytest.raises(ModelError, match="damaged: it holds no classifier"):
+        load_model(str(path))
+
+
+@pytest.mark.parametrize("place", range(0, 20))
+def test_a_damaged_file_is_refused_or_the_same(tmp_path, place):
+    model, data = fitted("linear")
+    path = tmp_path / "model"
+    save_model(model, str(path))
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * (place + 0.5) / 20)] ^= 0xFF
+    path.write_bytes(content)
+    try:
+        loaded = load_model(str(path))
+    except ModelError as error:
+        assert "model" in str(error)  # noqa: PT017  both ends are right
+    else:
+        np.testing.assert_array_equal(loaded.predict(data.X)["radius"], model.predict(data.X)["radius"])
+
+
+def test_tables_that_cannot_be_learnt():
+    for changes, words in (
+        ({"labels": "one"}, "one class, 'one', in all rows"),
+        ({"labels": "0.5{}"}, "not whole"),
+        ({"n": 60, "n_classes": 50}, "50 classes in 60 rows"),
+        ({"n": 4, "n_classes": 3}, "class 'c1' has one row"),
+    ):
+        with pytest.raises(TableError, match=words):
+            fit_model(table(**changes))
+    for folds in (1, 0, -1):
+        with pytest.raises(TableError, match=f"--folds.* {folds}"):
+            fit_model(table(), folds=folds)
+    with pytest.raises(TableError, match="poly"):
+        fit_model(table(), kernel="poly")
+    with pytest.raises(TableError, match="'maybe' is none of the model's, c0, c1"):
+        fitted("linear")[0].labels(np.array(["c0", "maybe"], dtype=object), "table")
+    with pytest.raises(TableError, match="no row"):
+        evaluate_model(fitted("linear")[0], [])
+
+
+def test_a_fit_that_is_not_certified_says_so():
+    card = fit_model(table(), sigma=0.01, max_iter=1).card["fit"]
+    assert not card["certified"]
+    assert "proven optimal only" in card["warnings"][0]
+
+
+@pytest.mark.parametrize(("labels", "classes"), [("c{}", ["c0", "c1"]), ("{}", [0, 1]), ("1{}", [10, 11])])
+def test_weights_of_classes_are_given_by_their_labels(labels, classes):
+    data = table(labels=labels)
+    weights = dict(zip(classes, (1.0, 5.0), strict=True))
+    model = fit_model(data, sigma=0.5, scale=False, class_weight=weights)
+    by_hand = GuruClassifier(0.5, class_weight=weights).fit(data.X, np.array(classes)[np.arange(90) % 2])
+    np.testing.assert_array_equal(model.classifier.coef_, by_hand.coef_)
+    assert model.classifier.class_weight == weights
+    assert model.classifier.classes_.tolist() == classes
+    with pytest.raises(ValueError, match=r"class_weight has keys \[2\]"):
+        fit_model(data, sigma=0.5, class_weight={2: 1.0})
+
+
+def test_labels_take_no_more_memory_than_codes(tmp_path):
+    """One long label among many rows, in an array of texts, would take 800 bytes for every row."""
+    n = 100_000
+    data = table(labels="c{}")
+    labels = np.array(["a", "b"], dtype=object)[np.arange(n) % 2]
+    labels[0] = "b" * 200
+    values = np.random.default_rng(0).standard_normal((n, 1)) + (labels == "a")[:, np.newaxis]
+    many = Data("table", pd.DataFrame(values, columns=["a"]), None, labels, replace(data.layout, features=["a"]), n)
+    tracemalloc.start()
+    model = fit_model(many, sigma=0.5)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert model.card["classes"] == ["a", "b", "b" * 200]
+    assert most < 400 * n
+
+
+def test_certified_is_what_the_classifier_says():
+    # Weights below 1 make the gap that is allowed smaller than the number of rows would.
+    model = fit_model(table(), sigma=0.5, class_weight={"c0": 1e-3, "c1": 1e-3}, max_iter=1, tol=1e-8)
+    assert not model.classifier.converged_
+    assert model.classifier.dual_gap_ <= 1e-8 * len(table().y)
+    assert not model.card["fit"]["certified"]
+
+
+@pytest.mark.parametrize("name", ["linear", "errors", "unmeasured", "mean", "unscaled"])
+def test_levels_of_noise_are_in_the_units_of_sigma(name):
+    model, data = fitted(name)
+    y = model.labels(data.y, "table")
+    found = evaluate_model(model, [(data.X, data.X_err, y)], [0.0, 0.7])["robustness"]
+    X = data.X.to_numpy()
+    X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    if name != "unscaled":
+        X = (X - X.mean(axis=0)) / (np.nanstd(data.X, axis=0) if name == "unmeasured" else X.std(axis=0))
+    w = model.classifier.coef_[0]
+    margins = (X @ w + model.classifier.intercept_) * np.where(y == "c1", 1, -1) / np.linalg.norm(w)
+    np.testing.assert_allclose(found["accuracy"], [np.mean(margins > 0), norm.cdf(margins / 0.7).mean()], rtol=1e-9)

@@ -1,0 +1,49 @@
+"""Examples in docstrings and in the README run as they are printed."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import warnings
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+import sklearn
+
+import gaussguru
+from gaussguru.losses import Gaussian
+
+README = Path(__file__).parents[1] / "README.md"
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(gaussguru.__path__, "gaussguru.")
+    if "__main__" not in module.name and "_native" not in module.name
+)
+
+
+@pytest.mark.parametrize("name", ["gaussguru", *MODULES])
+def test_docstrings(name):
+    results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert results.failed == 0
+
+
+def test_public_classes_have_an_example():
+    public = [getattr(gaussguru, name) for name in gaussguru.__all__ if name[0].isupper() and "Warning" not in name]
+    assert [cls.__name__ for cls in public if ">>>" not in (cls.__doc__ or "")] == []
+
+
+def test_readme(tmp_path, monkeypatch, capsys):
+    """All blocks, one after another, as a reader would paste them."""
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) >= 8
+    names = {"my_loss": Gaussian()}  # the reader's own
+    with sklearn.config_context():  # a block turns metadata routing on
+        for block in blocks:
+            with warnings.catch_warnings():
+                # The first epochs of a stream are not the optimum, and some blocks show classifiers that collapse.
+                warnings.simplefilter("ignore", UserWarning)
+                exec(compile(block, str(README), "exec"), names)
+    assert "nan" not in capsys.readouterr().out
