@@ -22,7 +22,6 @@ smooth: small noise, separable and collapsed problems need no special case.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,7 +30,7 @@ import numpy as np
 
 from gaussguru._linalg import Array, diagonal, factorise, mirrored, norm
 from gaussguru._problems.binary import Binary, Point
-from gaussguru._solvers.result import Result, Status
+from gaussguru._solvers.result import Log, Result, Status
 from gaussguru.certificates.duals import recovered
 
 # A matrix of this many columns, or rows if they are fewer, is factored in each iteration.
@@ -104,7 +103,7 @@ class Dual:
             hopeful = equations.mu(state) <= HOPEFUL * self.tol
             exhausted = run.n_iter >= self.max_iter
             done = (hopeful or exhausted or self.verbose > 0) and run.certify(equations, state)
-            run.report(equations, state)
+            run.log(run.n_iter, run.primal, run.gap, f"  mu {equations.mu(state):.1e}")
             if done or exhausted:
                 break
             after = equations.advance(state)
@@ -126,7 +125,7 @@ class _Run:
         self.best: Point | None = None
         self.primal, self.dual = problem.constant[1], 0.0
         self.alpha = np.zeros(problem.rows.n_rows)
-        self.began = time.perf_counter()
+        self.log = Log("dual", settings.verbose)
 
     def is_constant(self) -> bool:
         """Return whether a uniform dual point proves that a classifier that ignores the features is optimal."""
@@ -175,14 +174,6 @@ class _Run:
     def gap(self) -> float:
         """The proven gap."""
         return max(0.0, self.primal - self.dual)
-
-    def report(self, equations: "_Equations", state: State) -> None:
-        """Print the line of one iteration."""
-        if self.settings.verbose:
-            print(
-                f"[dual] iteration {self.n_iter}  dual {self.dual:.10g}  gap {self.gap:.3e}  "
-                f"mu {equations.mu(state):.1e}  {time.perf_counter() - self.began:.3f} s"
-            )
 
     def result(self) -> Result:
         """Return the best primal point, or the classifier that ignores the features where nothing was better."""

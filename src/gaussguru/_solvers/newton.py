@@ -20,7 +20,6 @@ subsample is left where less smoothing would say no more about theirs, and they 
 """
 
 import math
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +32,7 @@ from gaussguru._problems.smoothing import FIRST_BLUR, Smoothing
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.line_search import falls, first_below, is_lost, lowest
 from gaussguru._solvers.linear_systems import Step, Steps, Systems
-from gaussguru._solvers.result import Result, Status
+from gaussguru._solvers.result import Log, Result, Status
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ class _Run:
         self.target = settings.tol * problem.weight
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem)
-        self.n_iter, self.began = 0, time.perf_counter()
+        self.n_iter, self.log = 0, Log("newton", settings.verbose)
         self.best: Any = None
         self.primal, self.dual = problem.constant_near(None)[1], 0.0
         self.alpha: Array | None = None  # of the dual value, where it is not that of the slopes of a point
@@ -328,15 +327,11 @@ class _Run:
         return max(0.0, self.primal - self.dual)
 
     def _print(self, local: LocalModel, last: bool) -> None:
-        if self.settings.verbose:
-            (noise, blur), rows = local.problem.smoothing, local.problem.rows
-            print(
-                f"[newton] iteration {self.n_iter}  objective {local.value:.10g}  "
-                f"gap {self.gap if last else math.inf:.3e}  {time.perf_counter() - self.began:.3f} s"
-                + ("" if last else f"  on {rows.n_rows} rows")
-                + ("" if noise == 1 else f"  noise x {noise:.3g}")
-                + ("" if blur == self.last.blur else f"  blur {blur:.2g}")
-            )
+        (noise, blur), rows = local.problem.smoothing, local.problem.rows
+        note = "" if last else f"  on {rows.n_rows} rows"
+        note += "" if noise == 1 else f"  noise x {noise:.3g}"
+        note += "" if blur == self.last.blur else f"  blur {blur:.2g}"
+        self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
 
     def result(self) -> Result:
         """Return the best point, or the classifier that ignores the features where nothing was better."""

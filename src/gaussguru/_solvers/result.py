@@ -1,6 +1,7 @@
-"""What every solver returns."""
+"""What every solver returns, and prints."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gaussguru._linalg import Array
@@ -42,3 +43,20 @@ class Result:
     def converged(self) -> bool:
         """Whether the status is "converged"."""
         return self.status == "converged"
+
+
+@dataclass(frozen=True)
+class Log:
+    """The lines that a solver with ``verbose`` prints, one for each iteration or epoch."""
+
+    solver: str
+    verbose: int
+    unit: str = "iteration"
+    began: float = field(default_factory=time.perf_counter)
+
+    def __call__(self, number: int, objective: float, gap: float | None = None, note: str = "") -> None:
+        """Print how far a fit is."""
+        if self.verbose:
+            proven = "" if gap is None else f"  gap {gap:.3e}"
+            seconds = time.perf_counter() - self.began
+            print(f"[{self.solver}] {self.unit} {number}  objective {objective:.10g}{proven}  {seconds:.3f} s{note}")

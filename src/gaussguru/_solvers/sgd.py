@@ -11,7 +11,6 @@ Both kinds of problem run through the same solver; what differs is in :class:`St
 """
 
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from gaussguru._data.rows import NotFiniteError, Rows
 from gaussguru._linalg import Array, Index
 from gaussguru._native import _binding
 from gaussguru._solvers.certify import certify
-from gaussguru._solvers.result import Result
+from gaussguru._solvers.result import Log, Result
 from gaussguru.certificates.dual_point import Certificate
 
 # Loss, sigma, l2, rate, steps made, whether there is an intercept.
@@ -218,7 +217,7 @@ class SGD:
             raise NotFiniteError
         eta0 = self.find_rate(problem) if self.eta0 is None else self.eta0
         state, zero = self.begin(problem, start), problem.weight
-        n, rng, began = problem.rows.n_rows, np.random.default_rng(self.seed), time.perf_counter()
+        n, rng, log = problem.rows.n_rows, np.random.default_rng(self.seed), Log("sgd", self.verbose, "epoch")
         curve: list[float] = []
         last, calm = zero if start is None else self.value(problem, state), 0
         while len(curve) < self.max_iter and calm < PATIENCE and math.isfinite(last):
@@ -229,8 +228,7 @@ class SGD:
             calm = calm + 1 if last - value < self.tol * zero else 0
             curve.append(value)
             last = value
-            if self.verbose:
-                print(f"[sgd] epoch {len(curve)}  objective {value:.10g}  {time.perf_counter() - began:.3f} s")
+            log(len(curve), value)
         coef, intercept = state.coef, state.intercept
         certificate, alpha = self.certify(problem, coef, intercept)
         return Result(

@@ -14,7 +14,6 @@ The proof is one for the whole space: a certificate needs nothing but the scores
 computed in the span of the directions and ``v``, the one that comes next.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -26,7 +25,7 @@ from gaussguru._linalg import Array
 from gaussguru._problems.protocol import LossProblem
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.newton import Newton
-from gaussguru._solvers.result import Result, Status
+from gaussguru._solvers.result import Log, Result, Status
 
 # The gap of the problem in the span, relative to that which is wanted, and to that of the whole problem so far.
 CLOSER, FAR = 0.1, 0.01
@@ -171,7 +170,7 @@ class Subspace(Newton):
         where that can be written, and has the last word. None stands for a constant classifier that may be optimal:
         there is no gradient to follow. Also returns the problem in the last span.
         """
-        began, best, stalled = time.perf_counter(), None, 0
+        log, best, stalled = Log("subspace", self.verbose), None, 0
         span = Span(space, means)
         if start is not None:
             span.add(np.atleast_2d(start[0]).T)
@@ -196,11 +195,7 @@ class Subspace(Newton):
             stalled += 1
             if best is None or found.gap < best.gap:
                 best, stalled = found, 0
-            if self.verbose:
-                print(
-                    f"[subspace] iteration {n_iter}  objective {found.objective:.10g}  gap {found.gap:.3e}  "
-                    f"{time.perf_counter() - began:.3f} s  in {span.basis.shape[1] - grown} dimensions"
-                )
+            log(n_iter, found.objective, found.gap, f"  in {span.basis.shape[1] - grown} dimensions")
             if best.converged or not grown or stalled == PATIENCE:
                 break
             padded = _padded(result.coef, span.features.shape[1])
