@@ -11,6 +11,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+# The distance from 1 to the next number.
+EPS = float(np.finfo(np.float64).eps)
 # A Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
 
@@ -53,13 +55,14 @@ class Factor(NamedTuple):
         return solution
 
 
-def factorise(hessian: Array) -> Factor:
-    """Factor a positive semidefinite matrix given by its lower triangle, with the least ridge that it needs.
+def factorise(hessian: Array, damping: Array | float = 0.0) -> Factor:
+    """Factor a positive semidefinite matrix given by its lower triangle, damped, with the least ridge it needs.
 
     The ridge is relative to each diagonal entry: w and b, or two features, may have very different units, and a
     Cholesky factor is as accurate as if the matrix had been scaled to a unit diagonal first.
     """
     entries = diagonal(hessian)
+    entries += damping
     entries[entries <= 1e-200] = 1.0
     ridge = 1e-13
     while True:

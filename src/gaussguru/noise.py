@@ -22,9 +22,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, svd
 from scipy.linalg.lapack import dtrtri
 
-from gaussguru._linalg import Array, diagonal, norm
+from gaussguru._linalg import EPS, Array, diagonal, norm
 
-EPS = float(np.finfo(np.float64).eps)
 # A covariance may be asymmetric by rounding, and have eigenvalues below zero by as much (relative to unit variances).
 ROUNDING = 1e-10
 # Coefficients this close to the largest are tied with it.

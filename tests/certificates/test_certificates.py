@@ -81,7 +81,7 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, best, sm
         value = oracles.objective(point.coef, point.b, X, y, sigma, weight=weights(y), l2=l2)
         check_valid(certificate, value * (1 - 1e-14), optimum, problem.weight)
 
-    local, visited = problem.expand(point), problem.visit(problem.join(point), curved=True)
+    local, visited = problem.expand(point), problem.visit(point.x, curved=True)
     for thorough in (True, False):
         for target in (0.0, 1e-6 * problem.weight, 1e-2 * problem.weight):
             certificate, same = local.certificate(target, thorough=thorough)

@@ -95,7 +95,7 @@ def test_what_is_not_swept():
     assert make(X, y, weight).can_sweep
     others = make(X[:, :1].copy(), y, weight), make(X, y, weight, loss=Written())
     for problem in others:
-        point = problem.point(x[-problem.n_unknowns :])
+        point = problem.point(x[-problem.rows.n_columns - 1 :])
         assert not problem.can_sweep
         assert problem.is_fused
         assert problem.swept(point) is point

@@ -20,11 +20,10 @@ from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._linalg import Array, Index, diagonal
+from gaussguru._linalg import EPS, Array, Index, diagonal
 
 # "additive_chi2" is no inner product: zero of a sample with itself, and negative with all others.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
-EPS = float(np.finfo(np.float64).eps)
 # Rows of a panel of the Cholesky factor, and bytes of kernel values computed at a time.
 PANEL = 256
 CHUNK_BYTES = 32 << 20

@@ -110,7 +110,7 @@ class AxisBinary(Binary):
 
     def expand(self, point: Point) -> Local:
         """Return value and gradient at a point; margins that were added to are computed again."""
-        return super().visit(self.join(point)) if self.can_sweep else super().expand(point)
+        return super().visit(point.x) if self.can_sweep else super().expand(point)
 
     def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "AxisLocal":
         """Return what is known at a point."""

@@ -20,6 +20,7 @@ labels : "positive" rows have label 1, "negative" ones label 0
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -27,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
-from gaussguru._linalg import MAX_COLUMNS, Array, Factor, diagonal, factorise, norm
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, factorise, norm
 from gaussguru._native import _binding
 from gaussguru._problems.coordinates import coordinate_descent
 from gaussguru._problems.smoothing import (
@@ -36,12 +37,13 @@ from gaussguru._problems.smoothing import (
     NEGLIGIBLE,
     NONE,
     RARE,
+    ROUGHLY,
     SPEED,
     UNCERTAIN,
     Smoothing,
     lower_noise,
 )
-from gaussguru.certificates.dual_point import EPS, Certificate, Ray
+from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
 
@@ -128,11 +130,6 @@ class Binary:
         """Whether a step near the minimum is evaluated with its gradient, in one pass."""
         return True
 
-    @property
-    def n_unknowns(self) -> int:
-        """The length of x."""
-        return self.rows.n_columns + 1
-
     def unknowns(self, coef: Array, intercept: float) -> Array:
         """Return the unknowns of a classifier."""
         return np.append(coef, intercept)
@@ -182,10 +179,6 @@ class Binary:
         w = np.ascontiguousarray(x[:-1])
         return w, self.noise.scale(w), float(x[-1])
 
-    def join(self, point: Point) -> Array:
-        """Return the unknowns of a point."""
-        return point.x
-
     def point(self, x: Array) -> Point:
         """Evaluate F at x; one pass over X."""
         w, own, b = self.split(x)
@@ -203,12 +196,8 @@ class Binary:
 
     def _point(self, w: Array, own: float, b: float, margin: RowVector, stretch: float, totals: Totals) -> Point:
         distance, scale = self.smoothing.noise * stretch * own, self._scale(stretch * own)
-        value = scale * totals.value + self.penalty(w, own, stretch)
-        return Point(w, b, margin, stretch, own, distance, scale, value, totals)
-
-    def penalty(self, w: Array, own: float, stretch: float) -> float:
-        """Return what is added to the losses: the ridge."""
-        return 0.5 * self.l2 * stretch**2 * float(w @ w) if self.l2 else 0.0
+        ridge = 0.5 * self.l2 * stretch**2 * float(w @ w) if self.l2 else 0.0
+        return Point(w, b, margin, stretch, own, distance, scale, scale * totals.value + ridge, totals)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -220,7 +209,7 @@ class Binary:
 
     def mixture(self, parts: list[tuple[float, Point]]) -> Point:
         """Evaluate F at a linear combination of points, from their margins."""
-        w, own, b = self.split(np.asarray(sum(share * self.join(point) for share, point in parts)))
+        w, own, b = self.split(np.asarray(sum(share * point.x for share, point in parts)))
         return self.at(w, own, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts]))
 
     # --- where to begin -----------------------------------------------------------------------------------
@@ -234,13 +223,13 @@ class Binary:
         w = w / norm(w)
         self.rows.count("value")
         margin = self.rows.each(margins, w=w)
-        negative, positive = (float(mean @ w) for mean in self.rows.means)
-        if not self.fit_intercept:
-            negative = positive = 0.0
-        centre, half = 0.5 * (positive + negative), 0.5 * (positive - negative)
+        if self.fit_intercept:
+            negative, positive = (float(mean @ w) for mean in self.rows.means)
+            half = 0.5 * (positive - negative)
+        else:
+            negative, positive, half = 0.0, 0.0, float(self.pull @ w) / self.weight
+        centre = 0.5 * (positive + negative)
         spread = self.rows.total(_spread, margin, centres=(negative, positive), pointwise=True)
-        if not self.fit_intercept:
-            half = float(self.pull @ w) / self.weight
         scale = self.noise.scale(w)
         smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
         if self.rows.n_columns > MAX_COLUMNS and smooth > FAR:
@@ -267,8 +256,7 @@ class Binary:
         feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``. Without an intercept ``alpha = 1`` on all rows.
         """
         v, mass, level = self._uniform_dual
-        demand = self.noise.polar(v) + self.noise.polar_within(self.rounding(mass)) if v.any() else 0.0
-        return Ray(mass, [demand], [level], lambda c: [0.0], ridge=self.l2, excess=norm(v)).best()
+        return self.bound(v, mass, level, lambda c: 0.0)
 
     @property
     def _uniform_dual(self) -> tuple[Array, float, float]:
@@ -369,12 +357,32 @@ class Binary:
         positive, negative = rows.total(_sides, residual, pointwise=True)
         rho, mass, v = balanced(by_label, positive, negative, fit_intercept=self.fit_intercept)
 
-        def room(c: float) -> list[float]:
-            return [rho * rows.total(_conjugates, slopes, loss=self.loss, factor=c, pointwise=True)]
+        def level(c: float) -> float:
+            return float(rho * rows.total(_conjugates, slopes, loss=self.loss, factor=c, pointwise=True))
 
-        noise = self.noise
-        demand = noise.polar(v) + noise.polar_within(self.rounding(mass))
-        return Ray(mass, [demand], room(1.0), room, ridge=self.l2, excess=norm(v)).best(), v
+        return self.bound(v, mass, level(1.0), level), v
+
+    def bound(
+        self,
+        v: Array,
+        mass: float,
+        level: float,
+        level_at: Callable[[float], float],
+        gain: float | None = None,
+        error: Array | float = 0.0,
+        wanted: float = np.inf,
+    ) -> float:
+        """Return the best dual value among ``c alpha`` for some balanced alpha (:class:`Ray`): a graph with one edge.
+
+        ``v = sum s y alpha x`` is known to its rounding and the ``error`` of every column, ``level`` is
+        ``sum s f*(alpha)`` and ``level_at(c)`` the same at ``c alpha``.
+        """
+        noise, error = self.noise, self.rounding(mass) + error
+        demand = noise.polar(v) + noise.polar_within(error) if v.any() else 0.0
+        excess = noise.excess(v, level) + norm(error) if self.l2 else np.inf
+        gains = None if gain is None else [gain]
+        ray = Ray(mass, [demand], [level], lambda c: [level_at(c)], gains, self.l2, excess)
+        return ray.best(wanted)
 
     # --- length and intercept -----------------------------------------------------------------------------
 
@@ -400,14 +408,14 @@ class Binary:
 
         ``tol`` bounds the derivatives that remain, relative to ``a sum s f*``. X is not read.
         """
-        if self.smoothing.blur > BLURRED * point.distance:
+        if self.smoothing.blur > NEGLIGIBLE * point.distance:
             return point
         ridge = 1e-12 * self.weight  # keeps the step finite where every row is far from its margin
         decrease = steepness = np.inf
         for _ in range(RESCALINGS):
             g_c, g_b, h_cc, h_cb, h_bb = self.plane(point)
             before, steepness = steepness, max(abs(g_c), abs(g_b))
-            rounding = decrease <= ROUNDING * self.weight and steepness > 0.5 * before
+            rounding = decrease <= 4 * EPS * self.weight and steepness > 0.5 * before
             if rounding or steepness <= tol * point.scale * point.totals.conjugate:
                 break
             h_cc, h_bb = h_cc + ridge, h_bb + ridge
@@ -420,7 +428,7 @@ class Binary:
             if trial is None:
                 break
             point = trial
-            if self.smoothing.blur > BLURRED * point.distance:
+            if self.smoothing.blur > NEGLIGIBLE * point.distance:
                 break
         return point
 
@@ -431,7 +439,7 @@ class Binary:
         t = min(t, reach / max(abs(step_b), reach))
         while t > 1e-18:
             trial = self.stretched(point, point.stretch * (1 + t * step_c), point.b + t * step_b)
-            if trial.value <= point.value - 1e-4 * t * decrease + ROUNDING * point.value:
+            if trial.value <= point.value - 1e-4 * t * decrease + 4 * EPS * point.value:
                 return trial
             t *= 0.3
         return None
@@ -441,11 +449,8 @@ class Binary:
 SMOOTH = 0.25
 # From this noise on, problems with too many columns for a factor start from coordinate descent.
 FAR = 3.0
-# How exactly to rescale on the way, relative to the part of F that the noise makes.
-ROUGHLY = 0.1
-# Length and intercept are rescaled where blur is at most this fraction of the distance, in at most so many steps;
-# changes of F below the last are rounding.
-BLURRED, RESCALINGS, ROUNDING = 0.3, 60, 1e-15
+# Newton steps in length and intercept, at most; few take more than ten.
+RESCALINGS = 60
 # How exactly to rescale a point for its certificate, relative to the wanted gap: what is left of it is of first order.
 EXACTLY = 1e-3
 
@@ -471,7 +476,7 @@ class Local:
     @property
     def x(self) -> Array:
         """The unknowns."""
-        return self.problem.join(self.point)
+        return self.point.x
 
     @cached_property
     def noise_gradient(self) -> Array:
@@ -522,9 +527,7 @@ class Local:
         """Return a factor of the damped Hessian, if it has not too many columns."""
         if self.problem.rows.n_columns > MAX_COLUMNS:
             return None
-        hessian = self.hessian()
-        diagonal(hessian)[:] += damping
-        return factorise(hessian)
+        return factorise(self.hessian(), damping)
 
     @property
     def unit_damping(self) -> Array:
@@ -637,18 +640,17 @@ class Local:
         if not np.all(np.isfinite(error)) and not trusting:
             return Certificate(primal, 0.0)
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
-        error = problem.rounding(mass) + (0.0 if trusting else error)
-        noise = problem.noise
-        ray = Ray(
+        level = rho * totals.conjugate
+        dual = problem.bound(
+            v,
             mass,
-            [noise.polar(v) + noise.polar_within(error)],
-            [rho * totals.conjugate],
-            lambda c: [rho * problem.shrunk_conjugate(point, c)],
-            gain=[totals.value - totals.conjugate],
-            ridge=problem.l2,
-            excess=noise.excess(v, rho * totals.conjugate) + norm(error) if problem.l2 else np.inf,
+            level,
+            lambda c: rho * problem.shrunk_conjugate(point, c),
+            gain=totals.value - totals.conjugate,
+            error=0.0 if trusting else error,
+            wanted=np.inf if thorough else primal - target,
         )
-        return Certificate(primal, ray.best(np.inf if thorough else primal - target))
+        return Certificate(primal, dual)
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.
@@ -659,16 +661,12 @@ class Local:
         if decrement > 1e-12 * self.value:
             return 0.0, None
         problem, weights = self.problem, self.row_weights
-        w, rise = self.rise(p)
+        w, rise = np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])
         problem.rows.count("value")
         moved = problem.rows.gather(
             problem.rows.each(_move, weights.residual, weights.curve, weights.tilt, w=w, rise=rise, shift=float(p[-1]))
         )
         return problem.dual_value(moved)[0], None
-
-    def rise(self, p: Array) -> tuple[Array, float]:
-        """Return a step of w, and how much the scale rises with it to first order."""
-        return np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])
 
     # --- smoothing ----------------------------------------------------------------------------------------
 

@@ -28,12 +28,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, piece_rows
-from gaussguru._linalg import Array, Index, diagonal, mirrored, norm
+from gaussguru._linalg import EPS, Array, Index, diagonal, mirrored, norm
 from gaussguru._native import _binding
 from gaussguru._problems.binary import CONTRACTION
 from gaussguru._problems.pairs import PairLocal, PairProblem, mixed, pair_rounding, pairs_of, unfold
 from gaussguru._problems.smoothing import Smoothing
-from gaussguru.certificates.dual_point import EPS, balance, route
+from gaussguru.certificates.dual_point import balance, route
 from gaussguru.errors import Errors
 from gaussguru.losses import Loss
 

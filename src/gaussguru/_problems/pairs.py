@@ -21,10 +21,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from gaussguru._data.rows import Rows, RowVector
-from gaussguru._linalg import Array, Factor, diagonal, factorise
+from gaussguru._linalg import EPS, Array, Factor, diagonal, factorise
 from gaussguru._problems.binary import damping_of
 from gaussguru._problems.smoothing import HIDDEN, NEGLIGIBLE, NONE, RARE, SPEED, UNCERTAIN, Smoothing
-from gaussguru.certificates.dual_point import EPS, Certificate
+from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise, Quadratic
 

@@ -44,5 +44,7 @@ def lower_noise(noise: float) -> float:
     return lower if lower > 1.01 else 1.0
 
 
+# How exactly length and intercept are found on the way, in units of what noise makes of F.
+ROUGHLY = 0.1
 # A subsample has at least this many rows of each class, if there are so many.
 RARE = 50

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from gaussguru._data.kernel_matrix import Gram
 from gaussguru._data.rows import Rows
-from gaussguru._linalg import Array
+from gaussguru._linalg import EPS, Array
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
 from gaussguru._problems.smoothing import RARE
 from gaussguru._solvers.certify import EXACTLY, certify
 from gaussguru._solvers.sgd import SGD, Descent, Settings
-from gaussguru.certificates.dual_point import EPS, Certificate
+from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss
 from gaussguru.noise import Isotropic
 
@@ -131,7 +131,7 @@ class KenGuru(SGD):
         alone = problem.on(margin[:, np.newaxis] / length)
         start = alone.point(np.array([length, intercept]))
         points = start, alone.rescaled(start, EXACTLY)
-        pulls = np.hstack([alone.by_cell(alone.residual(alone.join(point))) for point in points])
+        pulls = np.hstack([alone.by_cell(alone.residual(point.x)) for point in points])
         # An orthonormal basis: rows of coefficients, and of inner products with the samples.
         units, along = coef[np.newaxis] / length, margin[np.newaxis] / length
         for vector, values in zip(pulls.T, problem.rows.kernel.product(pulls).T, strict=True):

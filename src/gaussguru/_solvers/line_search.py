@@ -4,22 +4,23 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+from gaussguru._linalg import EPS
 from gaussguru._problems.protocol import Point
 
-# Relative changes of F below this are rounding; a step whose decrement is so many times it is lost in that.
-ROUNDING, LOST = 1e-15, 1e3
+# A step whose decrement is at most this fraction of F is lost in rounding (a few thousand roundings: F adds up as many
+# terms). A fraction of a step that is smaller is not tried.
+LOST = 1e-12
+# The shortest fraction of a step to less smoothing.
+SHORTEST = 0.05
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
-# The shortest step worth trying, and the fractions of a step to other smoothing.
-SHORTEST = 1e-12
-FRACTIONS = (1.0, 0.7, 0.4, 0.15, 0.05)
 
 P = TypeVar("P", bound=Point)
 
 
 def is_lost(value: float, decrement: float) -> bool:
     """Return whether what a step lowers F by is lost in rounding."""
-    return decrement <= LOST * ROUNDING * value
+    return decrement <= LOST * value
 
 
 def falls(start: float, trial: float, t: float, decrement: float) -> bool:
@@ -27,14 +28,14 @@ def falls(start: float, trial: float, t: float, decrement: float) -> bool:
 
     Where F resolves no more, it may rise by a hundred roundings: a step still improves the slopes.
     """
-    slack = ROUNDING * (100 if is_lost(start, decrement) else 1)
+    slack = 4 * EPS * (100 if is_lost(start, decrement) else 1)
     return trial <= start - DECREASE * t * decrement + slack * start
 
 
 def lowest(start: P, end: P, between: Callable[[float], P], decrement: float) -> P:
     """Return the end of a Newton step; if F does not fall there, about the lowest point on the way, or the start."""
     t, trial = 1.0, end
-    while t > SHORTEST and not falls(start.value, trial.value, t, decrement):
+    while t > LOST and not falls(start.value, trial.value, t, decrement):
         # The minimum of the parabola through F, its slope and the trial, within bounds.
         rise = trial.value - start.value + t * decrement
         t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if math.isfinite(rise) else 0.3
@@ -53,8 +54,8 @@ def lowest(start: P, end: P, between: Callable[[float], P], decrement: float) ->
 
 def first_below(start: P, end: P, between: Callable[[float], P]) -> P:
     """Return the end of the longest fraction of a step at which F is below that of its start, or the start."""
-    for t in FRACTIONS:
-        trial = end if t == 1 else between(t)
-        if trial.value < start.value:
-            return trial
-    return start
+    t, trial = 1.0, end
+    while t > SHORTEST and not trial.value < start.value:
+        t /= 2
+        trial = between(t)
+    return trial if trial.value < start.value else start

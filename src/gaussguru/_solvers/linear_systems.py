@@ -24,18 +24,7 @@ from gaussguru._linalg import Array
 from gaussguru._problems.protocol import Inverse, LocalModel
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.line_search import is_lost
-
-# A factor at most this many times dearer than a product is preferred to conjugate gradients.
-CHEAP_RATIO = 7.0
-# Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
-ACCURACY = 0.1
-MOST_PRODUCTS, LEAST_PRODUCTS = 60, 8
-# Pairs of the limited-memory BFGS correction.
-MEMORY = 10
-# Damping, in units of F(0): always; after a first failure; factor by which it is raised and lowered; where it ends.
-ALWAYS, HELD, HOLD, LOOSE = 1e-18, 1e-2, 10.0, 1e-6
-# A step fails that lowers F by less than this fraction of its decrement.
-POOR = 1e-8
+from gaussguru._solvers.policy import Policy
 
 Solve = Callable[[Array], Array]
 
@@ -67,14 +56,15 @@ class Steps(Protocol):
 class Systems:
     """The inverse Hessian at one point after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
         self._factor: Inverse | None = None
         self._debt = 0  # products spent since the factor was made
         self._n_systems = 0  # solved by products
         self._memory: list[tuple[Array, Array, float]] = []
         self._stale = False
         self._smoothing: Smoothing | None = None  # that of the factor
-        self._damping = ALWAYS
+        self._damping = 0.0
 
     def forget(self, *, factor: bool = False) -> None:
         """Drop the corrections, because the function changed; with ``factor`` renew that too at the next point."""
@@ -94,16 +84,17 @@ class Systems:
 
     def learn(self, before: LocalModel, after: LocalModel, decrement: float) -> None:
         """Learn from a step: what it did to the gradient, and whether it was much too long."""
-        poor = before.value - after.value < POOR * decrement and not is_lost(before.value, decrement)
-        if poor or self._damping > ALWAYS:
-            damping = max(HELD, self._damping * HOLD) if poor else self._damping / HOLD
-            self._damping = damping if damping >= LOOSE else ALWAYS
+        policy = self.policy
+        poor = before.value - after.value < policy.poor * decrement and not is_lost(before.value, decrement)
+        if poor or self._damping > 0:
+            damping = max(policy.damping, 10 * self._damping) if poor else 0.1 * self._damping
+            self._damping = damping if damping >= policy.dropped * policy.damping else 0.0
             self.forget(factor=True)
         elif self._factor is not None and self._factor.is_exact and not before.is_cheap:
             step, change = after.x - before.x, after.gradient - before.gradient
             curvature = float(step @ change)
             if curvature > 0:
-                self._memory = [*self._memory[1 - MEMORY :], (step, change, curvature)]
+                self._memory = [*self._memory[1 - policy.memory :], (step, change, curvature)]
 
     def step(self, local: LocalModel, previous: float, *, final: bool) -> Step:
         """Return Newton's step; ``previous`` is the decrement before the last one, infinity if there was none.
@@ -128,7 +119,7 @@ class Systems:
                 return lambda g: step if g is gradient else self._corrected(lazy, g)
         local = local.main()
         if not renew:
-            renew = local.hessian_cost < CHEAP_RATIO or self._debt + 2 > local.hessian_cost
+            renew = local.hessian_cost < self.policy.cheap_ratio or self._debt + 2 > local.hessian_cost
         if renew:
             self.renew(local)
         factor = self._factor
@@ -138,9 +129,14 @@ class Systems:
 
         def by_products(g: Array) -> Array:
             # Without a factor few products must do, as long as there are few systems.
-            most = MOST_PRODUCTS if factor else max(LEAST_PRODUCTS, 2 * (self._n_systems - LEAST_PRODUCTS))
+            least = self.policy.least_products
+            most = self.policy.most_products if factor else max(least, 2 * (self._n_systems - least))
             solution, n_products = conjugate_gradients(
-                lambda p: local.product(p) + damping * p, g, factor.solve if factor else None, most
+                lambda p: local.product(p) + damping * p,
+                g,
+                factor.solve if factor else None,
+                most,
+                self.policy.accuracy,
             )
             self._debt += n_products
             self._n_systems += 1
@@ -161,13 +157,15 @@ class Systems:
         return p
 
 
-def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, most: int) -> tuple[Array, int]:
+def conjugate_gradients(
+    product: Solve, g: Array, precondition: Solve | None, most: int, accuracy: float
+) -> tuple[Array, int]:
     """Return an approximate solution of ``H p = g`` and the number of products it took."""
     x, r = np.zeros_like(g), g.copy()
     z = precondition(r) if precondition else r
     p = z.copy()
     rz = float(r @ z)
-    goal = ACCURACY**2 * rz
+    goal = accuracy**2 * rz
     n_products = 0
     while n_products < most:
         n_products += 1

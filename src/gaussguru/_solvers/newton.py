@@ -28,44 +28,12 @@ import numpy as np
 
 from gaussguru._linalg import Array
 from gaussguru._problems.protocol import LocalModel, Problem
-from gaussguru._problems.smoothing import FIRST_BLUR, Smoothing
+from gaussguru._problems.smoothing import FIRST_BLUR, ROUGHLY, Smoothing
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.line_search import falls, first_below, is_lost, lowest
 from gaussguru._solvers.linear_systems import Step, Steps, Systems
+from gaussguru._solvers.policy import Policy
 from gaussguru._solvers.result import Log, Result, Status
-
-
-@dataclass(frozen=True)
-class Policy:
-    """The tuning constants of Newton's method."""
-
-    # A point is central where its decrement is below this fraction of what noise and smoothing make of F.
-    central: float = 0.3
-    # Iterations after which smoothing goes down although the point is not central.
-    patience: int = 20
-    # The last blur, in units of ``tol``: F rises by at most 0.4 times it, relative to F(0).
-    last_blur: float = 0.25
-    # A step whose decrement is at most this fraction of F is evaluated with its gradient, in one pass.
-    near: float = 0.1
-    # How exactly length and intercept are found on the way, in units of what noise makes of F.
-    roughly: float = 0.1
-    # Steps that are lost in rounding and leave the gap as it is, before rounding is blamed.
-    stalls: int = 5
-    # Values of smoothing below the final one that are tried then, where a problem has such (measured: ball, 8).
-    attempts: int = 8
-    # A subsample has at least this many rows, and rows per column (and half as many for each class of several), and is
-    # this much smaller than the next; there is one if there are so many times more rows.
-    min_rows: int = 4000
-    rows_per_column: int = 8
-    growth: int = 16
-    smaller: int = 4
-    # On a subsample the decrement need not be below this fraction of F, nor this times columns / rows of it.
-    enough: float = 1e-2
-    enough_per_column: float = 0.1
-    # Solutions of a path from which the next one is extrapolated (measured: errors grow with more).
-    remembered: int = 3
-    # Noise levels at which a warm start is tried, as multiples of that of the problem.
-    warm_noise: tuple[float, ...] = (1.0, 6.0, 36.0)
 
 
 @dataclass(frozen=True)
@@ -101,7 +69,7 @@ class Newton:
         known from the scores of the solutions.
         """
         passed: list[tuple[float, Any]] = []
-        systems = systems_for(problem)
+        systems = systems_for(problem, self.policy)
         for factor in factors:
             run = _Run(self, problem.scaled(factor), systems)
             resumed = bool(passed) and run.resume_path(factor, passed)
@@ -134,7 +102,7 @@ class _Run:
         self.settings, self.policy, self.problem = settings, settings.policy, problem
         self.target = settings.tol * problem.weight
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
-        self.systems = systems or systems_for(problem)
+        self.systems = systems or systems_for(problem, self.policy)
         self.n_iter, self.log = 0, Log("newton", settings.verbose)
         self.best: Any = None
         self.primal, self.dual = problem.constant_near(None)[1], 0.0
@@ -169,7 +137,7 @@ class _Run:
         if before.is_final(self.last, self.target) and smoothing == before.problem.smoothing:
             local = problem.visit(before.x)
         else:
-            local = problem.expand(problem.rescaled(problem.point(before.x), self.policy.roughly))
+            local = problem.expand(problem.rescaled(problem.point(before.x), ROUGHLY))
         if local.value >= level.constant_near(None)[1] and smoothing.blur < FIRST_BLUR:
             # The classifier may collapse on these rows.
             problem = level.smoothed(smoothing._replace(blur=FIRST_BLUR))
@@ -180,7 +148,7 @@ class _Run:
         """Minimise from a point, at the least noise at which it is central; return whether there was one."""
         for noise in self.policy.warm_noise:
             problem = self.problem.smoothed(self.last._replace(noise=noise))
-            at = problem.rescaled(problem.again(point), self.policy.roughly)
+            at = problem.rescaled(problem.again(point), ROUGHLY)
             if at.value >= self.problem.constant_near(None)[1]:
                 return False
             if self._resumes(problem.expand(at), 0.0):
@@ -196,7 +164,7 @@ class _Run:
     def resume_path(self, factor: float, passed: list[tuple[float, Any]]) -> bool:
         """Minimise from an extrapolation of the solutions at other noise levels; return whether that was central."""
         sharp = self.problem.smoothed(self.last)
-        at = sharp.rescaled(sharp.mixture(extrapolation(factor, passed)), self.policy.roughly)
+        at = sharp.rescaled(sharp.mixture(extrapolation(factor, passed)), ROUGHLY)
         if at.value < self.problem.constant_near(None)[1] and self._resumes(sharp.expand(at), np.inf):
             return True
         level, solution = passed[-1]
@@ -265,17 +233,15 @@ class _Run:
             return final and self._refine(local, step)
         if not final:
             return central and local.is_hidden
-        policy, rows = self.policy, local.problem.rows
-        return step.decrement <= local.value * min(
-            policy.enough, policy.enough_per_column * rows.n_columns / rows.n_rows
-        )
+        rows = local.problem.rows
+        return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
 
     def _separated(self, local: LocalModel) -> LocalModel:
         """Return the point without smoothing where F is next to nothing with it."""
         if local.value > 0.5 * self.target or local.is_final(self.last, self.target):
             return local
         sharp = local.problem.smoothed(self.last)
-        return sharp.expand(sharp.rescaled(sharp.again(local.point), self.policy.roughly))
+        return sharp.expand(sharp.rescaled(sharp.again(local.point), ROUGHLY))
 
     def _follow(self, level: Problem, local: LocalModel, step: Step) -> LocalModel:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
@@ -285,7 +251,7 @@ class _Run:
         if not end.value < local.value:
             start = problem.again(local.point)
             best = first_below(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]))
-        return problem.expand(problem.rescaled(best, self.policy.roughly))
+        return problem.expand(problem.rescaled(best, ROUGHLY))
 
     def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
         """Take a Newton step, shortened until F falls."""
@@ -299,7 +265,7 @@ class _Run:
             end = problem.point(local.x + step.p)
         trial = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement)
         # The nearer the end, the more exactly.
-        tol = self.policy.roughly * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
+        tol = ROUGHLY * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
         return problem.expand(problem.rescaled(trial, tol))
 
     # --- bounds -------------------------------------------------------------------------------------------
@@ -359,9 +325,9 @@ def _is_usable(coef: Array) -> bool:
     return 1e-100 < float(np.abs(coef).max()) < 1e100
 
 
-def systems_for(problem: Problem) -> Steps:
+def systems_for(problem: Problem, policy: Policy) -> Steps:
     """Return what solves the systems of a problem."""
-    return Systems() if problem.is_smooth else AxisSystems()
+    return Systems(policy) if problem.is_smooth else AxisSystems()
 
 
 class _Rounding:

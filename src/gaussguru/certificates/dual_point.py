@@ -26,9 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gaussguru._linalg import Array
+from gaussguru._linalg import EPS, Array
 
-EPS = float(np.finfo(np.float64).eps)
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
 SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
 
