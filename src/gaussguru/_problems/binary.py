@@ -232,21 +232,19 @@ class Binary:
         spread = self.rows.total(_spread, margin, centres=(negative, positive), pointwise=True)
         scale = self.noise.scale(w)
         smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
-        if self.rows.n_columns > MAX_COLUMNS and smooth > FAR:
+        if self.rows.n_columns > MAX_COLUMNS and smooth > 1:
             point = coordinate_descent(self.smoothed(last), 0.5 * target, EXACTLY)
             # A maximum is better approached from where all is tied, unless there is nothing left to do.
             if self.is_smooth or point.value <= 0.5 * target:
                 return point, last
         stretch = 1 / max(half, scale)
-        for fraction in (1, 4, 16):
-            smoothing = Smoothing(max(1.0, smooth / fraction), last.blur)
+        for blur in (last.blur, FIRST_BLUR):
+            smoothing = Smoothing(smooth, blur)
             problem = self.smoothed(smoothing)
             point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), ROUGHLY)
             if point.value < self.constant[1]:
-                return point, smoothing
-        smoothing = Smoothing(max(1.0, smooth), FIRST_BLUR)
-        problem = self.smoothed(smoothing)
-        return problem.at(w, scale, -centre * stretch, margin, stretch), smoothing
+                break
+        return point, smoothing
 
     def collapse_bound(self) -> float:
         """Return a lower bound of the minimum from a uniform dual point.
@@ -447,8 +445,6 @@ class Binary:
 
 # Noise to start from, relative to the spread of the margins (measured: 1/4 to 1 differ by 10 %).
 SMOOTH = 0.25
-# From this noise on, problems with too many columns for a factor start from coordinate descent.
-FAR = 3.0
 # Newton steps in length and intercept, at most; few take more than ten.
 RESCALINGS = 60
 # How exactly to rescale a point for its certificate, relative to the wanted gap: what is left of it is of first order.
