@@ -142,15 +142,16 @@ def _split_columns(
 ) -> tuple[list[str], set[str]]:
     """Return the features and the columns of error bars; where all columns are used, each of these has its feature."""
     there, among_chosen = set(table.columns) - {target}, set(chosen)
-    names = [name for name in table.columns if name not in {target, "", *dropped}]
-    bars = [name for name in names if name.endswith(suffix) and name != suffix and name not in among_chosen]
-    alone = [name for name in bars if name[: -len(suffix)] not in there]
+    left_out = {target, "", *dropped}
+    names = [name for name in table.columns if name not in left_out]
+    bars = {name for name in names if name.endswith(suffix) and name != suffix and name not in among_chosen}
+    alone = [name for name in names if name in bars and name[: -len(suffix)] not in there]
     if alone and not chosen:
         raise TableError(
             f"{table.place(alone[0])} must be the errors of a column {quoted(alone[0][: -len(suffix)])}, which is "
             f"not there or the target; leave it out with --drop {quoted(alone[0])}, or give another --err-suffix"
         )
-    return chosen or [name for name in names if name not in bars], set(bars)
+    return chosen or [name for name in names if name not in bars], bars
 
 
 class Part(NamedTuple):
