@@ -348,15 +348,15 @@ class Binary:
 
         Alpha is balanced and shrunk until it is feasible; one pass over X.
         """
-        rows, slopes = self.rows, self.rows.split(alpha)
-        residual = rows.each(_weigh, slopes, pointwise=True)
+        rows, positive = self.rows, self.rows.labels == 1
+        residual = rows.signed_weight * alpha
         rows.count("value")
-        by_label = rows.total(combine, residual)
-        positive, negative = rows.total(_sides, residual, pointwise=True)
-        rho, mass, v = balanced(by_label, positive, negative, fit_intercept=self.fit_intercept)
+        by_label = rows.total(combine, rows.split(residual))
+        sums = float(residual[positive].sum()), float(-residual[~positive].sum())
+        rho, mass, v = balanced(by_label, *sums, fit_intercept=self.fit_intercept)
 
         def level(c: float) -> float:
-            return float(rho * rows.total(_conjugates, slopes, loss=self.loss, factor=c, pointwise=True))
+            return rho * float(rows.weights @ self.loss.conjugate(c * alpha))
 
         return self.bound(v, mass, level(1.0), level), v
 
@@ -810,19 +810,6 @@ def _move(block: Block, residual: Array, curve: Array, tilt: Array, w: Array, ri
     signed = block.signed_weight
     moved = np.divide(residual - curve * along, signed, out=np.zeros_like(along), where=signed != 0)
     return np.clip(moved, 0.0, 1.0)
-
-
-def _weigh(block: Block, alpha: Array) -> Array:
-    return np.asarray(block.signed_weight * alpha)
-
-
-def _sides(block: Block, residual: Array) -> Array:
-    negative = np.signbit(block.signed_weight)
-    return np.array([residual[~negative].sum(), -residual[negative].sum()])
-
-
-def _conjugates(block: Block, alpha: Array, loss: Loss, factor: float) -> float:
-    return float(np.abs(block.signed_weight) @ loss.conjugate(factor * alpha))
 
 
 def _spread(block: Block, margin: Array, centres: tuple[float, float]) -> float:

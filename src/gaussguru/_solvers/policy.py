@@ -1,0 +1,54 @@
+"""The tuning constants of Newton's method."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Each with its meaning, its unit, and where it comes from; "measured" refers to the shapes of benchmarks/."""
+
+    # --- continuation
+    # A point is central where its decrement is below this fraction of what noise and smoothing make of F (measured: 0.1
+    # to 0.5 take the same iterations).
+    central: float = 0.3
+    # Iterations after which smoothing goes down although the point is not central; few fits get there.
+    patience: int = 20
+    # The last blur, in units of ``tol``: F rises by at most 0.4 times it, relative to F(0).
+    last_blur: float = 0.25
+    # Steps that are lost in rounding and leave the gap as it is, before rounding is blamed; and how often smoothing
+    # goes below the final one then (measured: ball).
+    stalls: int = 5
+    attempts: int = 8
+    # Noise levels at which a warm start is tried, as multiples of that of the problem.
+    warm_noise: tuple[float, ...] = (1.0, 6.0, 36.0)
+    # Solutions of a path from which the next one is extrapolated (measured: errors grow with more).
+    remembered: int = 3
+
+    # --- subsamples
+    # A subsample has at least this many rows, and rows per column (and half as many for each class of several), and is
+    # this much smaller than the next; there is one if there are so many times more rows.
+    min_rows: int = 4000
+    rows_per_column: int = 8
+    growth: int = 16
+    smaller: int = 4
+    # On a subsample the decrement need not be below this, times columns / rows, of F: its minimum is that far from the
+    # other one.
+    enough: float = 0.1
+
+    # --- steps
+    # A step whose decrement is at most this fraction of F is evaluated with its gradient, in one pass.
+    near: float = 0.1
+    # A factor at most this many times dearer than a product is preferred to conjugate gradients (measured: usps).
+    cheap_ratio: float = 7.0
+    # Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
+    accuracy: float = 0.1
+    most_products: int = 60
+    least_products: int = 8
+    # Pairs of the limited-memory BFGS correction (Nocedal & Wright, 7.2: 3 to 20).
+    memory: int = 10
+    # Levenberg damping after a first failure, in units of a curvature of 1 in every row; it is raised and lowered by a
+    # factor of 10 (Nocedal & Wright, 10.3), and dropped below this fraction of the first.
+    damping: float = 1e-2
+    dropped: float = 1e-4
+    # A step fails that lowers F by less than this fraction of its decrement.
+    poor: float = 1e-8
