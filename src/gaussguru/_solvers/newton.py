@@ -146,36 +146,27 @@ class _Run:
 
     def resume(self, point: Any) -> bool:
         """Minimise from a point, at the least noise at which it is central; return whether there was one."""
-        for noise in self.policy.warm_noise:
-            problem = self.problem.smoothed(self.last._replace(noise=noise))
-            at = problem.rescaled(problem.again(point), ROUGHLY)
-            if at.value >= self.problem.constant_near(None)[1]:
-                return False
-            if self._resumes(problem.expand(at), 0.0):
-                return True
-        return False
+        return any(self._resumes(point, noise, 0.0) for noise in self.policy.warm_noise)
 
-    def _resumes(self, local: LocalModel, previous: float) -> bool:
+    def resume_path(self, factor: float, passed: list[tuple[float, Any]]) -> bool:
+        """Minimise from an extrapolation of the solutions at other noise levels; return whether that was central.
+
+        If it is not, from the last solution, which is central at its own level, if that has more noise.
+        """
+        ahead = self.problem.smoothed(self.last).mixture(extrapolation(factor, passed))
+        level, solution = passed[-1]
+        return self._resumes(ahead, 1.0, np.inf) or (level > factor and self._resumes(solution, level / factor, np.inf))
+
+    def _resumes(self, point: Any, noise: float, previous: float) -> bool:
+        """Minimise from a point if it is central at some noise; return whether it is."""
+        problem = self.problem.smoothed(self.last._replace(noise=noise))
+        point = problem.rescaled(problem.again(point), ROUGHLY)
+        if point.value >= self.problem.constant_near(None)[1]:
+            return False
+        local = problem.expand(point)
         if not self._is_central(local, self.systems.step(local, previous, final=True).decrement):
             return False
         self.descend(self.problem, local)
-        return True
-
-    def resume_path(self, factor: float, passed: list[tuple[float, Any]]) -> bool:
-        """Minimise from an extrapolation of the solutions at other noise levels; return whether that was central."""
-        sharp = self.problem.smoothed(self.last)
-        at = sharp.rescaled(sharp.mixture(extrapolation(factor, passed)), ROUGHLY)
-        if at.value < self.problem.constant_near(None)[1] and self._resumes(sharp.expand(at), np.inf):
-            return True
-        level, solution = passed[-1]
-        if level <= factor:
-            return False
-        # Not central there: down from the last solution, which is at its own level.
-        problem = self.problem.smoothed(self.last._replace(noise=level / factor))
-        at = problem.again(solution)
-        if at.value >= self.problem.constant_near(None)[1]:
-            return False
-        self.descend(self.problem, problem.expand(at))
         return True
 
     def _is_central(self, local: LocalModel, decrement: float) -> bool:
