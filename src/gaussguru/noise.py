@@ -577,8 +577,8 @@ class Axis(Noise):
             return 0.0
         falling = np.sort(sizes)[::-1]
         thresholds = (np.cumsum(falling) - radius) / np.arange(1, len(v) + 1)
-        threshold = thresholds[np.flatnonzero(falling > thresholds)[-1]] if radius > 0 else falling[0]
-        return norm(np.minimum(sizes, threshold))
+        above = np.flatnonzero(falling > thresholds)  # none where the radius is lost in rounding
+        return norm(np.minimum(sizes, thresholds[above[-1]] if len(above) else falling[0]))
 
     def steepest(self, v: Array) -> Array:
         """Return the signs of ``v``."""
