@@ -28,7 +28,8 @@ from gaussguru._problems.smoothing import RARE
 from gaussguru.certificates.dual_point import EPS, Ray
 from gaussguru.noise import tied
 
-# With too many features for a Hessian, so many of them move in a step, apart from those that are tied (measured).
+# With too many features for a Hessian, so many of them move in a step, apart from those that are tied (1000 take
+# fewer iterations, each of which takes longer).
 WORKING = 300
 # Sweeps over the rare features after a step (measured: more save no iterations).
 SWEEPS = 3

@@ -33,20 +33,23 @@ class Policy:
     """The tuning constants of quadratic programs."""
 
     # Faces visited in one program at most: the model falls from each to the next, so it need not be solved to the end
-    # (measured: 10 to 60 differ by 10 %).
-    faces: int = 10
+    # (measured: 7 to 60 differ by 20 %, and not in one direction).
+    faces: int = 7
     # Factor by which a step over the edges of its face is shortened until the model falls (backtracking: Nocedal &
     # Wright, algorithm 3.1).
     shorter: float = 0.5
     # Features that can lower the model by less than this fraction of what it fell, all together, stay tied (measured:
     # with 0 covtype takes 10 % more iterations).
     little: float = 0.01
-    # Trust radius of each free feature at first, in units of a / max_i |x_ij| (measured: with 8 covtype takes a
-    # third more passes).
+    # Trust radius of each free feature at first, in units of a / max_i |x_ij|, and the least that it becomes (measured:
+    # one fixed at 8 takes a third more passes on covtype).
     radius: float = 16.0
+    shortest: float = 1.0
     # It is halved after a step with less than this fraction of the predicted decrease, else doubled (Nocedal & Wright,
-    # algorithm 4.1). It is never less than 1: so far F is smooth.
+    # algorithm 4.1).
     poor: float = 0.25
+    # The fraction of itself to which the largest |w_j| may fall in one program.
+    fall: float = 0.1
 
 
 POLICY = Policy()
@@ -72,7 +75,7 @@ class AxisSystems:
     def learn(self, before: AxisLocal, after: AxisLocal, decrement: float) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
         is_poor = before.value - after.value < POLICY.poor * decrement
-        self._radius = max(1.0, min(POLICY.radius, self._radius / 2)) if is_poor else 2 * self._radius
+        self._radius = max(POLICY.shortest, min(POLICY.radius, self._radius / 2)) if is_poor else 2 * self._radius
         model = self._model
         if model is None or _is_renewed(before):
             return
@@ -154,8 +157,8 @@ class Program:
         slope = noisy**2 / scale / self.length
         x, signs = self.last
         x[-2] = scale + slope * (x[-3] - self.length)
-        # The largest |w_j| falls to a tenth at most, and not below what does not move.
-        least = max(self.least, 0.1 * self.length)
+        # How far t may fall: not below what does not move.
+        least = max(self.least, POLICY.fall * self.length)
         force, best = self._look(x)
         mark = np.inf
         for _ in range(POLICY.faces):
