@@ -18,34 +18,26 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
-from gaussguru._data.rows import Block, combine, margins
+from gaussguru._data.rows import combine, margins
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems import binary
-from gaussguru._problems.binary import Binary, Local, Point, Totals, balanced
+from gaussguru._problems.binary import CONTRACTION, Binary, Local, Point, Weights, balanced
 from gaussguru._problems.smoothing import RARE
-from gaussguru.certificates.dual_point import Ray
+from gaussguru.certificates.dual_point import EPS, Ray
 from gaussguru.noise import tied
 
-# Sweeps over rare features at most, the fraction of the fall of the first that is worth another, and that of F that is
-# none.
-SWEEPS, WORTH, NOTHING = 10, 0.03, 1e-12
-# Rows are heavy in a feature whose square is so many times the mean of its column.
-HEAVY = 64.0
-# Newton steps of a dual point, each of which must leave at most a fraction of what violates the constraints; with more
-# left than another the curvature is computed again.
-MOVES, LEFT, OLD = 8, 0.7, 0.1
-# A slope that should be 0 or 1 comes nearer by a factor e in a step of Newton, to which a tail has an end: it is moved
-# so many times as far.
-FARTHER = 3.0
-# Where a Gram matrix costs so many products, rows of little Hessian weight add to its diagonal alone.
-DEAR = 7.0
-# By how much a shrunk conjugate may be too low.
-LOW = 3e-6
-# Slopes are moved on a subsample if at most this fraction of the rows suffices: this many times the estimated number,
-# at least so many per feature, at least as many as a subsample has.
-FRACTION, SAFE, PER_COLUMN, MIN_ROWS = 0.25, 1.5, 30, 4000
+# With too many features for a Hessian, so many of them move in a step, apart from those that are tied (1000 take
+# fewer iterations, each of which takes longer).
+WORKING = 300
+# Sweeps over the rare features after a step (measured: more save no iterations).
+SWEEPS = 3
+# A Newton step of a dual point must leave less than this fraction of what violates the constraint (measured: up to 1 it
+# makes no difference but on the way to rounding).
+LEFT = 0.7
+# Slopes are moved on a subsample with at least so many rows per column (measured: 50 to 100 differ by 10 %).
+PER_COLUMN = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +50,9 @@ class AxisBinary(Binary):
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
         """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
         rows = self.rows
-        if not np.any(rows.peaks**2 * rows.total_weight > HEAVY * rows.column_squares):
+        # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
+        # of the largest.
+        if np.all(n_rows * rows.column_squares >= RARE * rows.total_weight * rows.peaks**2):
             index = rows.draw(n_rows, rng, RARE)
             return replace(self, rows=rows.reweighted(index), places=index)
         leverage = rows.leverages
@@ -97,15 +91,12 @@ class AxisBinary(Binary):
         rows = self.rows
         w, margin = point.coef.copy(), point.stretch * rows.gather(point.margin)
         most = float(np.abs(w).max())
-        least, first = NOTHING * point.value / most, 0.0
+        least = EPS * point.value / most
         for _ in range(SWEEPS):
-            fall = _binding.sweep(
+            _binding.sweep(
                 *rows.rare_columns, self.loss.code, rows.signed_weight, point.b, point.scale, self.l2, most, least, w,
                 margin,
             )  # fmt: skip
-            first = first or fall
-            if fall <= WORTH * first:
-                break
         return self.at(w, self.noise.scale(w), point.b, rows.split(margin))
 
     def expand(self, point: Point) -> Local:
@@ -116,10 +107,17 @@ class AxisBinary(Binary):
         """Return what is known at a point."""
         return AxisLocal(self, point, by_label, curves)
 
-    @property
-    def slope_of_scale(self) -> float:
-        """The derivative of the scale by the largest ``|w_j|``, without blur."""
-        return self.smoothing.noise * self.noise.sigma
+
+@dataclass(frozen=True)
+class Model:
+    """The Hessian of Phi by ``(w_J, t, a, b)``, where a is on its own.
+
+    J are the features that may move on their own; with t, the largest ``|w_j|``, all ``others`` move by their signs.
+    """
+
+    columns: Index
+    others: Array
+    hessian: Array
 
 
 @dataclass(eq=False)
@@ -130,17 +128,36 @@ class AxisLocal(Local):
 
     @cached_property
     def forces(self) -> Array:
-        """The gradient of Phi by ``(w, m, a, b)``: m moves features that are tied, and has no force of its own."""
-        level, d = self.point.totals.conjugate, self.problem.rows.n_columns
-        forces = np.empty(d + 3)
-        np.subtract(self.gradient[:-1], level * self.noise_gradient, out=forces[:d])
-        forces[d:] = 0.0, level, self.gradient[-1]
-        return forces
+        """The gradient of Phi by ``(w, t, a, b)``: t moves features that are tied, and has no force of its own."""
+        w = self.problem.l2 * self.point.coef - self.by_label.sum(axis=0)
+        return np.concatenate([w, [0.0, self.point.totals.conjugate, self.gradient[-1]]])
 
     @cached_property
-    def curvature(self) -> Array:
-        """The Hessian of Phi by ``(w, m, a, b)``."""
-        return mirrored(curvature(self.problem, self.row_weights))
+    def model(self) -> Model:
+        """The Hessian of Phi: of all features, or of those that matter most where there are too many."""
+        problem, rows, d = self.problem, self.problem.rows, self.problem.rows.n_columns
+        if d <= MAX_COLUMNS:
+            hessian = curvature(problem, self.row_weights)
+            return Model(np.arange(d), np.zeros(d), np.insert(np.insert(hessian, d, 0.0, axis=0), d, 0.0, axis=1))
+        columns, others = self._working_set()
+        merged = rows.gather(rows.each(margins, w=others))[:, np.newaxis]
+        X = rows.picked(columns).X
+        some = rows.with_columns(sp.hstack([X, merged], format="csr") if rows.is_sparse else np.hstack([X, merged]))
+        weights = Weights(*(some.split(rows.gather(part)) for part in self.row_weights))
+        hessian = curvature(replace(problem, rows=some), weights)
+        hessian[-3, -3] += problem.l2 * (float(others @ others) - 1)  # the ridge of all others, not of one
+        return Model(columns, others, hessian)
+
+    def _working_set(self) -> tuple[Index, Array]:
+        """Return the features that may move on their own, and the signs of those that move together."""
+        others = tied(self.point.w)
+        force = self.forces[:-3]
+        # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
+        wants = np.where(others * force < 0, 0.0, np.abs(force))
+        columns = np.sort(np.argsort(-wants, kind="stable")[:WORKING])
+        columns = columns[wants[columns] > 0]
+        others[columns] = 0.0
+        return columns, others
 
     # --- dual points --------------------------------------------------------------------------------------
 
@@ -152,139 +169,103 @@ class AxisLocal(Local):
         """
         problem, rows = self.problem, self.problem.rows
         found = super().refined(p, decrement, target)
-        if problem.l2 or rows.n_columns > MAX_COLUMNS:
+        if problem.l2 or rows.n_columns > MAX_COLUMNS or decrement > target:
             return found  # with a ridge the gap is of second order as it is
-        least = max(PER_COLUMN * rows.n_columns, MIN_ROWS)
-        few = target > 0 and least <= FRACTION * rows.n_rows
-        if decrement > target * (FRACTION / SAFE if few else 1.0):
-            return found
-        part = problem
-        if few:
-            n_rows = max(SAFE * rows.n_rows * decrement / target, least)
-            part = problem.subsample(round(n_rows), np.random.default_rng(0))
-        wanted = self.value - target if target > 0 else np.inf
+        part, wanted = problem, np.inf
+        if target > 0:
+            wanted = self.value - target
+            n_rows = max(round(rows.n_rows * decrement / target), PER_COLUMN * rows.n_columns)
+            if n_rows < rows.n_rows:
+                part = problem.subsample(n_rows, np.random.default_rng(0))
         return max(found, self._moved_dual(part, wanted), key=lambda either: either[0])
-
-    def _with_rows(self, part: AxisBinary) -> tuple[AxisBinary, Index | slice]:
-        """Return a subsample with the weights of the rows, and where these are."""
-        if part is self.problem or part.places is None:
-            return part, slice(None)
-        return replace(part, rows=self.problem.rows.take(part.places)), part.places
 
     def _moved_dual(self, part: AxisBinary, wanted: float) -> tuple[float, Array]:
         """Return a dual value from slopes that are moved on some of the rows, and the slopes."""
-        problem, point, totals = self.problem, self.point, self.point.totals
-        own, places = self._with_rows(part)
-        rows, weights = own.rows, problem.rows.weights[places]
-        # How many rows each stands for.
-        likes = np.divide(part.rows.weights, weights, out=np.zeros(rows.n_rows), where=weights > 0)
-        signs, scale = tied(point.w), point.scale
-        margin = rows.split(problem.rows.gather(point.margin)[places])
-        here = start = own.at(point.w, point.own, point.b, margin, point.stretch)
-        own_weights = own.row_weights(here)
-        before, by_label, sums = rows.total(combine, own_weights.residual), self.by_label, totals
-        best, moved_to, violation, face = 0.0, start, np.inf, None
-        known = self.__dict__.get("curvature") if part is problem else None
-        for _ in range(MOVES):
-            residual, curve, tilt = (rows.gather(part_of) for part_of in own_weights)
-            if face is None:
-                bent = own_weights._replace(curve=rows.split(likes * curve))
-                hessian = mirrored(curvature(own, bent)) if known is None else known
-                face, known = Face(hessian, signs, problem.slope_of_scale), None
-            force = np.concatenate([-by_label[0] - by_label[1], [0.0, sums.conjugate, sums.slope_neg - sums.slope_pos]])
-            step = face.spread(-face.solve(face.gather(force)))
-            along = rows.gather(rows.each(margins, w=step[:-3].copy())) + tilt * step[-2]
-            along += step[-1] if own.fit_intercept else 0.0
-            along *= likes
-            size = np.abs(residual)
-            room = np.where(along * rows.signed_weight > 0, size, weights - size)
-            along[np.abs(curve * along) > 0.5 * room] *= FARTHER
-            moved = rows.gather(here.margin) + np.clip(along, -scale, scale) / here.stretch
-            here = own.at(point.w, point.own, point.b, rows.split(moved), point.stretch)
-            own_weights = own.row_weights(here)
-            by_label = self.by_label + (rows.total(combine, own_weights.residual) - before)
-            sums = Totals(
-                *(all_ + (new - old) for all_, new, old in zip(totals, here.totals, start.totals, strict=True))
-            )
-            rho, mass, v = balanced(by_label, sums.slope_pos, sums.slope_neg, fit_intercept=own.fit_intercept)
+        problem, point, rows = self.problem, self.point, part.rows
+        places = slice(None) if part.places is None else part.places
+        # A row moves for all those that it stands for; of its weight in the subsample, this fraction is its own.
+        own = problem.rows.weights[places]
+        shares = np.divide(own, rows.weights, out=np.ones(rows.n_rows), where=own > 0)
 
-            def room_at(c: float, here: Point = here, rho: float = rho) -> list[float]:
-                level = own.shrunk_conjugate(here, c)
-                if own is not part:
-                    level += problem.shrunk_conjugate(point, c) - (1 + LOW) * own.shrunk_conjugate(start, c)
-                return [rho * level]
+        def pull(some: AxisLocal) -> Array:
+            found: Array = rows.total(combine, rows.split(shares * rows.gather(some.row_weights.residual)))
+            return found
 
-            noise, level = problem.noise, rho * sums.conjugate
-            demand = noise.polar(v) + noise.polar_within(2 * problem.rounding(mass))
-            ray = Ray(mass, [demand], [level], room_at, gain=[sums.value - sums.conjugate])
-            value = ray.best(wanted)
+        margin = problem.rows.gather(point.margin)
+        moved, some = self, self if part is problem else self._with_margins(part, margin[places])
+        rest = self.by_label - pull(some)
+        best, best_point, violation, face = 0.0, point, np.inf, None
+        while True:
+            face = face or Face(some.model.hessian, tied(point.w), problem.smoothing.noise * problem.noise.sigma)
+            step = face.step(moved.forces)
+            along = rows.gather(rows.each(margins, w=step[:-3].copy()))
+            along += rows.gather(some.row_weights.tilt) * step[-2] + step[-1]
+            margin = margin.copy()
+            margin[places] += np.clip(along / shares, -point.scale, point.scale) / point.stretch
+            moved = self._with_margins(problem, margin)
+            some = moved if part is problem else self._with_margins(part, margin[places])
+            moved.by_label = rest + pull(some)
+            last, (value, violation) = violation, moved._dual(wanted)
             if value > best:
-                best, moved_to = value, here
-            last, violation = violation, noise.polar(v) - level
-            if best >= wanted or violation > LEFT * last or violation <= 0:
-                break
-            if violation > OLD * last:
+                best, best_point = value, moved.point
+            if best >= wanted or not 0 < violation < LEFT * last:
+                return best, problem.slopes(best_point)
+            if violation > CONTRACTION * last:
                 face = None
-        alpha = problem.slopes(point)
-        alpha[places] = own.slopes(moved_to)
-        return best, alpha
+
+    def _with_margins(self, problem: AxisBinary, margin: Array) -> "AxisLocal":
+        """Return the model of some rows with margins of their own, which no classifier needs to have."""
+        point = self.point
+        moved = problem.at(point.w, point.own, point.b, problem.rows.split(margin), point.stretch)
+        return AxisLocal(problem, moved, self.by_label)
+
+    def _dual(self, wanted: float) -> tuple[float, float]:
+        """Return the dual value of the slopes, and by how much they violate the constraints."""
+        problem, point, noise, totals = self.problem, self.point, self.problem.noise, self.point.totals
+        rho, mass, v = balanced(self.by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
+        polar, level = noise.polar(v), rho * totals.conjugate
+        # Sums that were changed are rounded twice.
+        ray = Ray(
+            mass,
+            [polar + noise.polar_within(2 * problem.rounding(mass))],
+            [level],
+            lambda c: [rho * problem.shrunk_conjugate(point, c)],
+            gain=[totals.value - totals.conjugate],
+        )
+        return ray.best(wanted), polar - level
 
 
-def curvature(problem: Binary, weights: binary.Weights) -> Array:
-    """Return the Hessian of Phi by ``(w, m, a, b)``, a on its own, without what moves with m; lower triangle."""
-    rows, d, curve = problem.rows, problem.rows.n_columns, weights.curve
-    hessian = np.zeros((d + 3, d + 3))
-    if rows.gram_cost >= DEAR:
-        mean = sum(float(part.sum()) for part in curve) / rows.n_rows
-        curve = [np.where(part >= binary.FLAT * mean, part, 0.0) for part in weights.curve]
-        rest = [all_ - main for all_, main in zip(weights.curve, curve, strict=True)]
-        diagonal(hessian)[:d] = rows.total(_squares, rest)
-    found = rows.gram(curve, weights.tilt)
-    hessian[:d, :d] += found[:d, :d]
-    hessian[d + 1 :, :d] = found[d:, :d]
-    hessian[d + 1 :, d + 1 :] = found[d:, d:]
-    if problem.l2:
-        diagonal(hessian)[:d] += problem.l2
+def curvature(problem: Binary, weights: Weights) -> Array:
+    """Return the Hessian of Phi by ``(w, a, b)``, a on its own."""
+    hessian = problem.rows.gram(weights.curve, weights.tilt)
+    diagonal(hessian)[:-2] += problem.l2
     if not problem.fit_intercept:
         hessian[-1, :-1], hessian[-1, -1] = 0.0, 1.0
-    return hessian
+    return mirrored(hessian)
 
 
 class Face:
-    """A quadratic of ``(w, m, a, b)`` where some features are tied: one of the free ones, of b and of t, in that order.
+    """A quadratic of ``(w, t, a, b)`` where some features are tied: one of the free ones, of b and of t, in that order.
 
-    The tied features move by their signs with ``t = max |w_j|``, and so do m, and a by ``slope``.
+    The tied features move by their signs with ``t = max |w_j|``, and a by ``slope``.
     """
 
     def __init__(self, hessian: Array, signs: Array, slope: float) -> None:
-        d = len(signs)
-        self.along = np.empty(d + 3)
-        self.along[:d] = signs
-        self.along[d:] = 1.0, slope, 0.0
-        self.free = self.along == 0
-        self.index = self.free.nonzero()[0]
+        self.along = np.concatenate([signs, [1.0, slope, 0.0]])
+        self.index = np.flatnonzero(self.along == 0)
         n = len(self.index)
         matrix = np.empty((n + 1, n + 1))
         matrix[:n, :n] = hessian.take(self.index, 0).take(self.index, 1)
-        matrix[n] = self.gather(hessian.dot(self.along))
+        matrix[n] = self._gather(hessian.dot(self.along))
         self.solve = factorise(matrix).solve
 
-    def gather(self, force: Array) -> Array:
+    def _gather(self, force: Array) -> Array:
         """Return what forces on the arguments are on the face."""
-        out = np.empty(len(self.index) + 1)
-        out[:-1] = force[self.index]
-        out[-1] = self.along.dot(force)
-        return out
+        return np.append(force[self.index], self.along.dot(force))
 
-    def spread(self, step: Array) -> Array:
-        """Return what a step on the face is in the arguments."""
-        delta: Array = self.along * step[-1]
-        delta[self.index] += step[:-1]
+    def step(self, force: Array) -> Array:
+        """Return the step of the arguments to the minimum on the face."""
+        step = self.solve(self._gather(force))
+        delta: Array = -step[-1] * self.along
+        delta[self.index] -= step[:-1]
         return delta
-
-
-# --- tasks ---------------------------------------------------------------------------------------------------
-
-
-def _squares(block: Block, weight: Array) -> Array:
-    return np.asarray(_binding.moments(0, block.n_rows, block.view, weight).reshape(3, -1)[2])
