@@ -27,34 +27,29 @@ x, W, b : as in :mod:`gaussguru._problems.multiclass`; arrays of classes have sh
 residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (alpha - [k = y])``
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from gaussguru._data.rows import Block, Rows, RowVector, scatter, scores
-from gaussguru._linalg import Array, Factor, diagonal
-from gaussguru._problems.binary import CONTRACTION
+from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
+from gaussguru._linalg import Array, Factor
+from gaussguru._problems.binary import CONTRACTION, damping_of
 from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, damped_factor, fold, mixed_points, unfold
-from gaussguru._problems.smoothing import NONE, RARE, Smoothing
-from gaussguru.certificates.dual_point import Certificate, balance
+from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
+from gaussguru.certificates.dual_point import EPS, Certificate, balance
 
-# The first mu, in units of the margin, and the factor by which it falls at most.
-FIRST, SPEED = 1.0, 10.0
+# The factor by which mu falls at most.
+SPEED = 10.0
 # Smoothing is small where what it adds to F is at most this fraction of the tolerance.
 SMALL = 0.5
-# Rows whose alpha is this close to 0 or 1 have no part in the Hessian.
-DECIDED = 1e-13
-# Lengths need no smoothing where samples are moved by less than this: X is in units in which that is nothing.
-UNMOVED = 1e-100
 
 
 class Point(NamedTuple):
     """A place in parameter space, with its scores, the units ``u`` and lengths ``n`` of all pairs, and F.
 
-    ``mu`` is the smoothing at which the place was found: that at which its slopes are a dual point.
+    ``residual`` are the derivatives by the scores, and ``added`` is what smoothing the maxima adds to F.
     """
 
     W: Array
@@ -62,8 +57,9 @@ class Point(NamedTuple):
     scores: RowVector
     units: Array
     lengths: Array
+    residual: RowVector
     value: float
-    mu: float
+    added: float
 
     @property
     def x(self) -> Array:
@@ -88,7 +84,8 @@ class Ball(ByClass):
         return self.rows.total_weight
 
     @cached_property
-    def _reach(self) -> RowVector:
+    def row_reach(self) -> RowVector:
+        """The reach as a row vector."""
         return self.rows.split(self.reach)
 
     @cached_property
@@ -97,9 +94,9 @@ class Ball(ByClass):
         return float(np.abs(self.reach).max())
 
     @property
-    def _eps(self) -> float:
-        """The smoothness of the lengths: as much as that of the slacks."""
-        return self.smoothing.blur / self.longest if self.longest > UNMOVED else 0.0
+    def eps(self) -> float:
+        """The smoothness of the lengths: it adds as much to a slack as that of the maxima; its square is finite."""
+        return self.smoothing.blur / max(self.longest, 1e-150)
 
     def scaled(self, factor: float) -> "Ball":
         """Return the same problem with all distances multiplied by a factor."""
@@ -110,33 +107,28 @@ class Ball(ByClass):
         index = self.rows.draw(n_rows, rng, RARE)
         return replace(self, rows=self.rows.reweighted(index), reach=self.reach[index])
 
-    @cached_property
-    def constant(self) -> tuple[Array, float]:
-        """Intercepts of the best classifier that ignores the features, and F there.
+    def constant_near(self, b: Array | None) -> tuple[Array, float]:
+        """Return intercepts of the best classifier that ignores the features, and F there; ``b`` does not matter.
 
         With the heaviest class 1 above the others F is ``2 (S - S_max)``, with none above the others S, and with
         other intercepts it is no less: it is linear between the two and rises beyond.
         """
-        weights, b = self.rows.class_weights, np.zeros(self.n_classes)
+        weights, best = self.rows.class_weights, np.zeros(self.n_classes)
         named = 2 * (self.weight - float(weights.max()))
         if not self.fit_intercept or named > self.weight:
-            return b, self.weight
-        b[np.argmax(weights)] = 1.0
-        return b - b.mean(), named
-
-    def constant_near(self, b: Array | None) -> tuple[Array, float]:
-        """Return the best classifier that ignores the features: whatever led to it, there is one."""
-        return self.constant
+            return best, self.weight
+        best[np.argmax(weights)] = 1.0
+        return best - best.mean(), named
 
     # --- values -------------------------------------------------------------------------------------------
 
     def lengths(self, W: Array) -> tuple[Array, Array]:
         """Return ``u`` and ``n`` for all pairs of classes."""
-        apart: Array = W[:, np.newaxis] - W
         if self.directions is not None:
-            return self.directions, np.asarray(np.einsum("ckj,ckj->ck", self.directions, apart))
-        size = np.hypot(np.sqrt(np.einsum("ckj,ckj->ck", apart, apart)), self._eps)
-        return apart / np.where(size > 0, size, 1.0)[:, :, np.newaxis], size
+            return self.directions, _along(self.directions, W)
+        apart: Array = W[:, np.newaxis] - W
+        size = np.hypot(np.linalg.norm(apart, axis=2), self.eps)
+        return apart / np.maximum(size, 1e-300)[:, :, np.newaxis], size
 
     def point(self, x: Array) -> Point:
         """Evaluate F at x; one pass over X."""
@@ -145,13 +137,15 @@ class Ball(ByClass):
 
     def _at(self, W: Array, b: Array, found: RowVector) -> Point:
         units, lengths = self.lengths(W)
-        mu = self.smoothing.blur
-        loss = self.rows.total(_value, found, self._reach, b=b, lengths=lengths, mu=mu, pointwise=True)
-        return Point(W, b, found, units, lengths, float(loss) + 0.5 * self.ridge * float(np.vdot(W, W)), mu)
+        residual, (loss, added) = self.rows.both(
+            _slopes, found, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
+        )
+        value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
+        return Point(W, b, found, units, lengths, residual, value, added)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
-        return self._at(point.W, point.b, point.scores)._replace(mu=self.smoothing.blur or point.mu)
+        return self._at(point.W, point.b, point.scores)
 
     def mixture(self, parts: list[tuple[float, Point]]) -> Point:
         """Evaluate F at a linear combination of points, from their scores."""
@@ -159,7 +153,7 @@ class Ball(ByClass):
 
     def initial(self, last: Smoothing, target: float) -> tuple[Point, Smoothing]:
         """Return zero, with a smoothness of a margin."""
-        smoothing = Smoothing(1.0, FIRST)
+        smoothing = Smoothing(1.0, 1.0)
         return self.smoothed(smoothing).point(self.first_x()), smoothing
 
     def classifier(self, point: Point) -> tuple[Array, Array]:
@@ -167,21 +161,14 @@ class Ball(ByClass):
         return point.W, point.b
 
     def slopes(self, point: Point) -> Array:
-        """Return ``alpha`` of every row and class, 0 for its own class, at the smoothing of the point."""
-        smooth = self.smoothed(Smoothing(1.0, max(point.mu, 1e-300)))
-        return self.alpha_of(smooth._residual(smooth.again(point), smooth.smoothing.blur)[0])
-
-    def alpha_of(self, residual: RowVector) -> Array:
-        """Return ``alpha`` of every row and class from derivatives by the scores, adding up to at most 1."""
-        inside, weights = self.rows.gather(self.rows.each(_inside, residual, pointwise=True)), self.rows.weights
-        return np.maximum(inside, 0.0) / np.where(weights > 0, weights, 1.0)[:, np.newaxis]
+        """Return ``alpha`` of every row and class, 0 for its own class."""
+        weights = np.maximum(self.rows.weights, 1e-300)
+        return np.maximum(self.rows.gather(point.residual), 0.0) / weights[:, np.newaxis]
 
     def displacements(self, point: Point) -> Array:
         """Return where every sample is moved, against the rival class with the largest slack."""
-        moved = self.rows.each(
-            _displace, point.scores, self._reach, b=point.b, lengths=point.lengths, units=point.units, pointwise=True
-        )
-        return self.rows.gather(moved)
+        place = {"b": point.b, "lengths": point.lengths, "units": point.units}
+        return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **place))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
@@ -191,73 +178,63 @@ class Ball(ByClass):
 
     def expand(self, point: Point) -> "Local":
         """Return value and gradient at a point; one pass over X."""
-        residual, added = self._residual(point, self.smoothing.blur)
-        gradient, cells = self.pull(residual, point.units)
-        if self.directions is None and self._eps > 0:
-            apart = point.lengths > 0
-            added += self._eps**2 * float((cells[apart] / point.lengths[apart]).sum())
+        gradient, cells = self.pull(point.residual, point.units)
         gradient[:, :-1] += self.ridge * point.W
-        return Local(self, point, gradient, residual, cells, max(float(added), 1e-300))
-
-    def _residual(self, point: Point, mu: float) -> tuple[RowVector, float]:
-        residual, added = self.rows.both(_residual, point.scores, self._reach, b=point.b, lengths=point.lengths, mu=mu)
-        return residual, float(added)
+        return Local(self, point, gradient[:-1].ravel(), cells)
 
     def pull(self, residual: RowVector, units: Array) -> tuple[Array, Array]:
-        """Return what derivatives by the scores make of those by the classes, and the cells K; one pass over X."""
-        self.rows.count("value")
-        combined, cells, shifts = self.rows.total(_pull, residual, self._reach)
-        gradient = np.zeros((self.n_classes, self.rows.n_columns + 1))
-        gradient[:, :-1] = combined + np.einsum("ck,ckj->cj", cells + cells.T, units)
-        if self.fit_intercept:
-            gradient[:, -1] = shifts
-        return gradient, cells
+        """Return what derivatives by the scores make of those by ``(w, b)`` of the classes, and K; one pass over X."""
+        mass, cells = self.cells(residual)
+        combined = self.rows.scatter(residual) + np.einsum("ck,ckj->cj", cells + cells.T, units)
+        return np.column_stack([combined, self.fit_intercept * (mass.sum(axis=0) - mass.sum(axis=1))]), cells
+
+    def cells(self, residual: RowVector) -> Array:
+        """Return the sums of ``s alpha`` and of ``r s alpha`` over every cell."""
+        return np.asarray(self.rows.total(_cells, residual, self.row_reach, pointwise=True))
 
     def dual(self, residual: RowVector, units: Array) -> float:
-        """Return a proven lower bound of F from any derivatives by the scores and unit vectors; one pass over X."""
-        residual = self.rows.each(_inside, residual, pointwise=True)
-        slope = self.rows.total(_cells_of, residual, pointwise=True)
-        if self.fit_intercept:
-            kept = balance(slope)
-            if kept is None:
-                return 0.0
-            slope = kept * slope
-            residual = self.rows.each(_keep, residual, kept=kept, pointwise=True)
-        gradient, _ = self.pull(residual, units)
-        return max(0.0, float(slope.sum()) - float(np.vdot(gradient[:, :-1], gradient[:, :-1])) / (2 * self.ridge))
+        """Return a proven lower bound of F from the slopes of any rows and unit vectors; one pass over X."""
+        slope = self.cells(residual)[0]
+        kept = balance(slope) if self.fit_intercept else np.ones_like(slope)
+        if kept is None:
+            return 0.0
+        force = self.pull(self.feasible(residual, kept), units)[0][:, :-1]
+        return max(0.0, float(np.vdot(kept, slope)) - float(np.vdot(force, force)) / (2 * self.ridge))
+
+    def feasible(self, residual: RowVector, kept: Array) -> RowVector:
+        """Return derivatives with ``s alpha >= 0``, times a factor for each cell, that add up to at most s."""
+        return self.rows.each(_feasible, residual, kept=kept, pointwise=True)
 
 
 @dataclass(eq=False)
 class Local:
-    """Value, gradient and Hessian of the smooth problem at one point.
-
-    ``by_class`` is the gradient of shape (C, n_columns + 1), ``cells`` are the sums K of the module, and ``noisy`` is
-    what smoothing adds to F.
-    """
+    """Value, gradient and Hessian of the smooth problem at one point; ``cells`` are the sums K of the module."""
 
     problem: Ball
     point: Point
-    by_class: Array
-    residual: RowVector
+    gradient: Array
     cells: Array
-    noisy: float
+    contraction: ClassVar[float] = CONTRACTION
+    refreshes: ClassVar[bool] = False
+    hessian_cost: ClassVar[float] = 1.0
+    is_cheap: ClassVar[bool] = True
 
     @property
     def value(self) -> float:
         """F."""
         return self.point.value
 
-    @cached_property
+    @property
     def x(self) -> Array:
         """The unknowns."""
         return self.point.x
 
-    @cached_property
-    def gradient(self) -> Array:
-        """The gradient by the unknowns."""
-        return self.by_class[:-1].ravel()
-
     # --- smoothing ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def noisy(self) -> float:
+        """What smoothing adds to F: ``mu`` times the derivative by it."""
+        return max(self.point.added + 0.5 * self.problem.eps**2 * float(self._tension.sum()), 1e-300)
 
     def is_final(self, last: Smoothing, target: float) -> bool:
         """Return whether smoothing adds little enough to F."""
@@ -278,22 +255,14 @@ class Local:
     @property
     def is_hidden(self) -> bool:
         """Whether more rows will move the minimum by more than smoothing adds to F."""
-        problem = self.problem
-        n_unknowns = (problem.n_classes - 1) * (problem.rows.n_columns + 1)
-        return self.noisy <= 0.3 * n_unknowns / problem.rows.n_rows * self.value
+        return self.noisy <= UNCERTAIN * len(self.gradient) / self.problem.rows.n_rows * self.value
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
-    contraction: ClassVar[float] = CONTRACTION
-    refreshes: ClassVar[bool] = False
-    hessian_cost: ClassVar[float] = 1.0
-    is_cheap: ClassVar[bool] = True
-
-    @cached_property
+    @property
     def unit_damping(self) -> Array:
         """As if all rows had a curvature of 1 in their scores."""
-        rows, C = self.problem.rows, self.problem.n_classes
-        return np.tile(np.append(rows.column_squares, rows.total_weight), C - 1)
+        return np.tile(damping_of(self.problem.rows, None), self.problem.n_classes - 1)
 
     def factor(self, damping: Array) -> Factor | None:
         """Return a factor of the damped Hessian, if it has not too many unknowns."""
@@ -303,89 +272,66 @@ class Local:
         """Return the same."""
         return self
 
-    def _bent(self, P: Array | None, shifts: Array, along: Array) -> RowVector:
-        """Return how the derivatives by the scores change with scores, intercepts and lengths; one pass over X."""
-        problem = self.problem
-        problem.rows.count("product")
-        columns = None if P is None else np.ascontiguousarray(P.T)
-        return problem.rows.each(
-            _bend, self.residual, problem._reach, columns=columns, shifts=shifts, along=along,
-            mu=problem.smoothing.blur,
-        )  # fmt: skip
+    @cached_property
+    def _tension(self) -> Array:
+        """The derivative of F by each length, over the length: what its curvature counts."""
+        if self.problem.directions is not None:
+            return np.zeros_like(self.cells)
+        return (self.cells + self.cells.T) / self.point.lengths
+
+    def hessian(self) -> Array:
+        """Return the Hessian by the unknowns: that of the maxima, and a graph Laplacian of lengths and ridge."""
+        problem, units, n = self.problem, self.point.units, len(self.gradient)
+        problem.rows.count("hessian")
+        hessian = problem.rows.total(
+            _curvature, self.point.residual, problem.row_reach, units=units, one=float(problem.fit_intercept)
+        )
+        hessian /= problem.smoothing.blur
+        # A length has the Hessian (I - u u') / n by a difference; sum ||w_c||^2 is that of the differences, over C.
+        pairs = np.einsum("ck,cki,ckj->cikj", self._tension, units, units)
+        np.einsum("ciki->cki", pairs)[:] -= (self._tension + problem.ridge / problem.n_classes)[:, :, np.newaxis]
+        np.einsum("cicj->cij", pairs)[:] -= pairs.sum(axis=2)
+        hessian[:, :-1, :, :-1] += pairs[:-1, :, :-1]
+        return np.asarray(hessian.reshape(n, n))
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; two passes over X."""
-        problem = self.problem
+        problem, units = self.problem, self.point.units
         P, shifts = unfold(p, problem.n_classes)
-        along = self._along(P)
-        result, _ = problem.pull(
-            self._bent(P, shifts if problem.fit_intercept else 0 * shifts, along), self.point.units
-        )
-        result[:, :-1] += problem.ridge * P
-        if problem.directions is None:
-            apart = P[:, np.newaxis] - P
-            across = apart - along[:, :, np.newaxis] * self.point.units
-            result[:, :-1] += np.einsum("ck,ckj->cj", self._stiffness, across)
-        if not problem.fit_intercept:
-            result[:, -1] = shifts - shifts[-1]
+        result, _ = problem.pull(self._moved(P, shifts), units)
+        across = P[:, np.newaxis] - P - _along(units, P)[:, :, np.newaxis] * units
+        result[:, :-1] += problem.ridge * P + np.einsum("ck,ckj->cj", self._tension, across)
         return result[:-1].ravel()
-
-    def _along(self, P: Array) -> Array:
-        return np.asarray(np.einsum("ckj,ckj->ck", self.point.units, P[:, np.newaxis] - P))
 
     def tangent(self, less: Smoothing) -> Array:
         """Return how the gradient changes on the way to less smoothing, to first order; one pass over X."""
+        problem, point = self.problem, self.point
+        result, _ = problem.pull(self._bent(point.scores, point.b, point.lengths, 1.0), point.units)
+        return np.asarray(-problem.smoothing.towards(less).blur * result[:-1].ravel())
+
+    def _moved(self, P: Array, shifts: Array) -> RowVector:
+        """Return how the derivatives by the scores change with the classifier; one pass over X."""
         problem = self.problem
-        blur = problem.smoothing.towards(less).blur
-        bent = problem.rows.each(
-            _slacken, self.residual, self.point.scores, problem._reach, b=self.point.b, lengths=self.point.lengths,
-            mu=problem.smoothing.blur, pointwise=True,
-        )  # fmt: skip
-        result, _ = problem.pull(bent, self.point.units)
-        return -blur * result[:-1].ravel()
+        problem.rows.count("product")
+        found = problem.rows.each(scores, W=np.ascontiguousarray(P.T))
+        return self._bent(found, shifts * problem.fit_intercept, _along(self.point.units, P), 0.0)
 
-    @cached_property
-    def _stiffness(self) -> Array:
-        """The derivative of F by each length, over the length: what its curvature counts."""
-        both, lengths = self.cells + self.cells.T, self.point.lengths
-        return np.divide(both, lengths, out=np.zeros_like(both), where=lengths > 0)
-
-    def hessian(self) -> Array:
-        """Return the Hessian by the unknowns."""
-        problem, C, d = self.problem, self.problem.n_classes, self.problem.rows.n_columns
-        problem.rows.count("hessian")
-        grams = problem.rows.total(_grams, self.residual, problem._reach, n_classes=C)
-        result = np.zeros((C, d + 1, C, d + 1))
-        units = self.point.units
-        for (c, k, m), gram in zip(_triples(C), grams, strict=True):
-            block = _moved(gram, units[c, k], units[c, m]) / problem.smoothing.blur
-            for a, e, part in ((k, m, block),) if k == m else ((k, m, block), (m, k, block.T)):
-                result[a, :, e] += part
-                result[c, :, e] -= part
-                result[a, :, c] -= part
-                result[c, :, c] += part
-        within = np.arange(d)
-        for c in range(C):
-            for k in range(C):
-                result[c, within, k, within] += problem.ridge * ((c == k) - 1 / C)
-        if problem.directions is None:
-            for c, k in zip(*np.nonzero(np.triu(self._stiffness, 1)), strict=True):
-                part = self._stiffness[c, k] * (np.eye(d) - np.outer(units[c, k], units[c, k]))
-                for a, e, sign in ((c, c, 1), (k, k, 1), (c, k, -1), (k, c, -1)):
-                    result[a, :d, e, :d] += sign * part
-        if not problem.fit_intercept:
-            result[:, -1], result[:, :, :, -1] = 0.0, 0.0
-            result[np.arange(C), -1, np.arange(C), -1] = 1.0
-        size = (C - 1) * (d + 1)
-        return np.ascontiguousarray(result[:-1, :, :-1]).reshape(size, size)
+    def _bent(self, found: RowVector, b: Array, lengths: Array, margin: float) -> RowVector:
+        """Return how the derivatives by the scores change with slacks."""
+        problem, mu = self.problem, self.problem.smoothing.blur
+        vectors = self.point.residual, found, problem.row_reach
+        return problem.rows.each(_bend, *vectors, b=b, lengths=lengths, margin=margin, mu=mu, pointwise=True)
 
     # --- certificates -------------------------------------------------------------------------------------
 
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
-        """Return bounds on the minimum and the point; the lower one takes a pass, and is 0 unless ``thorough``."""
-        sharp = self.problem.smoothed(NONE).again(self.point)
-        dual = self.problem.dual(self.residual, self.point.units) if thorough else 0.0
-        return Certificate(sharp.value, dual), sharp
+        """Return bounds on the minimum and the point; the lower one takes a pass, and is 0 unless ``thorough``.
+
+        The slopes of the point are those with smoothing, which are its dual point.
+        """
+        primal = self.problem.smoothed(NONE).again(self.point).value
+        dual = self.problem.dual(self.point.residual, self.point.units) if thorough else 0.0
+        return Certificate(primal, dual), self.point._replace(value=primal)
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes one Newton step further, where that is near; two passes over X.
@@ -396,19 +342,25 @@ class Local:
             return 0.0, None
         problem = self.problem
         P, shifts = unfold(p, problem.n_classes)
-        bent = self._bent(P, shifts if problem.fit_intercept else 0 * shifts, self._along(P))
-        residual = [one + other for one, other in zip(self.residual, bent, strict=True)]
-        return problem.dual(residual, problem.lengths(self.point.W + P)[0]), problem.alpha_of(residual)
+        moved = problem.rows.mixed([(1.0, self.point.residual), (1.0, self._moved(P, shifts))])
+        residual = problem.feasible(moved, np.ones_like(self.cells))
+        dual = problem.dual(residual, problem.lengths(self.point.W + P)[0])
+        return dual, problem.slopes(self.point._replace(residual=residual))
+
+
+def _along(units: Array, W: Array) -> Array:
+    """Return ``u_ck.(w_c - w_k)`` for all pairs."""
+    return np.asarray(np.einsum("ckj,ckj->ck", units, W[:, np.newaxis] - W))
 
 
 # --- tasks ---------------------------------------------------------------------------------------------------
 
 
-def _slacks(block: Block, found: Array, reach: Array, b: Array, lengths: Array) -> Array:
+def _slacks(block: Block, found: Array, reach: Array, b: Array, lengths: Array, margin: float = 1.0) -> Array:
     """Return ``t``, a column for each row: NumPy is slow along a short last axis."""
     own, place = block.labels, np.arange(block.n_rows)
     t = np.ascontiguousarray(found.T) + b[:, np.newaxis]
-    t -= t[own, place] - 1.0
+    t -= t[own, place] - margin
     t += lengths[:, own] * reach
     t[own, place] = 0.0
     return t
@@ -428,101 +380,62 @@ def _closed(block: Block, alpha: Array) -> Array:
     return np.ascontiguousarray(alpha.T)
 
 
-def _value(block: Block, found: Array, reach: Array, b: Array, lengths: Array, mu: float) -> float:
+def _slopes(
+    block: Block, found: Array, reach: Array, b: Array, lengths: Array, mu: float
+) -> tuple[Array, tuple[float, float]]:
+    """Return the derivatives by the scores, and the sum of the smooth maxima with what smoothing adds to it."""
     t = _slacks(block, found, reach, b, lengths)
     top = t.max(axis=0)
-    if mu:
-        top += mu * np.log(np.exp((t - top) / mu).sum(axis=0))
-    return float(block.weights @ top)
-
-
-def _residual(block: Block, found: Array, reach: Array, b: Array, lengths: Array, mu: float) -> tuple[Array, float]:
-    """Return the derivatives by the scores, and what smoothing the maxima adds to F."""
-    t = _slacks(block, found, reach, b, lengths)
-    top = t.max(axis=0)
-    alpha = np.exp((t - top) / mu)
+    alpha = np.exp((t - top) / mu) if mu else 1.0 * (t == top)
     total = alpha.sum(axis=0)
     alpha *= block.weights / total
-    value = float(block.weights @ top) + mu * float(block.weights @ np.log(total))
-    return _closed(block, alpha), value - float(np.vdot(alpha, t))
+    value = float(block.weights @ (top + mu * np.log(total)))
+    added = value - float(np.vdot(alpha, t))
+    return _closed(block, alpha), (value, added)
 
 
-def _cells_of(block: Block, residual: Array) -> Array:
-    """Return the sums of the derivatives by class of the row and class of the score, without those of its own."""
-    C = residual.shape[1]
-    cells = np.stack([np.bincount(block.labels, column, C) for column in residual.T], axis=1).astype(np.float64)
-    diagonal(cells)[:] = 0.0
+def _cells(block: Block, residual: Array, reach: Array) -> Array:
+    """Return the sums of the derivatives, and of r times them, over every cell."""
+    members = one_hot(block.labels, 1.0, residual.shape[1])
+    cells = np.array([members.T @ residual, members.T @ (residual * reach[:, np.newaxis])])
+    np.einsum("ikk->ik", cells)[:] = 0.0
     return cells
 
 
-def _pull(block: Block, residual: Array, reach: Array) -> tuple[Array, Array, Array]:
-    return scatter(block, residual), _cells_of(block, residual * reach[:, np.newaxis]), residual.sum(axis=0)
-
-
-def _scaled(block: Block, residual: Array, factors: Callable[[Array], Array]) -> Array:
-    """Return derivatives by the scores whose ``s alpha``, where positive, are multiplied by factors."""
-    alpha = np.maximum(residual.T, 0.0)
-    return _closed(block, alpha * factors(alpha))
-
-
-def _inside(block: Block, residual: Array) -> Array:
-    """Return derivatives by the scores with every sum of ``s alpha`` brought down to s."""
-    s = block.weights
-    return _scaled(block, residual, lambda alpha: s / np.maximum(np.maximum(s, alpha.sum(axis=0)), 1e-300))
-
-
-def _keep(block: Block, residual: Array, kept: Array) -> Array:
-    return _scaled(block, residual, lambda alpha: kept.T[:, block.labels])
-
-
-def _bend_slacks(block: Block, residual: Array, change: Array, mu: float) -> Array:
-    """Return how the derivatives by the scores change when the slacks do, given a column for each row."""
-    s = np.where(block.weights > 0, block.weights, 1.0)
-    alpha = np.maximum(residual.T, 0.0)
-    change = change - np.einsum("ki,ki->i", alpha, change) / s
-    return _closed(block, change * (alpha / mu))
-
-
-def _slacken(block: Block, residual: Array, found: Array, reach: Array, b: Array, lengths: Array, mu: float) -> Array:
-    return _bend_slacks(block, residual, _slacks(block, found, reach, b, lengths), mu)
+def _feasible(block: Block, residual: Array, kept: Array) -> Array:
+    s, alpha = block.weights, np.maximum(residual.T, 0.0) * kept.T[:, block.labels]
+    return _closed(block, alpha * (s / np.maximum(np.maximum(s, alpha.sum(axis=0)), 1e-300)))
 
 
 def _bend(
-    block: Block, residual: Array, reach: Array, columns: Array | None, shifts: Array, along: Array, mu: float
+    block: Block, residual: Array, found: Array, reach: Array, b: Array, lengths: Array, margin: float, mu: float
 ) -> Array:
-    own, place = block.labels, np.arange(block.n_rows)
-    found = np.zeros((block.n_rows, len(shifts))) if columns is None else scores(block, columns)
-    change = np.ascontiguousarray(found.T) + shifts[:, np.newaxis]
-    change -= change[own, place]
-    change += along[:, own] * reach
-    return _bend_slacks(block, residual, change, mu)
+    """Return how the derivatives by the scores change when the slacks change by those of these scores."""
+    change, alpha = _slacks(block, found, reach, b, lengths, margin), np.maximum(residual.T, 0.0)
+    change -= np.einsum("ki,ki->i", alpha, change) / np.maximum(block.weights, 1e-300)
+    return _closed(block, change * (alpha / mu))
 
 
-def _triples(n_classes: int) -> list[tuple[int, int, int]]:
-    """Return the classes c with every two others ``k <= m``."""
-    others = [[k for k in range(n_classes) if k != c] for c in range(n_classes)]
-    return [(c, k, m) for c in range(n_classes) for k in others[c] for m in others[c] if k <= m]
+def _curvature(block: Block, residual: Array, reach: Array, units: Array, one: float) -> Array:
+    """Return ``mu`` times the Hessian of the smooth maxima by the unknowns.
 
-
-def _grams(block: Block, residual: Array, reach: Array, n_classes: int) -> Array:
-    """Return for every triple the Gram matrix of ``(x, 1, r)`` of the rows of c, weighted by how their alpha change."""
-    s, result = block.weights, []
-    mine = [np.flatnonzero(block.labels == c) for c in range(n_classes)]
-    for c, k, m in _triples(n_classes):
-        one, other, weights = residual[mine[c], k], residual[mine[c], m], s[mine[c]]
-        change = one * (weights - other if k == m else other) / np.where(weights > 0, weights, 1.0)
-        curve = np.where(change > DECIDED * weights, change, 0.0)
-        found = block.gram(mine[c], curve, np.ones(len(curve)), reach[mine[c]])
-        result.append(found if k == m else -found)
-    return np.array(result)
-
-
-def _moved(gram: Array, u: Array, v: Array) -> Array:
-    """Return ``sum (x - r u, 1) (x - r v, 1)'`` from the Gram matrix of ``(x, 1, r)``."""
-    d = len(u)
-    result = gram[:-1, :-1].copy()
-    result[:d] -= u[:, np.newaxis] * gram[-1, :-1]
-    column = gram[:-1, -1].copy()
-    column[:d] -= gram[-1, -1] * u
-    result[:, :d] -= column[:, np.newaxis] * v
+    The slack of class k has the gradient ``z_k = (x - r u_ck, 1)`` by that class, and ``-z_k`` by the class c of the
+    row. The covariance of these under alpha, ``sum_km a_k ([k = m] - a_m) z_k z_m'``, is the Hessian of the maximum.
+    """
+    C, d = len(units), block.X.shape[1]
+    result, step = np.zeros((C - 1, d + 1, C - 1, d + 1)), piece_rows(C * (d + 1))
+    undecided = np.max(residual * (block.weights[:, np.newaxis] - residual), axis=1) > EPS * block.weights**2
+    for c in range(C):
+        mine, rivals = np.flatnonzero(undecided & (block.labels == c)), np.delete(np.arange(C), c)
+        bent = np.zeros((C - 1, d + 1, C - 1, d + 1))
+        for first in range(0, len(mine), step):
+            rows = mine[first : first + step]
+            s, alpha = block.weights[rows, np.newaxis], residual[np.ix_(rows, rivals)]
+            z = np.full((len(rows), C - 1, d + 1), one)
+            z[:, :, :d] = block.dense(rows)[:, np.newaxis] - reach[rows, np.newaxis, np.newaxis] * units[c, rivals]
+            for k in range(C - 1):
+                curve = alpha[:, [k]] * (s * (np.arange(C - 1) == k) - alpha) / s
+                bent[k] += np.tensordot(z[:, k], curve[:, :, np.newaxis] * z, axes=(0, 0))
+        by_class = np.eye(C)[rivals, :-1] - np.eye(C)[c, :-1]
+        result += np.einsum("ka,kimj,mb->aibj", by_class, bent, by_class, optimize=True)
     return result
