@@ -75,12 +75,12 @@ def test_polar_is_attained(noise):
 
 
 @every_noise
-@pytest.mark.parametrize("level", [0.0, 0.5, 2.0, 100.0])
+@pytest.mark.parametrize("level", [0.0, 1e-25, 0.5, 2.0, 100.0])
 def test_excess_is_the_distance(noise, level):
     constraint = {"type": "ineq", "fun": lambda u: level - noise.polar(u)}
     start = W * min(1.0, 0.5 * level / noise.polar(W)) + 1e-9
     nearest = minimize(lambda u: (u - W) @ (u - W), start, constraints=constraint, options={"ftol": 1e-14})
-    expected = np.sqrt(nearest.fun) if level > 0 else np.linalg.norm(W)  # of 0 alone, where no optimiser is needed
+    expected = np.sqrt(nearest.fun) if level > 1e-9 else np.linalg.norm(W)  # of 0 alone, where no optimiser is needed
     np.testing.assert_allclose(noise.excess(W, level), expected, rtol=1e-5, atol=1e-6)
 
 

@@ -21,11 +21,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._data.rows import combine, margins
-from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import CONTRACTION, Binary, Local, Point, Weights, balanced
 from gaussguru._problems.smoothing import RARE
-from gaussguru.certificates.dual_point import EPS, Ray
+from gaussguru.certificates.dual_point import Ray
 from gaussguru.noise import tied
 
 # With too many features for a Hessian, so many of them move in a step, apart from those that are tied (1000 take

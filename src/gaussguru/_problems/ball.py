@@ -34,11 +34,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
-from gaussguru._linalg import Array, Factor
+from gaussguru._linalg import EPS, Array, Factor
 from gaussguru._problems.binary import CONTRACTION, damping_of
 from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, damped_factor, fold, mixed_points, unfold
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
-from gaussguru.certificates.dual_point import EPS, Certificate, balance
+from gaussguru.certificates.dual_point import Certificate, balance
 
 # The factor by which mu falls at most.
 SPEED = 10.0

@@ -28,10 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gaussguru._linalg import Array, diagonal, factorise, norm
+from gaussguru._linalg import EPS, Array, diagonal, factorise, norm
 from gaussguru._problems.binary import Binary, Point
 from gaussguru._solvers.result import Log, Result, Status
-from gaussguru.certificates.dual_point import EPS
 
 
 @dataclass(frozen=True)
