@@ -224,7 +224,7 @@ class SGD:
 
     @property
     def trial_rows(self) -> int:
-        """Rows of a trial: a new one at each of its steps."""
+        """Rows of a trial: as many as it has steps."""
         return self.policy.trial
 
     def find_rate(self, problem: Any) -> float:
