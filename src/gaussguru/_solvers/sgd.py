@@ -24,7 +24,7 @@ from gaussguru._linalg import Array, Index
 from gaussguru._native import _binding
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.result import Log, Result, Status
-from gaussguru.certificates.dual_point import Certificate
+from gaussguru.certificates.dual_point import EPS, Certificate
 
 # Coefficients and intercepts to begin with.
 Start = tuple[Array, Any]
@@ -242,7 +242,8 @@ class SGD:
                 state.restart_average()
             state.run(some, second, 2.0**exponent)
             value = self.value(some, state.coef, state.intercept)
-            return value if math.isfinite(value) else math.inf
+            # F that is lost in rounding beside F(0) is as good as zero.
+            return max(value, EPS * some.weight) if math.isfinite(value) else math.inf
 
         best, stride = 0, self.policy.stride
         while stride and best + stride < sys.float_info.max_exp:  # a compass search

@@ -34,8 +34,9 @@ from gaussguru.certificates.dual_point import EPS
 class Policy:
     """The tuning constants of growing spans, besides those of Newton's method."""
 
-    # A span is searched in spaces of at least so many dimensions (measured: digits, usps, mnist and their kernels),
-    least_unknowns: int = 500
+    # A span is searched in spaces of at least so many dimensions (measured: digits, usps and mnist have more; the
+    # kernel matrix of breast cancer, which is better factored, has fewer),
+    least_unknowns: int = 570
     # where noise makes at least this fraction of the standard deviation of margins within a class: then F is smooth.
     smooth: float = 0.25
 
