@@ -3,6 +3,7 @@
 import pickle
 import tracemalloc
 import warnings
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -28,8 +29,10 @@ from gaussguru import CollapseWarning, GuruClassifier, KernelGuruClassifier
 from gaussguru._data.kernel_matrix import NAMES, Gram, Kernel, exact_features
 from gaussguru._data.rows import Rows
 from gaussguru._problems.binary import Binary
-from gaussguru._solvers.certify import EXACTLY, certify
+from gaussguru._solvers.certify import certify
 from gaussguru._solvers.kernel_sgd import KenGuru, KernelProblem, KernelRows, KernelState
+from gaussguru._solvers.registry import KERNEL_SOLVERS
+from gaussguru._solvers.subspace import Policy, Subspace
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
 
@@ -593,7 +596,7 @@ def test_certificate_is_that_of_the_whole_space(gamma, l2, fit_intercept, draw):
     margin = problem.rows.kernel.product(coef)
     norm = np.sqrt(coef @ margin)
     alone = problem.on(margin[:, np.newaxis] / norm)
-    point = alone.rescaled(alone.point(np.array([norm, b])), EXACTLY)
+    point = alone.rescaled(alone.point(np.array([norm, b])), 0.0)
     expected, _ = certify(features, Z.T @ coef / norm * point.coef[0], point.b, rescaled=False)
     own, _ = certify(features, Z.T @ coef, b, rescaled=False)
     assert certificate.dual == pytest.approx(max(own.dual, expected.dual), abs=1e-6 * len(y))
@@ -616,6 +619,14 @@ def test_certificate_off_balance_sees_every_direction():
     for error in (1e-1, 1e-2, 1e-3, 1e-4, 0.0):
         certificate, _ = KenGuru().certify(problem, coef, b + error)
         assert certificate.dual <= best + 1e-9
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-200], ids=["zero", "underflow"])
+def test_certificate_of_a_constant_classifier_sees_the_class_means(length):
+    X, y, _, best, beta, _ = optimum(0.3, 0.0, True)
+    certificate, _ = KenGuru().certify(problem_of(X, y, gamma=0.3, sigma=0.2), length * beta, 0.0)
+    assert certificate.primal == len(y)
+    assert certificate.dual <= best + 1e-12 * len(y)
 
 
 @never_at_rest
@@ -971,7 +982,8 @@ def test_verbose(capsys):
 @pytest.fixture
 def spanned(monkeypatch):
     """Solve in a growing subspace however few samples there are."""
-    monkeypatch.setattr("gaussguru._estimators.kernel.LEAST_SPAN", 0)
+    always = partial(Subspace, policy=Policy(least_unknowns=0))
+    monkeypatch.setitem(KERNEL_SOLVERS, "newton", replace(KERNEL_SOLVERS["newton"], spanned=always))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -285,7 +285,7 @@ def test_the_average_covers_at_least_the_last_half():
         for row in rng.integers(0, 200, 7):
             state.run(problem, np.array([row]), 0.5)
             iterates.append(state.w.copy())
-        n = state.since.n + (state.before.n if state.before else 0)
+        n = state.steps - state.windows[0][2]
         assert 2 * n >= len(iterates)
         np.testing.assert_allclose(state.coef, np.mean(iterates[-n:], axis=0), rtol=1e-9)
 

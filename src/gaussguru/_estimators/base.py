@@ -176,23 +176,24 @@ class GuruEstimator(Classifier):
     def _method(self) -> Method:
         return SOLVERS[self.solver]
 
-    def _solver(self, make: Callable[..., Any] | None = None) -> Any:
-        """Return the solver, with its settings; ``make`` makes another than the one that is named."""
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings of the solver."""
         settings = {name: getattr(self, name) for name in ("tol", "max_iter")}
         settings |= {"verbose": int(self.verbose), "seed": seed_of(self.random_state)}
         if not self._method.exact:
             settings |= {"eta0": self.eta0, "average": self.average}
-        return (make or self._method.make)(**settings)
+        return settings
 
     def _minimise(
         self,
         posed: Posed,
         classes: NDArray[Any],
         start: tuple[Array, Any] | None = None,
-        make: Callable[..., Any] | None = None,
+        method: Method | None = None,
     ) -> Result:
-        """Solve a problem, and keep what does not depend on the features."""
-        found = self._solver(make).solve(posed.problem, None if start is None else posed.start(*start))
+        """Solve a problem, by another method than that for features if given; keep what does not depend on these."""
+        solver = (method or self._method).solver(posed.problem, warm=start is not None, **self._settings())
+        found = solver.solve(posed.problem, None if start is None else posed.start(*start))
         self._warn(found, posed.problem)  # while there are threads: it may look at the rows
         result = posed.result(found)
         self._adopt(posed, classes, result)

@@ -1,7 +1,6 @@
 """Kernel classifiers for noise in the space of the kernel."""
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -21,9 +20,9 @@ from gaussguru._data.kernel_matrix import (
     kernel_scores,
     landmark_features,
 )
-from gaussguru._data.rows import NotFiniteError, one_hot
+from gaussguru._data.rows import NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import GuruEstimator, has_two_classes, seed_of
+from gaussguru._estimators.base import GuruEstimator, has_two_classes
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.validation import (
     Samples,
@@ -37,7 +36,8 @@ from gaussguru._estimators.validation import (
     explain_not_finite,
 )
 from gaussguru._linalg import Array, Index
-from gaussguru._solvers.kernel_sgd import KenGuru, KernelProblem, KernelRows
+from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
+from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace
 from gaussguru.losses import Loss, resolve_loss
@@ -51,8 +51,6 @@ CLOSE = 1e-10
 SINGULAR = 1e-4
 # A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
 ASYMMETRY = 1e4
-# Kernel matrices of fewer samples are factored at once.
-LEAST_SPAN = 600
 
 
 class KernelGuruClassifier(GuruEstimator):
@@ -248,13 +246,19 @@ class KernelGuruClassifier(GuruEstimator):
             X = X.astype(np.float64, copy=False)
         kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
         samples, before = samples._replace(X=X), self._coefficients(samples)
-        if self.n_components is None and (
-            self._grow(kernel, samples, model, before)
-            if self._method.exact
-            else self._descend(kernel, samples, model, before)
-        ):
+        if self.n_components is None and self._fit_matrix(kernel, samples, model, before):
             return self
         return self._fit_features(kernel, samples, model, before, dtype)
+
+    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
+        """Fit by products with the kernel matrix; return False where features of the kernel do better."""
+        method = KERNEL_SOLVERS.get(self.solver)
+        if method is None or (len(samples.classes) > 2 and not method.classes):
+            return False
+        if method.spanned is None:
+            self._descend(method, kernel, samples, model, before)
+            return True
+        return self._grow(method.spanned(method.make(**self._settings())), kernel, samples, model, before)
 
     def _fit_features(self, kernel: Kernel, samples: Samples, model: Model, before: Any, dtype: Any) -> Self:
         """Fit the linear problem on features of the kernel."""
@@ -296,21 +300,19 @@ class KernelGuruClassifier(GuruEstimator):
         self.dual_gap_ = min(value, max(0.0, self.dual_gap_ + value - self.objective_))
         self.objective_ = value
 
-    def _grow(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
+    def _grow(self, solver: Subspace, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
         """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
-        n, n_classes = len(samples.labels), len(samples.classes)
+        n = len(samples.labels)
         _check_memory(n)
-        if n < LEAST_SPAN or not kernel.is_definite or self.solver != "newton":
+        if n < solver.policy.least_unknowns or not kernel.is_definite:
             return False
         gram = Gram(kernel, samples.X, np.inf)
-        means = one_hot(samples.labels.astype(np.intp), 1.0 if samples.weights is None else samples.weights, n_classes)
-        solver = Subspace(self.tol, self.max_iter, int(self.verbose), seed_of(self.random_state))
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
-            posed = pose(samples._replace(X=means[:, :1].copy()), model, mapped, centred=False)
+            # The features are those of the span: until there is one, any will do.
+            posed = pose(samples._replace(X=np.ones((n, 1))), model, mapped, centred=False)
             found, problem = solver.minimise(
                 OfSamples(gram.product, float(np.sum(gram.squared_norms))),
-                lambda features: replace(posed.problem, rows=posed.problem.rows.with_columns(features)),
-                means,
+                posed.problem,
                 before and posed.start(*_flat(before)),
             )
             if found is None or not found.converged:
@@ -321,20 +323,17 @@ class KernelGuruClassifier(GuruEstimator):
         self._keep_coefficients(gram, result)
         return True
 
-    def _descend(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
-        """Descend by KEN-GURU; return False for more than two classes."""
-        if len(samples.classes) > 2:
-            return False
+    def _descend(self, method: Method, kernel: Kernel, samples: Samples, model: Model, before: Any) -> None:
+        """Descend on the coefficients of the samples."""
         with block_map(samples.X, self.n_jobs):
             gram = Gram(kernel, samples.X, 1e6 * self.cache_size)
             rows = KernelRows(gram, samples.labels, samples.weights)
             problem = KernelProblem(rows, model.loss, Isotropic(float(self.sigma)), model.l2, model.fit_intercept)
             try:
-                result = self._minimise(Posed(problem), samples.classes, before and _flat(before), KenGuru)
+                result = self._minimise(Posed(problem), samples.classes, before and _flat(before), method)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
             self._keep_coefficients(gram, result)
-        return True
 
     def _keep_coefficients(self, gram: Gram, result: Result) -> None:
         coef = np.atleast_2d(result.coef)

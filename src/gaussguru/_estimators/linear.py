@@ -326,7 +326,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
         # The steps are sequential: starting threads for the little else costs more than it saves.
         model = self._resolved(samples, X_err)
         posed = pose(samples, model, map, self._errors(samples, X_err, map), rescaled=False, ordered=False)
-        problem, solver = posed.problem, self._solver()
+        problem, solver = posed.problem, self._method.make(**self._settings())
         if state is None:
             if not np.isfinite(problem.rows.squared_norms).all():
                 raise explain_not_finite(samples.X)

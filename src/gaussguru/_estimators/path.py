@@ -171,7 +171,7 @@ def follow(
     posed = pose(samples, first._resolved(samples, X_err), mapped, errors)
     factors = (levels / levels[0]).tolist()
     try:
-        results: Iterable[Result] = first._solver().follow(posed.problem, factors)
+        results: Iterable[Result] = first._method.make(**first._settings()).follow(posed.problem, factors)
         for sigma, factor, found in zip(levels.tolist(), factors, results, strict=True):
             fitted = at_level(model, sigma)
             fitted.n_features_in_ = samples.X.shape[1]

@@ -8,9 +8,6 @@ from gaussguru._linalg import Array
 from gaussguru._problems.protocol import LossProblem
 from gaussguru.certificates.dual_point import Certificate
 
-# How exactly the length and the intercepts of a dual point are found, relative to what noise makes of F.
-EXACTLY = 1e-8
-
 
 def certify(problem: LossProblem, coef: Array, intercept: Any, *, rescaled: bool = True) -> tuple[Certificate, Array]:
     """Return bounds on the minimum from a classifier, and its slopes.
@@ -21,10 +18,9 @@ def certify(problem: LossProblem, coef: Array, intercept: Any, *, rescaled: bool
     """
     if not np.any(coef):
         return Certificate(problem.constant_value(intercept), problem.collapse_bound()), problem.constant_slopes()
-    local = problem.visit(problem.unknowns(coef, intercept))
+    local = near = problem.visit(problem.unknowns(coef, intercept))
     certificate, _ = local.certificate(0.0, thorough=True)
-    dual, point = certificate.dual, problem.rescaled(local.point, EXACTLY) if rescaled else local.point
-    near = local
+    dual, point = certificate.dual, problem.rescaled(local.point, 0.0) if rescaled else local.point
     if point is not local.point:
         near = problem.expand(point)
         dual = max(dual, near.certificate(0.0, thorough=True)[0].dual)

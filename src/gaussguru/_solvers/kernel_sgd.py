@@ -9,31 +9,29 @@
 so the norm costs nothing, and no step looks at more than one row of the kernel matrix.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._data.kernel_matrix import Gram
-from gaussguru._data.rows import Rows
-from gaussguru._linalg import EPS, Array
+from gaussguru._data.rows import Rows, one_hot
+from gaussguru._linalg import Array, Index
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
-from gaussguru._problems.smoothing import RARE
-from gaussguru._solvers.certify import EXACTLY, certify
-from gaussguru._solvers.sgd import SGD, Descent, Settings
+from gaussguru._solvers.certify import certify
+from gaussguru._solvers.sgd import SGD, Start, State
+from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.losses import Loss
-from gaussguru.noise import Isotropic
 
 
 class KernelRows(Rows):
-    """Labelled samples whose rows are those of a kernel matrix, computed within a budget of memory."""
+    """Labelled samples that are known by a kernel matrix, computed within a budget of memory; they have no columns."""
 
     def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
-        super().__init__(np.broadcast_to(0.0, (kernel.n_rows, 1)), labels, weights)
+        super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
         self.kernel = kernel
 
     @cached_property
@@ -41,105 +39,79 @@ class KernelRows(Rows):
         """The value of every sample with itself."""
         return self.kernel.squared_norms
 
+    def take(self, index: Index, weights: Array | None = None) -> "KernelRows":
+        """Return some samples, with other weights if given."""
+        weights = self.weights[index] if weights is None else weights
+        return KernelRows(self.kernel.take(index), self.labels[index], weights)
 
-@dataclass(frozen=True)
-class KernelProblem:
-    """The problem of two classes in the space of a kernel; w is given by the coefficients of the samples."""
+
+@dataclass(frozen=True, eq=False)
+class KernelProblem(Binary):
+    """The problem of two classes in the space of a kernel, which is evaluated in parts of that space."""
 
     rows: KernelRows
-    loss: Loss
-    noise: Isotropic
-    l2: float
-    fit_intercept: bool
-
-    @property
-    def weight(self) -> float:
-        """F at zero."""
-        return self.rows.total_weight
-
-    def subsample(self, n_rows: int, rng: np.random.Generator) -> "KernelProblem":
-        """Return about ``n_rows`` samples."""
-        rows = self.rows
-        index = rows.draw(n_rows, rng, RARE)
-        return replace(self, rows=KernelRows(rows.kernel.take(index), rows.labels[index], rows.weights[index]))
 
     def on(self, features: Array) -> Binary:
         """Return the problem in a space of few dimensions, with these coordinates of the samples."""
         rows = self.rows.with_columns(np.ascontiguousarray(features))
         return Binary(rows, self.loss, self.noise, self.l2, self.fit_intercept)
 
+    def along(self, coef: Array) -> tuple[Binary, Array]:
+        """Return the problem along ``w`` alone, and its one coefficient there, ``||w||``."""
+        margin = self.rows.kernel.product(coef)
+        length = np.sqrt(np.maximum(0.0, coef @ margin))
+        return self.on(margin[:, np.newaxis] / (length or 1.0)), np.array([length])
 
-class KernelState(Descent):
+
+class KernelState(State):
     """A descent in the space of a kernel, for two classes."""
 
-    def __init__(self, problem: KernelProblem, start: tuple[Array, float] | None = None) -> None:
-        super().__init__((problem.rows.n_rows,), 1)
-        self.square = 0.0  # ||w||^2 of the last iterate
-        if start is not None:
-            self.w[:], self.b[0] = start
-            self.square = max(0.0, float(self.w @ problem.rows.kernel.product(self.w)))
+    def __init__(self, problem: KernelProblem, start: Start | None = None) -> None:
+        super().__init__(problem.rows.n_rows, start)
+        # ||w||^2 of the last iterate
+        self.square = 0.0 if start is None else float(problem.along(self.w)[1][0]) ** 2
 
-    @property
-    def coef(self) -> Array:
-        """The coefficients of the samples."""
-        return self.solution()[0]
-
-    @property
-    def intercept(self) -> float:
-        """The intercept."""
-        return float(self.solution()[1][0])
-
-    def _pass(self, rows: KernelRows, order: Any, settings: Settings) -> None:
-        code, sigma, l2, rate, steps, fit_intercept = settings
+    def _pass(self, rows: KernelRows, order: Index, *arguments: Any) -> None:
+        code, sigma, l2, rate, steps, fit_intercept, *places = arguments
         for part, values in rows.kernel.blocks(order):
             mine = order[part]
             self.square = _binding.kernel_pass(
                 values, mine, rows.signed_weight[mine], rows.squared_norms[mine], code, sigma, l2, rate,
-                steps + part.start, fit_intercept, self.square, self.w, self.b, *self.totals,
+                steps + part.start, fit_intercept, self.square, *places,
             )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class KenGuru(SGD):
-    """Settings of the solver; those of :class:`gaussguru.solvers.sgd.SGD`."""
+    """Settings of the solver; those of :class:`gaussguru._solvers.sgd.SGD`."""
 
-    trial_rows: ClassVar[int] = 1000
-
-    def begin(self, problem: KernelProblem, start: tuple[Array, Any] | None = None) -> KernelState:
+    def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
         """Return the state of a descent that has made no step."""
         return KernelState(problem, start)
 
-    def value(self, problem: KernelProblem, state: Descent) -> float:
-        """Return F where a descent is: that of the problem along ``w`` alone."""
-        coef, intercept = state.coef, state.intercept
-        margin = problem.rows.kernel.product(coef)
-        length = float(np.sqrt(max(0.0, float(coef @ margin))))
-        if length == 0:
-            return problem.on(margin[:, np.newaxis]).constant_value(intercept)
-        return float(problem.on(margin[:, np.newaxis] / length).point(np.array([length, intercept])).value)
+    @property
+    def trial_rows(self) -> int:
+        """Samples of a trial."""
+        return self.policy.kernel_trial
+
+    def value(self, problem: KernelProblem, coef: Array, intercept: Any) -> float:
+        """Return F of a classifier: that of the problem along ``w`` alone."""
+        return super().value(*problem.along(coef), intercept)
 
     def certify(self, problem: KernelProblem, coef: Array, intercept: Any) -> tuple[Certificate, Array]:
         """Return the certificate of a classifier, and its slopes.
 
         It needs no more of the space than ``w`` and ``sum s y alpha kappa(x, .)`` over either class span, for its own
-        slopes and for those at the best length and intercept.
+        slopes and for those at the best length and intercept; of a constant classifier, the class means.
         """
-        margin = problem.rows.kernel.product(coef)
-        length = float(np.sqrt(max(0.0, float(coef @ margin))))
-        if length == 0:
-            return certify(problem.on(margin[:, np.newaxis]), np.zeros(1), intercept)
-        alone = problem.on(margin[:, np.newaxis] / length)
-        start = alone.point(np.array([length, intercept]))
-        points = start, alone.rescaled(start, EXACTLY)
-        pulls = np.hstack([alone.by_cell(alone.residual(point.x)) for point in points])
-        # An orthonormal basis: rows of coefficients, and of inner products with the samples.
-        units, along = coef[np.newaxis] / length, margin[np.newaxis] / length
-        for vector, values in zip(pulls.T, problem.rows.kernel.product(pulls).T, strict=True):
-            shares = along @ vector
-            unit, value = vector - shares @ units, values - shares @ along
-            square = float(unit @ value)
-            if square > EPS * float(vector @ values):
-                units, along = (np.vstack([a, b / np.sqrt(square)]) for a, b in ((units, unit), (along, value)))
-        spanned, first = problem.on(along.T), np.eye(1, len(along))[0]
+        rows, (alone, length) = problem.rows, problem.along(coef)
+        span = Span(OfSamples(rows.kernel.product, float(np.sum(rows.squared_norms))), coef[:, np.newaxis])
+        if not span.basis.size:  # w is zero, or lost in rounding
+            span.add(one_hot(rows.labels, rows.weights, 2))
+            return certify(problem.on(span.features), np.zeros(span.features.shape[1]), intercept)
+        start = alone.point(alone.unknowns(length, intercept))
+        points = start, alone.rescaled(start, 0.0)
+        span.add(np.hstack([alone.by_cell(alone.residual(point.x)) for point in points]))
+        spanned, first = problem.on(span.features), np.eye(1, span.features.shape[1])[0]
         duals = [certify(spanned, first * point.coef[0], point.b, rescaled=False)[0].dual for point in points]
         return Certificate(start.value, max(duals)), alone.slopes(start)

@@ -1,4 +1,4 @@
-"""The solvers that users name, and what each can do."""
+"""The solvers that users name, what each can do, and which one a problem gets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 from gaussguru._solvers.interior_point import Dual
+from gaussguru._solvers.kernel_sgd import KenGuru
+from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.sgd import SGD
 from gaussguru._solvers.subspace import Subspace
 
@@ -14,16 +16,24 @@ from gaussguru._solvers.subspace import Subspace
 class Method:
     """A solver, made from its settings, and what it can do.
 
-    ``exact`` ones end at a proven optimum. The others say whether there may be several classes, error bars, error bars
-    with several classes, and noise other than isotropic.
+    ``spanned`` puts it into a growing span, for problems that this suits. ``exact`` ones end at a proven optimum. The
+    others say whether there may be several classes, error bars, error bars with several classes, and noise other than
+    isotropic.
     """
 
     make: Callable[..., Any]
+    spanned: Callable[[Any], Subspace] | None = None
     exact: bool = True
     classes: bool = True
     errors: bool = True
     errors_of_classes: bool = True
     any_noise: bool = True
+
+    def solver(self, problem: Any, *, warm: bool, **settings: Any) -> Any:
+        """Return the solver of a problem: where there is no ``warm`` start, in a growing span if that suits."""
+        made = self.make(**settings)
+        spanned = None if self.spanned is None or warm else self.spanned(made)
+        return spanned if spanned is not None and spanned.suits(problem) else made
 
     def check(self, name: str, n_classes: int, *, errors: bool, noise: str | None) -> None:
         """Raise a ValueError that says what is not supported; ``noise`` describes one that is not isotropic."""
@@ -43,10 +53,14 @@ class Method:
             )
 
 
+_descent = partial(Method, exact=False, errors_of_classes=False, any_noise=False)
 SOLVERS = {
-    "newton": Method(Subspace),
+    "newton": Method(Newton, Subspace),
     "dual": Method(Dual, classes=False, errors=False, any_noise=False),
-    "sgd": Method(SGD, exact=False, errors_of_classes=False, any_noise=False),
+    "sgd": _descent(SGD),
     # With two classes moving one of them moves the other: the same algorithm.
-    "sgd2": Method(partial(SGD, single=True), exact=False, errors_of_classes=False, any_noise=False),
+    "sgd2": _descent(partial(SGD, single=True)),
 }
+# Those that read the kernel matrix itself; for all others a kernel is features.
+_ken_guru = Method(KenGuru, exact=False, classes=False, errors=False, any_noise=False)
+KERNEL_SOLVERS = {"newton": SOLVERS["newton"], "sgd": _ken_guru, "sgd2": _ken_guru}

@@ -11,76 +11,86 @@ Both kinds of problem run through the same solver; what differs is in :class:`St
 """
 
 import math
-from abc import ABC, abstractmethod
+import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from gaussguru._data.rows import NotFiniteError, Rows
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import EPS, Array, Index
 from gaussguru._native import _binding
 from gaussguru._solvers.certify import certify
-from gaussguru._solvers.result import Log, Result
+from gaussguru._solvers.result import Log, Result, Status
 from gaussguru.certificates.dual_point import Certificate
 
-# Loss, sigma, l2, rate, steps made, whether there is an intercept.
-Settings = tuple[int, float, float, float, int, bool]
-# Rates are powers of 2 with exponents up to this size; those tried first are so far apart.
-LARGEST, COARSE = 20, 4
-# A trial has this many rows and steps, if the descent itself has so many: what is best for few is too small for more.
-TRIAL_ROWS, TRIAL_STEPS = 10_000, 50_000
-# The curve is noisy: one epoch without descent proves nothing.
-PATIENCE = 2
+# Coefficients and intercepts to begin with.
+Start = tuple[Array, Any]
 
 
-@dataclass
-class Sums:
-    """Sums of ``n`` iterates."""
+@dataclass(frozen=True)
+class Policy:
+    """The tuning constants of stochastic gradient descent."""
 
-    w: Array
-    b: Array
-    n: int = 0
+    # Rows and steps of the trial of a rate, if the descent itself has so many (measured: what is best for 10,000 steps
+    # is too small for more on usps).
+    trial: int = 50_000
+    # Samples of the trial of a rate with a kernel, where a step costs as much as there are samples (measured: what is
+    # best for 200 is too small for more on usps).
+    kernel_trial: int = 1000
+    # Powers of 2 between the first rates that are tried (measured: trials with larger ones may be misled by noise).
+    stride: int = 4
+    # Epochs in a row that must fail to lower F: the curve is noisy, and one proves nothing.
+    patience: int = 2
 
 
-class Descent(ABC):
-    """Where a descent is, after how many steps, and the sum of the places where it was.
+class State:
+    """A descent for two classes, GURU: where it is, after how many steps, and the sums of the places where it was.
 
     Nothing but arrays and numbers: it can be pickled, and goes on where it was, on the same rows or on others.
 
     Attributes
     ----------
-    w, b : the last iterate, as the kernels have it
+    w, b : the last iterate, as the compiled loops have it
     steps : steps made so far, which set the length of the next
+    windows : sums of the iterates w and b, and the step after which each begins; the last one is added to
     """
 
-    def __init__(self, shape: tuple[int, ...], n_intercepts: int) -> None:
-        self.w, self.b = np.zeros(shape), np.zeros(n_intercepts)
+    def __init__(self, n_columns: int, start: Start | None = None, width: tuple[int, ...] = ()) -> None:
+        self.w, self.b = np.zeros((n_columns, *width)), np.zeros(width or 1)
         self.steps = 0
-        self.since: Sums | None = None
-        self.before: Sums | None = None
+        self.windows: list[tuple[Array, Array, int]] = []
+        if start is not None:
+            self.w[:], self.b[0] = start
 
     def renew_average(self) -> None:
         """Restart the average when the last half of the steps is in it: it covers at least that half ever after."""
-        if self.since is None or 2 * self.since.n >= self.steps:
+        if not self.windows or 2 * self.windows[-1][2] <= self.steps:
             self.restart_average()
 
     def restart_average(self) -> None:
         """Let the solution be the average of the iterates since the call before this one, or from here on."""
-        self.before, self.since = self.since, Sums(np.zeros_like(self.w), np.zeros_like(self.b))
+        self.windows = [*self.windows[-1:], (np.zeros_like(self.w), np.zeros_like(self.b), self.steps)]
 
     def solution(self) -> tuple[Array, Array]:
-        """Return the average of the iterates, or the last one itself, as the kernels have it."""
-        windows = [sums for sums in (self.since, self.before) if sums is not None]
-        n = sum(sums.n for sums in windows)
+        """Return the average of the iterates, or the last one itself, as the compiled loops have it."""
+        n = self.steps - self.windows[0][2] if self.windows else 0
         if n == 0:
             return self.w, self.b
-        w, b = np.zeros_like(self.w), np.zeros_like(self.b)
-        for sums in windows:
-            w += sums.w
-            b += sums.b
-        return w / n, b / n
+        w, b, _ = zip(*self.windows, strict=True)
+        return sum(w) / n, sum(b) / n
+
+    @property
+    def coef(self) -> Array:
+        """The coefficients of the solution."""
+        return self.solution()[0]
+
+    @property
+    def intercept(self) -> Any:
+        """The intercept of the solution, or one for each class."""
+        return float(self.solution()[1][0])
 
     def run(self, problem: Any, order: Index, eta0: float) -> None:
         """Make one step on each row of ``order``."""
@@ -90,70 +100,26 @@ class Descent(ABC):
         sigma = 0.0 if problem.noise is None else problem.noise.sigma
         # Weights of mean 1, and l2 divided by their sum: all in the rate, and no weight is copied.
         rate, l2 = eta0 * n / problem.rows.total_weight, problem.l2 / n
-        self._pass(problem.rows, order, (loss.code, sigma, l2, rate, self.steps, problem.fit_intercept))
+        sums = self.windows[-1][:2] if self.windows else (None, None)
+        settings = loss.code, sigma, l2, rate, self.steps, problem.fit_intercept
+        self._pass(problem.rows, order, *settings, self.w, self.b, *sums)
         self.steps += len(order)
-        if self.since is not None:
-            self.since.n += len(order)
 
-    @property
-    def totals(self) -> tuple[Array, Array] | tuple[None, None]:
-        """Where the kernels add the iterates up."""
-        return (None, None) if self.since is None else (self.since.w, self.since.b)
-
-    @abstractmethod
-    def _pass(self, rows: Any, order: Index, settings: Settings) -> None: ...
-
-    @property
-    @abstractmethod
-    def coef(self) -> Array:
-        """The coefficients of the solution."""
-
-    @property
-    @abstractmethod
-    def intercept(self) -> Any:
-        """The intercept of the solution, or one for each class."""
-
-
-class State(Descent):
-    """A descent for two classes: GURU."""
-
-    def __init__(self, n_columns: int, start: tuple[Array, float] | None = None) -> None:
-        super().__init__((n_columns,), 1)
-        if start is not None:
-            self.w[:], self.b[0] = start
-
-    @property
-    def coef(self) -> Array:
-        """The coefficients, shape (n_columns,)."""
-        return self.solution()[0]
-
-    @property
-    def intercept(self) -> float:
-        """The intercept."""
-        return float(self.solution()[1][0])
-
-    def _pass(self, rows: Rows, order: Index, settings: Settings) -> None:
-        arguments = (order, rows.signed_weight, *settings, self.w, self.b, *self.totals)
+    def _pass(self, rows: Any, order: Index, *arguments: Any) -> None:
+        """Make the steps in a compiled loop."""
         if rows.errors is None:
-            rows.run(_binding.sgd_pass, *arguments)
+            rows.run(_binding.sgd_pass, order, rows.signed_weight, *arguments)
         else:
-            rows.run(_binding.measured_pass, rows.errors.deviations, *arguments)
+            rows.run(_binding.measured_pass, rows.errors.deviations, order, rows.signed_weight, *arguments)
 
 
-class JointState(Descent):
+class JointState(State):
     """A descent for several classes: M-GURU, or M-GURU-S2 if a ``single`` random class moves in a step."""
 
     def __init__(
-        self,
-        n_columns: int,
-        n_classes: int,
-        start: tuple[Array, Array] | None = None,
-        *,
-        single: bool = False,
-        seed: int = 0,
+        self, n_columns: int, n_classes: int, start: Start | None = None, *, single: bool = False, seed: int = 0
     ) -> None:
-        width = _binding.joint_width(n_classes)
-        super().__init__((n_columns, width), width)
+        super().__init__(n_columns, width=(_binding.joint_width(n_classes),))
         self.n_classes, self.single = n_classes, single
         self.rng = np.random.default_rng([seed, n_classes])  # classes must not follow rows drawn with the same seed
         if start is not None:
@@ -169,18 +135,16 @@ class JointState(Descent):
         """The intercepts, shape (n_classes,); they add up to zero."""
         return _centred(self.solution()[1][: self.n_classes])
 
-    def _pass(self, rows: Rows, order: Index, settings: Settings) -> None:
+    def _pass(self, rows: Rows, order: Index, *arguments: Any) -> None:
         n = self.n_classes
         moved = self.rng.integers(0, n, len(order), dtype=np.int32) if self.single else None
-        weighted = (rows.labels, rows.weights, n)
-        rows.run(_binding.sgd_joint_pass, order, *weighted, *settings, self.w, self.b, *self.totals, moved)
+        rows.run(_binding.sgd_joint_pass, order, rows.labels, rows.weights, n, *arguments, moved)
         # F does not depend on what the classes have in common, which moving one at a time, or rounding, changes.
         self.w[:, :n], self.b[:n] = _centred(self.w[:, :n]), _centred(self.b[:n])
 
 
 def _centred(array: Array) -> Array:
-    centred: Array = array - array.mean(axis=-1, keepdims=True)
-    return centred
+    return np.asarray(array - array.mean(axis=-1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -196,6 +160,7 @@ class SGD:
     eta0 : length of the first step; None finds one by short trials
     average : return the average of at least the last half of the iterates instead of the last one
     single : with several classes, move one random class in a step (M-GURU-S2)
+    policy : tuning constants
     """
 
     tol: float = 1e-4
@@ -205,10 +170,9 @@ class SGD:
     eta0: float | None = None
     average: bool = False
     single: bool = False
+    policy: Policy = field(default_factory=Policy)
 
-    trial_rows: ClassVar[int] = TRIAL_ROWS
-
-    def solve(self, problem: Any, start: tuple[Array, Any] | None = None) -> Result:
+    def solve(self, problem: Any, start: Start | None = None) -> Result:
         """Minimise, from ``(w, b)`` if given, and return the last place.
 
         A rate that is too large may end above F(0), or not at a number: such a descent has not converged.
@@ -216,33 +180,22 @@ class SGD:
         if not np.isfinite(problem.rows.squared_norms).all():
             raise NotFiniteError
         eta0 = self.find_rate(problem) if self.eta0 is None else self.eta0
-        state, zero = self.begin(problem, start), problem.weight
-        n, rng, log = problem.rows.n_rows, np.random.default_rng(self.seed), Log("sgd", self.verbose, "epoch")
-        curve: list[float] = []
-        last, calm = zero if start is None else self.value(problem, state), 0
-        while len(curve) < self.max_iter and calm < PATIENCE and math.isfinite(last):
+        state, log = self.begin(problem, start), Log("sgd", self.verbose, "epoch")
+        n, rng = problem.rows.n_rows, np.random.default_rng(self.seed)
+        curve, calm = [self.value(problem, state.coef, state.intercept)], 0
+        while len(curve) <= self.max_iter and calm < self.policy.patience and math.isfinite(curve[-1]):
             if self.average:
                 state.renew_average()
             state.run(problem, rng.integers(0, n, n), eta0)
-            value = self.value(problem, state)
-            calm = calm + 1 if last - value < self.tol * zero else 0
-            curve.append(value)
-            last = value
-            log(len(curve), value)
-        coef, intercept = state.coef, state.intercept
+            curve.append(self.value(problem, state.coef, state.intercept))
+            calm = calm + 1 if curve[-2] - curve[-1] < self.tol * problem.weight else 0
+            log(len(curve) - 1, curve[-1])
+        coef, intercept, last = state.coef, state.intercept, curve[-1]
         certificate, alpha = self.certify(problem, coef, intercept)
-        return Result(
-            coef=coef,
-            intercept=intercept,
-            objective=last,
-            gap=min(certificate.gap, last),
-            alpha=alpha,
-            n_iter=len(curve),
-            status="converged" if calm == PATIENCE and last <= zero else "max_iter",
-            loss_curve=curve,
-            eta0=eta0,
-            state=state,
-        )
+        rests = calm == self.policy.patience and last <= problem.weight
+        status: Status = "converged" if rests else "max_iter"
+        gap, n_iter = min(certificate.gap, last), len(curve) - 1
+        return Result(coef, intercept, last, gap, alpha, n_iter, status, loss_curve=curve[1:], eta0=eta0, state=state)
 
     def follow(self, problem: Any, factors: Iterable[float]) -> Iterator[Result]:
         """Minimise at one noise level after another, given as factors, each from where the last one ended."""
@@ -252,16 +205,15 @@ class SGD:
             start = (result.coef, result.intercept) if result.converged else None
             yield result
 
-    def begin(self, problem: Any, start: tuple[Array, Any] | None = None) -> Descent:
+    def begin(self, problem: Any, start: Start | None = None) -> State:
         """Return the state of a descent that has made no step."""
         n_columns, n_classes = problem.rows.n_columns, problem.rows.n_classes
         if n_classes == 2:
             return State(n_columns, start)
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
 
-    def value(self, problem: Any, state: Descent) -> float:
-        """Return F where a descent is."""
-        coef, intercept = state.coef, state.intercept
+    def value(self, problem: Any, coef: Array, intercept: Any) -> float:
+        """Return F of a classifier."""
         if not coef.any():
             return float(problem.constant_value(intercept))
         return float(problem.point(problem.unknowns(coef, intercept)).value)
@@ -270,27 +222,31 @@ class SGD:
         """Return the certificate of a classifier, and its slopes."""
         return certify(problem, coef, intercept)
 
+    @property
+    def trial_rows(self) -> int:
+        """Rows of a trial: as many as it has steps."""
+        return self.policy.trial
+
     def find_rate(self, problem: Any) -> float:
         """Return the power of 2 from which a short descent on some of the rows gets lowest."""
         rng, n = np.random.default_rng(self.seed), problem.rows.n_rows
         some = problem.subsample(self.trial_rows, rng) if n > self.trial_rows else problem
-        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, TRIAL_STEPS))
-        values: dict[int, float] = {}
+        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, self.policy.trial))
+        first, second = np.array_split(order, 2)
 
-        def attempt(exponent: int) -> None:
+        @cache
+        def reached(exponent: int) -> float:
             state = self.begin(some)
-            first, second = np.array_split(order, 2)
             state.run(some, first, 2.0**exponent)
             if self.average:
                 state.restart_average()
             state.run(some, second, 2.0**exponent)
-            value = self.value(some, state)
-            values[exponent] = value if math.isfinite(value) else math.inf
+            value = self.value(some, state.coef, state.intercept)
+            # F that is lost in rounding beside F(0) is as good as zero.
+            return max(value, EPS * some.weight) if math.isfinite(value) else math.inf
 
-        for exponent in range(-LARGEST, LARGEST + 1, COARSE):
-            attempt(exponent)
-        for stride in (COARSE // 2, COARSE // 4):
-            best = min(values, key=values.__getitem__)
-            attempt(best - stride)
-            attempt(best + stride)
-        return float(2.0 ** min(values, key=values.__getitem__))
+        best, stride = 0, self.policy.stride
+        while stride and best + stride < sys.float_info.max_exp:  # a compass search
+            before, best = best, min((best, best - stride, best + stride), key=reached)
+            stride = stride // 2 if best == before else stride
+        return 2.0**best

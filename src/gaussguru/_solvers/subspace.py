@@ -14,33 +14,41 @@ The proof is one for the whole space: a certificate needs nothing but the scores
 computed in the span of the directions and ``v``, the one that comes next.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from gaussguru._data.rows import Rows, one_hot
-from gaussguru._linalg import Array
+from gaussguru._linalg import EPS, Array
 from gaussguru._problems.protocol import LossProblem
+from gaussguru._problems.smoothing import ROUGHLY
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.result import Log, Result, Status
 
-# The gap of the problem in the span, relative to that which is wanted, and to that of the whole problem so far.
-CLOSER, FAR = 0.1, 0.01
-# A direction whose square is at most this fraction of that of the longest beside it is rounding; below the next it may
-# be.
-NOTHING, DOUBTFUL = 1e-14, 1e-6
-# From so many unknowns on the span of gradients is searched (measured on digits, usps and mnist), where noise makes at
-# least this fraction of the standard deviation of margins within a class: then F is smooth.
-LEAST_UNKNOWNS, SMOOTH = 500, 0.25
-# Steps in which the gap may fail to reach a new low.
-PATIENCE = 20
+
+@dataclass(frozen=True)
+class Policy:
+    """The tuning constants of growing spans, besides those of Newton's method."""
+
+    # A span is searched in spaces of at least so many dimensions (measured: digits, usps and mnist have more; the
+    # kernel matrix of breast cancer, which is better factored, has fewer),
+    least_unknowns: int = 570
+    # where noise makes at least this fraction of the standard deviation of margins within a class: then F is smooth.
+    smooth: float = 0.25
 
 
 class Space(Protocol):
-    """How vectors of a space are written."""
+    """How vectors of a space are written.
+
+    The square of a vector is at most ``trace`` times the sum of the squares of its numbers.
+    """
+
+    @property
+    def trace(self) -> float: ...
 
     def gradient(self, residual: Array) -> Array:
         """Return ``sum_i r_i phi(x_i)`` for every column r, a column each."""
@@ -48,14 +56,8 @@ class Space(Protocol):
     def scores(self, vectors: Array) -> Array:
         """Return the scores of all samples for every vector."""
 
-    def along(self, span: "Span", vectors: Array) -> Array:
-        """Return the inner products of the directions of a span with vectors."""
-
-    def products(self, vectors: Array, scores: Array) -> Array:
-        """Return the inner products of vectors with each other."""
-
-    def rounding(self, vectors: Array) -> Array:
-        """Return how much of the square of each vector may be rounding, though nothing was taken away from it."""
+    def covectors(self, vectors: Array, scores: Array) -> Array:
+        """Return the A with which ``A' V`` are the inner products of vectors with vectors V."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,9 @@ class OfSamples:
         """Return ``K V``."""
         return self.product(vectors)
 
-    def along(self, span: "Span", vectors: Array) -> Array:
-        """Return ``(K B)' V``."""
-        return np.asarray(span.features.T @ vectors)
-
-    def products(self, vectors: Array, scores: Array) -> Array:
-        """Return ``V' K V``."""
-        return np.asarray(vectors.T @ scores)
-
-    def rounding(self, vectors: Array) -> Array:
-        """Return what K may make of coefficients that it takes to zero."""
-        return np.asarray(NOTHING * self.trace * np.sum(vectors**2, axis=0))
+    def covectors(self, vectors: Array, scores: Array) -> Array:
+        """Return ``K V``."""
+        return scores
 
 
 @dataclass(frozen=True)
@@ -91,6 +85,7 @@ class OfColumns:
     """Vectors as they are, an entry for each column of X."""
 
     rows: Rows
+    trace: float = 1.0
 
     def gradient(self, residual: Array) -> Array:
         """Return ``X' R``; one pass."""
@@ -100,17 +95,9 @@ class OfColumns:
         """Return ``X V``; one pass."""
         return self.rows.gather(self.rows.scores(vectors.T))
 
-    def along(self, span: "Span", vectors: Array) -> Array:
-        """Return ``B' V``."""
-        return np.asarray(span.basis.T @ vectors)
-
-    def products(self, vectors: Array, scores: Array) -> Array:
-        """Return ``V' V``."""
-        return np.asarray(vectors.T @ vectors)
-
-    def rounding(self, vectors: Array) -> Array:
-        """Return 0: sums of squares are exact to their last digits."""
-        return np.zeros(vectors.shape[1])
+    def covectors(self, vectors: Array, scores: Array) -> Array:
+        """Return the vectors."""
+        return vectors
 
 
 class Span:
@@ -126,7 +113,7 @@ class Span:
         """Add what vectors have outside the span; return how many directions that are."""
         known = self.basis.shape[1]
         vectors, scores, squares, taken = self._outside(vectors)
-        if len(squares) and (squares[-1] < DOUBTFUL * taken or squares[0] < DOUBTFUL * squares[-1]):
+        if len(squares) and squares[0] < math.sqrt(EPS) * max(squares[-1], taken):
             # Of directions so small much is rounding: what is left of them when they are as long as the others?
             vectors, scores, squares, _ = self._outside(vectors / np.sqrt(squares))
             new = squares > 0.5
@@ -135,6 +122,14 @@ class Span:
         self.features = np.ascontiguousarray(np.hstack([self.features, scores / np.sqrt(squares)]))
         return self.basis.shape[1] - known
 
+    def along(self, vectors: Array) -> Array:
+        """Return the inner products of the directions with vectors."""
+        return np.asarray(self.space.covectors(self.basis, self.features).T @ vectors)
+
+    def padded(self, coef: Array) -> Array:
+        """Return coefficients of the first directions as coefficients of all."""
+        return np.hstack([coef, np.zeros((*coef.shape[:-1], self.basis.shape[1] - coef.shape[-1]))])
+
     def _outside(self, vectors: Array) -> tuple[Array, Array, Array, float]:
         """Return what vectors have outside the span as orthogonal directions, with scores and squares, shortest first.
 
@@ -142,116 +137,101 @@ class Span:
         """
         taken = 0.0
         for _ in range(2):  # once leaves as much of the span as rounding does of what was taken away
-            along = self.space.along(self, vectors)
+            along = self.along(vectors)
             taken = max(taken, float(np.max(np.sum(along**2, axis=0), initial=0.0)))
             vectors = vectors - self.basis @ along
         scores = self.space.scores(vectors)
-        squares, turn = np.linalg.eigh(self.space.products(vectors, scores))
+        squares, turn = np.linalg.eigh(vectors.T @ self.space.covectors(vectors, scores))
         vectors, scores = vectors @ turn, scores @ turn
-        kept = squares > np.maximum(NOTHING * squares[-1], self.space.rounding(vectors))
+        # A sum of n products has errors of about sqrt(n) roundings (Higham and Mary 2019).
+        size = np.maximum(squares[-1], self.space.trace * np.sum(vectors**2, axis=0))
+        kept = squares > math.sqrt(len(vectors)) * EPS * size
         return vectors[:, kept], scores[:, kept], squares[kept], taken
 
 
 @dataclass(frozen=True)
-class Subspace(Newton):
+class Subspace:
     """The solver: Newton's method in a growing span."""
 
-    def minimise(
-        self,
-        space: Space,
-        problem: Callable[[Array], LossProblem],
-        means: Array,
-        start: tuple[Array, Any] | None = None,
-        whole: LossProblem | None = None,
-    ) -> tuple[Result | None, LossProblem]:
-        """Minimise ``problem(features)`` over the space, starting from the span of the class means and ``start``.
+    newton: Newton = field(default_factory=Newton)
+    policy: Policy = field(default_factory=Policy)
 
-        The coefficients of ``start`` and of the result are vectors of the space. ``whole`` is the problem in all of it,
-        where that can be written, and has the last word. None stands for a constant classifier that may be optimal:
-        there is no gradient to follow. Also returns the problem in the last span.
+    def suits(self, problem: Any) -> bool:
+        """Return whether few gradients span the solution: F has many unknowns, and is smooth along the class means.
+
+        So it is in any basis where many unknowns meet much noise.
         """
-        log, best, stalled = Log("subspace", self.verbose), None, 0
-        span = Span(space, means)
+        rows = problem.rows
+        few = rows.n_classes == 2 or (rows.n_classes - 1) * rows.n_columns < self.policy.least_unknowns
+        if few or rows.errors is not None or not problem.noise.is_rotatable:
+            return False
+        W = rows.means - rows.means.mean(axis=0)
+        scores, ratios = rows.gather(rows.scores(W)), []
+        for c, w in enumerate(W):
+            mine = scores[rows.labels == c]
+            spread = np.std(mine[:, [c]] - mine, axis=0)
+            ratios += [problem.noise.scale(w - W[k]) / spread[k] for k in np.flatnonzero(spread)]
+        return bool(ratios) and float(np.median(ratios)) >= self.policy.smooth
+
+    def solve(self, problem: LossProblem, start: tuple[Array, Any] | None = None) -> Result:
+        """Minimise over a growing span of gradients or, where that does not converge, over all columns."""
+        found, _ = self.minimise(OfColumns(problem.rows), problem, start, whole=True)
+        return found if found is not None and found.converged else self.newton.solve(problem, start)
+
+    def minimise(
+        self, space: Space, problem: Any, start: tuple[Array, Any] | None = None, *, whole: bool = False
+    ) -> tuple[Result | None, LossProblem]:
+        """Minimise over the space, starting from the span of the class means and ``start``.
+
+        The coefficients of ``start`` and of the result are vectors of the space. The rows of ``problem`` have features
+        of the span instead of their own; where their own are the ``whole`` space, these have the last word. None stands
+        for a constant classifier that may be optimal: there is no gradient to follow. Also returns the problem in the
+        last span.
+        """
+        newton, rows, best, stalled = self.newton, problem.rows, None, 0
+        log, span = Log("subspace", newton.verbose), Span(space, one_hot(rows.labels, rows.weights, rows.n_classes))
+
+        def spanned() -> Any:
+            return replace(problem, rows=rows.with_columns(span.features))
+
         if start is not None:
             span.add(np.atleast_2d(start[0]).T)
-            start = space.along(span, start[0].T).T, start[1]
-        current = problem(span.features)
+            start = span.along(start[0].T).T, start[1]
+        current = spanned()
         result = self._within(current, start, current.weight)
-        for n_iter in range(1, self.max_iter + 1):
+        for n_iter in range(1, newton.max_iter + 1):
             if not result.coef.any():
                 # The class means alone may prove it, and they are in the span of any problem.
                 proven = result.converged and current.collapse_bound() > 0
                 return replace(result, coef=np.zeros(len(span.basis))) if proven else None, current
             residual = current.residual(current.unknowns(result.coef, result.intercept))
             grown = span.add(space.gradient(residual))
-            current, found = self._certified(problem(span.features), result, span)
-            if found.converged and whole is not None:
-                found = self._with_gap(found, whole, found.coef)
+            current, coef = spanned(), span.padded(result.coef)
+            found = self._certified(current, result, coef)
+            if found.converged and whole:
+                found = self._certified(problem, result, coef @ span.basis.T)
             elif found.converged:
                 # A certificate balances classes by taking some of the pull of each: all of these must be in the span.
                 grown += span.add(space.gradient(current.by_cell(residual)))
-                current, found = self._certified(problem(span.features), result, span)
-            found = replace(found, n_iter=n_iter)
+                current, coef = spanned(), span.padded(coef)
+                found = self._certified(current, result, coef)
+            found = replace(found, coef=coef @ span.basis.T, n_iter=n_iter)
             stalled += 1
             if best is None or found.gap < best.gap:
                 best, stalled = found, 0
             log(n_iter, found.objective, found.gap, f"  in {span.basis.shape[1] - grown} dimensions")
-            if best.converged or not grown or stalled == PATIENCE:
+            if best.converged or not grown or stalled == newton.policy.patience:
                 break
-            padded = _padded(result.coef, span.features.shape[1])
-            result = self._within(current, (padded, result.intercept), found.gap)
+            result = self._within(current, (coef, result.intercept), found.gap)
         return best, current
 
-    def solve(self, problem: Any, start: tuple[Array, Any] | None = None) -> Result:
-        """Minimise over a growing span of gradients where few of these span the solution, else over all columns.
-
-        So it is where many unknowns meet much noise: F is smooth at once.
-        """
-        if start is None and self._is_spanned(problem):
-            rows = problem.rows
-            means = one_hot(rows.labels, rows.weights, rows.n_classes)
-            found, _ = self.minimise(
-                OfColumns(rows),
-                lambda features: replace(problem, rows=rows.with_columns(features)),
-                means,
-                whole=problem,
-            )
-            if found is not None and found.converged:
-                return found
-        return super().solve(problem, start)
-
-    @staticmethod
-    def _is_spanned(problem: Any) -> bool:
-        """Return whether F has many unknowns and is smooth along the class means, in any basis."""
-        rows = problem.rows
-        few = rows.n_classes == 2 or (rows.n_classes - 1) * rows.n_columns < LEAST_UNKNOWNS
-        if few or rows.errors is not None or not problem.noise.is_rotatable:
-            return False
-        W = rows.means - rows.means.mean(axis=0)
-        found = rows.gather(rows.scores(W)) - (rows.means @ W.T)[rows.labels]
-        ratios = []
-        for c, w in enumerate(W):
-            mine = found[rows.labels == c]
-            spread = np.sqrt(np.mean((mine[:, [c]] - mine) ** 2, axis=0))
-            ratios += [problem.noise.scale(w - W[k]) / spread[k] for k in range(len(W)) if k != c and spread[k] > 0]
-        return bool(ratios) and float(np.median(ratios)) >= SMOOTH
-
     def _within(self, problem: LossProblem, start: tuple[Array, Any] | None, gap: float) -> Result:
-        """Minimise in the span, no more exactly than the ``gap`` outside of it makes sense."""
-        tol = max(CLOSER * self.tol, FAR * gap / problem.weight)
-        return Newton(tol=tol, max_iter=self.max_iter, seed=self.seed, policy=self.policy).solve(problem, start)
+        """Minimise in the span: roughly, beside the ``gap`` outside of it, or beside that which is wanted."""
+        tol = ROUGHLY * max(self.newton.tol, gap / problem.weight)
+        return replace(self.newton, tol=tol, verbose=0).solve(problem, start)
 
-    def _certified(self, problem: LossProblem, result: Result, span: Span) -> tuple[LossProblem, Result]:
-        """Return a problem and the result with its certificate there, its coefficients as vectors of the space."""
-        coef = _padded(result.coef, span.features.shape[1])
-        return problem, replace(self._with_gap(result, problem, coef), coef=coef @ span.basis.T)
-
-    def _with_gap(self, result: Result, problem: LossProblem, coef: Array) -> Result:
+    def _certified(self, problem: LossProblem, result: Result, coef: Array) -> Result:
+        """Return a result with the certificate that its classifier, of these coefficients, has in a problem."""
         certificate, alpha = certify(problem, coef, result.intercept, rescaled=False)
-        status: Status = "converged" if certificate.gap <= self.tol * problem.weight else "max_iter"
+        status: Status = "converged" if certificate.gap <= self.newton.tol * problem.weight else "max_iter"
         return replace(result, gap=certificate.gap, alpha=alpha, status=status)
-
-
-def _padded(coef: Array, size: int) -> Array:
-    """Return coefficients of features with zeros for new ones."""
-    return np.hstack([coef, np.zeros((*coef.shape[:-1], size - coef.shape[-1]))])
