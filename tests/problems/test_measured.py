@@ -10,7 +10,7 @@ from support.error_bars import bars, covariances, every_form, matrices, value
 
 from gaussguru import GuruClassifier
 from gaussguru._data.rows import Rows
-from gaussguru._problems.measured import Local, Measured, is_compiled
+from gaussguru._problems.measured import Local, Measured
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.newton import Newton
 from gaussguru.errors import Diagonal, Factored, check_errors
@@ -80,8 +80,8 @@ def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
         Measured(Rows(kind(X), y, weight, n_classes, errors), loss, Isotropic(0.2), 0.1, True, Smoothing(blur=0.1))
         for errors in (Diagonal(E), Factored(E, np.zeros((n, d, 1))))
     )
-    assert is_compiled(made.rows, loss) == (loss.code >= 0)
-    assert not is_compiled(plain.rows, loss)
+    assert made.task.compiled == (loss.code >= 0)
+    assert not plain.task.compiled
     x = made.unknowns(rng.standard_normal((n_classes, d)), rng.standard_normal(n_classes))
     one, other = made.visit(x), plain.visit(x)
     p = rng.standard_normal(len(one.gradient))
@@ -98,7 +98,7 @@ def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
     # The room of compiled loops is a bound from below, 1e-6 of the conjugate or closer.
     for c in range(n_classes):
         for k in set(range(n_classes)) - {c}:
-            room, exact = mine.roots[c][k], theirs.roots[c][k][:, 0]
+            room, exact = mine.roots[c, k], theirs.roots[c, k][:, 0]
             assert np.all(room <= exact * (1 + 1e-12))
             assert np.all(room >= exact * (1 - 1e-2))
             assert 0.99 * theirs.free[c, k] <= mine.free[c, k] <= theirs.free[c, k] * (1 + 1e-12)

@@ -34,9 +34,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
-from gaussguru._linalg import EPS, Array, Factor
+from gaussguru._linalg import EPS, Array, Factor, factorise
 from gaussguru._problems.binary import CONTRACTION, damping_of
-from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, damped_factor, fold, mixed_points, unfold
+from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, fold, mixed_points, unfold
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, balance
 
@@ -266,7 +266,7 @@ class Local:
 
     def factor(self, damping: Array) -> Factor | None:
         """Return a factor of the damped Hessian, if it has not too many unknowns."""
-        return damped_factor(self.hessian(), damping) if len(self.gradient) <= MAX_UNKNOWNS else None
+        return factorise(self.hessian(), damping) if len(self.gradient) <= MAX_UNKNOWNS else None
 
     def main(self) -> "Local":
         """Return the same."""

@@ -13,7 +13,7 @@ cell (c, k) : the rows of class c against class k; arrays of cells have shape (C
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -21,15 +21,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from gaussguru._data.rows import Rows, RowVector
-from gaussguru._linalg import EPS, Array, Factor, diagonal, factorise
-from gaussguru._problems.binary import damping_of
+from gaussguru._linalg import EPS, Array, Index, diagonal, factorise, norm
+from gaussguru._problems.binary import CONTRACTION, damping_of
 from gaussguru._problems.smoothing import HIDDEN, NEGLIGIBLE, NONE, RARE, SPEED, UNCERTAIN, Smoothing
-from gaussguru.certificates.dual_point import Certificate
+from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.losses import Loss
-from gaussguru.noise import Noise, Quadratic
+from gaussguru.noise import Isotropic, Quadratic
 
 # The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
 MAX_UNKNOWNS = 2600
+# Multiply-adds of a factor that are not worth saving (measured: about ten milliseconds).
+CHEAP = 4e7
 
 
 class ByClass:
@@ -114,18 +116,21 @@ class PairProblem(ByClass):
     def point(self, x: Array) -> Any:
         """Evaluate F."""
 
-    def metric(self, U: Array) -> Array:
-        """Return ``U N`` for the covariance N of the noise of the model."""
-        return np.zeros_like(U) if self.noise is None else self.noise.metric(U)
+    @property
+    def shared(self) -> Quadratic:
+        """The noise of the model, with the covariance N; of none, that of deviation 0."""
+        return self.noise or Isotropic(0.0)
+
+    def squares(self, W: Array) -> Array:
+        """Return what noise of the model and blur make of the squares of the scales, ``u' N u + blur^2``, by cell."""
+        apart, blur = (w - W for w in W), max(self.smoothing.blur, 1e-100)  # which changes no value, but keeps z finite
+        result = np.maximum(0.0, [np.einsum("kj,kj->k", u, self.shared.metric(u)) for u in apart]) + blur**2
+        diagonal(result)[:] = 1.0  # never used
+        return result
 
     def ridge(self, W: Array) -> float:
         """Return what the ridge adds to F."""
         return 0.5 * self.l2 * self.n_classes * float(np.vdot(W, W))
-
-    @property
-    def blur(self) -> float:
-        """The blur; the least one changes no value, but keeps z finite."""
-        return max(self.smoothing.blur, 1e-100)
 
     def constant_value(self, intercept: Any) -> float:
         """Return F of a classifier with these intercepts that ignores the features: the loss is the hinge."""
@@ -150,20 +155,32 @@ class PairProblem(ByClass):
         return (float(best[1] - best[0]) if C == 2 else best), min(values)
 
 
-class PairLocal:
-    """Value and derivatives at one point, in the unknowns; subclasses have these.
+# Of a pair c, k: what flows from c to k, and a bound of its error by column.
+Flow = Callable[[int, int], tuple[Array, Array]]
 
-    ``mass`` is ``sum s f'`` of every cell.
+
+@dataclass(eq=False)
+class PairLocal:
+    """Value and derivatives at one point, in the unknowns.
+
+    Of every cell: ``mass = sum s f'``, ``gain = sum s f`` and ``tension = sum s f*/a``. The last is how the noise pulls
+    two classes together: by so much of their difference in its metric.
     """
 
     problem: Any
-    point: Any
     W: Array
     b: Array
     value: float
     mass: Array
-    contraction: ClassVar[float]
-    refreshes: ClassVar[bool]
+    gain: Array
+    tension: Array
+    contraction: ClassVar[float] = CONTRACTION
+    refreshes: ClassVar[bool] = True
+
+    @property
+    def point(self) -> Any:
+        """The point: this, unless what others nearby are evaluated from is less."""
+        return self
 
     @cached_property
     def x(self) -> Array:
@@ -173,20 +190,42 @@ class PairLocal:
     @cached_property
     def gradient(self) -> Array:
         """The gradient by the unknowns."""
-        problem = self.problem
-        result = np.empty((problem.n_classes, problem.rows.n_columns + 1))
-        result[:, :-1] = self.force
-        if problem.l2:
-            result[:, :-1] += problem.l2 * problem.n_classes * self.W
-        result[:, -1] = self.mass.sum(axis=0) - self.mass.sum(axis=1) if problem.fit_intercept else 0.0
-        return result[:-1].ravel()
+        problem, given = self.problem, self.mass.sum(axis=0) - self.mass.sum(axis=1)
+        by_coef = self.force(np.ones_like(self.mass)) + problem.l2 * problem.n_classes * self.W
+        return np.column_stack([by_coef, given * problem.fit_intercept])[:-1].ravel()
 
-    @property
+    def force(self, kept: Array) -> Array:
+        """Return the gradient by W without the ridge, for the slopes of every cell times ``kept``."""
+        return np.asarray(self.pull(kept) + laplacian(symmetric(kept * self.tension)) @ self.metric)
+
     @abstractmethod
-    def force(self) -> Array:
-        """The gradient by W without the ridge."""
+    def pull(self, kept: Array) -> Array:
+        """Return :meth:`force` without the noise of the model."""
+
+    @cached_property
+    def metric(self) -> Array:
+        """``W N``."""
+        return np.asarray(self.problem.shared.metric(self.W))
 
     # --- the Hessian --------------------------------------------------------------------------------------
+
+    @property
+    def _work(self) -> tuple[int, int]:
+        """Multiply-adds of a product, and of the Gram matrices in a Hessian; error bars make rows dense."""
+        rows, C = self.problem.rows, self.problem.n_classes
+        values = C * (rows.n_values if rows.errors is None else rows.n_rows * rows.n_columns)
+        return values, values * (rows.n_columns + 1)
+
+    @property
+    def hessian_cost(self) -> float:
+        """What a factor costs, in units of :meth:`product` and a solution with the factor (measured)."""
+        (product, grams), n = self._work, len(self.gradient)
+        return 1.0 + (grams / 8 + n**3 / 20) / (product + 3 * n**2)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a factor is not worth saving."""
+        return len(self.gradient) ** 3 + self._work[1] < CHEAP
 
     @cached_property
     def unit_damping(self) -> Array:
@@ -194,25 +233,27 @@ class PairLocal:
         C = self.problem.n_classes
         return np.tile(C * damping_of(self.problem.rows, self.problem.noise), C - 1)
 
-    @abstractmethod
-    def hessian(self) -> Array:
-        """Return the Hessian by the unknowns."""
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many unknowns to form the Hessian."""
+        return len(self.gradient) > MAX_UNKNOWNS
 
     def factor(self, damping: Array) -> Any:
         """Return a factor of the damped Hessian, if it has not too many unknowns."""
-        return damped_factor(self.hessian(), damping) if len(self.gradient) <= MAX_UNKNOWNS else None
+        return None if self.is_large else factorise(self.hessian(), damping)
 
     def main(self) -> Any:
         """Return the same."""
         return self
 
-    def assembled(self, blocks: Iterable[Array]) -> Array:
-        """Return the Hessian by the unknowns from that of every pair ``c < k``."""
+    def hessian(self) -> Array:
+        """Return the Hessian by the unknowns."""
         problem, C, width = self.problem, self.problem.n_classes, self.problem.rows.n_columns + 1
-        hessian = np.zeros((C - 1, width, C - 1, width))
-        for block, (c, k) in zip(blocks, pairs_of(C), strict=True):
-            if problem.l2:
-                diagonal(block[:-1, :-1])[:] += problem.l2
+        problem.rows.count("hessian")
+        tension, hessian = symmetric(self.tension), np.zeros((C - 1, width, C - 1, width))
+        for block, (c, k) in zip(self.blocks(), pairs_of(C), strict=True):
+            problem.shared.add_metric(tension[c, k], block[:-1, :-1])
+            diagonal(block[:-1, :-1])[:] += problem.l2
             hessian[c, :, c] += block
             if k < C - 1:  # the last class is what the unknowns are relative to
                 hessian[k, :, k] += block
@@ -223,14 +264,47 @@ class PairLocal:
             hessian[np.arange(C - 1), -1, np.arange(C - 1), -1] = 1.0
         return hessian.reshape((C - 1) * width, -1)
 
-    def folded(self, out: Array, P: Array, shifts: Array) -> Array:
-        """Return what a product with the Hessian makes of the unknowns, from its rows by class without the ridge."""
-        problem = self.problem
-        if problem.l2:
-            out[:, :-1] += problem.l2 * problem.n_classes * P
+    @abstractmethod
+    def blocks(self) -> Iterable[Array]:
+        """Return the Hessian of every pair ``c < k`` without the ridge and without tension times N."""
+
+    def product(self, p: Array) -> Array:
+        """Return the Hessian times ``p``; one pass over X."""
+        problem, C = self.problem, self.problem.n_classes
+        P, shifts = unfold(p, C)
+        # (w_c - w_k)' N (p_c - p_k): how fast half the square of the scale rises along p.
+        rise = np.array([np.einsum("kj,kj->k", m - self.metric, q - P) for m, q in zip(self.metric, P, strict=True)])
+        out = self._bent(P, shifts * problem.fit_intercept, rise)
+        out[:, :-1] += laplacian(symmetric(self.tension)) @ problem.shared.metric(P) + problem.l2 * C * P
         if not problem.fit_intercept:
             out[:, -1] = shifts - shifts[-1]
         return out[:-1].ravel()
+
+    def tangent(self, less: Smoothing) -> Array:
+        """Return how the gradient changes on the way to less smoothing, to first order; one pass over X.
+
+        See :meth:`gaussguru._problems.binary.Local.tangent`.
+        """
+        problem, C = self.problem, self.problem.n_classes
+        rise = problem.smoothing.towards(less).blur * problem.smoothing.blur**2
+        out = self._bent(np.zeros_like(self.W), np.zeros(C), np.full((C, C), rise))
+        out[:, -1] *= problem.fit_intercept
+        return out[:-1].ravel()
+
+    def _bent(self, P: Array, shifts: Array, rise: Array) -> Array:
+        """Return how the gradient of every class changes with scores and scales, at the same tension times N.
+
+        Scores change with the coefficients by P and with the intercepts by ``shifts``; half the squares of the scales
+        by what P makes of the error bars, and by ``rise``. One pass over X.
+        """
+        self.problem.rows.count("product")
+        out, turns = self.bend(P, shifts, rise)
+        out[:, :-1] += laplacian(symmetric(turns)) @ self.metric
+        return out
+
+    @abstractmethod
+    def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
+        """Return :meth:`_bent` without the noise of the model, and the changes of the tensions, by cell."""
 
     # --- smoothing ----------------------------------------------------------------------------------------
 
@@ -273,10 +347,6 @@ class PairLocal:
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def dual(self, used: Array, primal: float, target: float, *, thorough: bool) -> float:
-        """Return a dual value with the pairs that are ``used``."""
-
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Any]:
         """Return bounds on the minimum from the slopes of this point, and the point itself.
 
@@ -284,14 +354,44 @@ class PairLocal:
         """
         problem, total = self.problem, float(self.mass.sum())
         reach = float(np.sqrt((self.W**2).sum(axis=0)) @ np.sqrt(total * problem.rows.column_squares))
-        scales = 0.0 if problem.noise is None else noise_rounding(problem.noise, self.W, total)
+        scales = total * max(problem.shared.rounding(self.W[c] - self.W[k]) for c, k in pairs_of(problem.n_classes))
         primal, dual = self.value + 4 * EPS * (self.value + reach) + scales, 0.0
         if primal > target and (primal - total <= target or thorough):
+            wanted = np.inf if thorough else primal - target
             for used in touching(self.mass, target):
-                dual = max(dual, self.dual(used, primal, target, thorough=thorough))
+                dual = max(dual, self.dual(used, wanted))
                 if primal - dual <= target:
                     break
         return Certificate(primal, dual), self.point
+
+    def dual(self, used: Array, wanted: float) -> float:
+        """Return a dual value with the pairs that are ``used``; no more is done than it takes to reach ``wanted``."""
+        problem, best = self.problem, 0.0
+        kept = balance(np.where(used, self.mass, 0.0)) if problem.fit_intercept else 1.0 * used
+        if kept is None:
+            return 0.0
+        mass, rest = (1 - 4 * EPS) * float(np.vdot(kept, self.mass)), -self.force(kept)
+        flow, unrouted = route(rest, symmetric(kept * self.gain))
+        rounding = pair_rounding(self.mass, problem.rows, thorough=wanted == np.inf)
+
+        def bounded(c: int, k: int) -> tuple[Array, Array]:
+            return flow(c, k), rounding(c, k) + unrouted.get((c, k), 0.0)
+
+        edges = np.nonzero(np.triu(symmetric(kept), 1))
+        for room in self.rooms(kept, edges, bounded):
+            ray = Ray(mass, **room, ridge=problem.l2 * problem.n_classes, excess=norm(rest.ravel()))
+            best = max(best, ray.best(wanted))
+            if best >= wanted:
+                break
+        return best
+
+    @abstractmethod
+    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable[dict[str, Any]]:
+        """Return what a :class:`Ray` knows of the room in the pairs at ``edges``, first what costs least.
+
+        The slopes of every cell are multiplied by ``kept``; ``flow`` is what is sent through a pair besides the pull of
+        its own noise, with a bound of its error.
+        """
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return 0: a step says no more than the point."""
@@ -329,17 +429,14 @@ def pairs_of(n_classes: int) -> list[tuple[int, int]]:
     return [(c, k) for c in range(n_classes - 1) for k in range(c + 1, n_classes)]
 
 
-def damped_factor(hessian: Array, damping: Array) -> Factor:
-    """Return a factor of a Hessian with damping on its diagonal."""
-    diagonal(hessian)[:] += damping
-    return factorise(hessian)
+def symmetric(cells: Array) -> Array:
+    """Return what both cells of every pair have together."""
+    return cells + cells.T
 
 
 def laplacian(weights: Array) -> Array:
     """Return the Laplacian of a graph with these edge weights, a symmetric matrix with a zero diagonal."""
-    result = -weights
-    diagonal(result)[:] = weights.sum(axis=1)
-    return result
+    return np.asarray(np.diag(weights.sum(axis=1)) - weights)
 
 
 def hinge_value(class_weights: Array, b: Array) -> float:
@@ -355,19 +452,17 @@ def hinge_value(class_weights: Array, b: Array) -> float:
 LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-9), (1e-3, 1e-5))
 
 
-def touching(slope: Array, target: float) -> list[Array]:
-    """Return which pairs of classes count in a dual point, more of them first.
+def touching(slope: Array, target: float) -> Iterator[Array]:
+    """Yield which pairs of classes count in a dual point, more of them first.
 
     Pairs that hardly touch, ``alpha = 0``, add nothing, and nothing could flow through them. What flows to a class
     through a pair that is left out has to come through its others: all of a class go, or none that matter.
     """
-    both = slope + slope.T
+    both = symmetric(slope)
     total = both.sum(axis=1)
-    chosen = []
     for negligible, slight in LEFT_OUT if len(slope) > 2 else ((0.0, 0.0),):
         counts = total > negligible * target
-        chosen.append((both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis])
-    return chosen
+        yield (both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
 
 
 def pair_rounding(slope: Array, rows: Rows, *, thorough: bool) -> Callable[[int, int], Array]:
@@ -379,8 +474,3 @@ def pair_rounding(slope: Array, rows: Rows, *, thorough: bool) -> Callable[[int,
     roots, both = np.sqrt(slope) + np.sqrt(slope.T), slope + slope.T
     lengths, peaks = np.sqrt(rows.column_squares), rows.peaks if thorough else np.inf
     return lambda c, k: 8 * EPS * np.minimum(roots[c, k] * lengths, both[c, k] * peaks)
-
-
-def noise_rounding(noise: Noise, W: Array, level: float) -> float:
-    """Return a bound on what rounding of the scales changes in F, where they count ``level`` in all."""
-    return level * max(noise.rounding(W[c] - W[k]) for c, k in pairs_of(len(W)))

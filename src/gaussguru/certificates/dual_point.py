@@ -29,7 +29,7 @@ import numpy as np
 from gaussguru._linalg import EPS, Array
 
 # How far to scale alpha down in search of a strictly feasible point, tightest first.
-SHRINKS = (0.9, 0.5, 0.1, 1e-2, 1e-4)
+SHRINKS = (0.99, 0.9, 0.5, 0.1, 1e-2, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Ray:
     room_at : the same at ``c alpha``, as a function of c; concave
     gain : of every pair, an upper bound of how fast room grows beyond ``c room`` as c falls from 1
     ridge, excess : ``l2 C``, and with a ridge the norm of what pairs leave at the classes where nothing shrinks
+    twice : whether ``room_at`` costs so little that a second chord pays
     """
 
     mass: float
@@ -66,6 +67,7 @@ class Ray:
     gain: Sequence[float] | None = None
     ridge: float = 0.0
     excess: float = math.inf
+    twice: bool = True
 
     def best(self, wanted: float = math.inf) -> float:
         """Return a dual value on the ray; no more is done than it takes to reach ``wanted``, if it can be reached."""
@@ -80,8 +82,10 @@ class Ray:
             feasible = self._chord(shrink, here)
             if feasible > 0:
                 best = max(best, self._between(feasible))
-                if best < wanted:  # a second chord, from the end of the first, bounds it better
+                if best < wanted and self.twice:  # a second chord, from the end of the first, bounds it better
                     best = max(best, self._between(self._chord(feasible, here)))
+                break
+            if not self.ridge and shrink * self.mass <= wanted < math.inf:  # what is feasible is below
                 break
         return best
 
