@@ -29,8 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._linalg import EPS, Array, diagonal, factorise, norm
-from gaussguru._problems.binary import Binary, Point
-from gaussguru._solvers.result import Log, Result, Status
+from gaussguru._problems.binary import Binary
+from gaussguru._solvers.bounds import Bounds
+from gaussguru._solvers.result import Result
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Dual:
                 f"got X of shape {shape}: use solver='newton'"
             )
         run = _Run(self, problem)
-        if run.gap <= run.target:
+        if run.is_closed:
             return run.result()
         equations = _Equations(problem, self.policy)
         state: State | None = equations.start()
@@ -101,7 +102,8 @@ class Dual:
             if mu <= self.policy.hopeful * self.tol or exhausted or self.verbose > 0:
                 run.certify(state.alpha, *equations.primal(state))
             run.log(run.n_iter, run.primal, run.gap, f"  mu {mu:.1e}")
-            if run.gap <= run.target or exhausted:
+            if run.is_closed or exhausted:
+                run.status = "max_iter"
                 break
             last, state = state, equations.advance(state)
             run.n_iter += state is not None
@@ -110,60 +112,31 @@ class Dual:
         return run.result()
 
 
-class _Run:
-    """One call of :meth:`Dual.solve`: the best primal point and the best dual one so far.
+class _Run(Bounds):
+    """One call of :meth:`Dual.solve`; it begins with a uniform dual point, which may prove a collapse."""
 
-    They begin with a classifier that ignores the features, and a uniform dual point that may prove it optimal.
-    """
+    problem: Binary
 
     def __init__(self, settings: Dual, problem: Binary) -> None:
-        self.settings, self.problem = settings, problem
-        self.target = settings.tol * problem.weight
-        self.n_iter = 0
-        self.best: Point | None = None
-        self.primal, self.dual = problem.constant[1], problem.collapse_bound()
-        self.alpha = problem.constant_slopes()
-        self.log = Log("dual", settings.verbose)
+        super().__init__("dual", problem, settings.tol, settings.verbose)
+        self.raise_dual(problem.collapse_bound(), problem.constant_slopes())
 
     def certify(self, alpha: Array, w: Array, length: float, b: float) -> None:
         """Update the bounds by a dual point, by two primal ones, and by the slopes of the better one."""
         problem = self.problem
         dual, v = problem.dual_value(alpha)
-        self._raise_dual(dual, lambda: alpha)
+        self.raise_dual(dual, alpha)
         for direction in (v, w):
             size = norm(direction)
-            if self.gap > self.target and size > 0 and 1e-100 < length < 1e100:
+            if not self.is_closed and size > 0 and 1e-100 < length < 1e100:
                 # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
                 point = problem.rescaled(problem.point(problem.unknowns(length / size * direction, b)), 0.0)
-                primal = problem.rounded_up(point)
-                if primal < self.primal:
-                    self.best, self.primal = point, primal
+                self.lower_primal(problem.rounded_up(point), point)
         best = self.best
-        if self.gap > self.target and best is not None and best.value > 0:
+        if not self.is_closed and best is not None and best.value > 0:
             # The last digits: slopes of the recovered point are a dual point whose error is of second order.
             slopes, _ = problem.expand(best).certificate(self.target, thorough=True)
-            self._raise_dual(slopes.dual, lambda: problem.slopes(best))
-
-    def _raise_dual(self, dual: float, alpha: Callable[[], Array]) -> None:
-        if dual > self.dual:
-            self.dual, self.alpha = dual, alpha()
-
-    @property
-    def gap(self) -> float:
-        """The proven gap."""
-        return max(0.0, self.primal - self.dual)
-
-    def result(self) -> Result:
-        """Return the best primal point, or the classifier that ignores the features where nothing was better."""
-        if self.best is not None:
-            coef, intercept, value = self.best.coef, self.best.b, self.best.value
-        else:
-            coef = np.zeros(self.problem.rows.n_columns)
-            intercept, value = self.problem.constant
-        gap = min(value, self.gap)
-        exhausted = self.n_iter >= self.settings.max_iter
-        status: Status = "converged" if gap <= self.target else "max_iter" if exhausted else "precision"
-        return Result(coef, intercept, value, gap, self.alpha, self.n_iter, status, collapsed=self.best is None)
+            self.raise_dual(slopes.dual, problem.slopes(best))
 
 
 class _Equations:

@@ -10,8 +10,6 @@ from gaussguru._problems.protocol import Point
 # A step whose decrement is at most this fraction of F is lost in rounding (a few thousand roundings: F adds up as many
 # terms). A fraction of a step that is smaller is not tried.
 LOST = 1e-12
-# The shortest fraction of a step to less smoothing.
-SHORTEST = 0.05
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
 
@@ -50,12 +48,3 @@ def lowest(start: P, end: P, between: Callable[[float], P], decrement: float) ->
             break
         trial = before
     return trial
-
-
-def first_below(start: P, end: P, between: Callable[[float], P]) -> P:
-    """Return the end of the longest fraction of a step at which F is below that of its start, or the start."""
-    t, trial = 1.0, end
-    while t > SHORTEST and not trial.value < start.value:
-        t /= 2
-        trial = between(t)
-    return trial if trial.value < start.value else start

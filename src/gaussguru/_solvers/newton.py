@@ -30,10 +30,11 @@ from gaussguru._linalg import Array
 from gaussguru._problems.protocol import LocalModel, Problem
 from gaussguru._problems.smoothing import FIRST_BLUR, ROUGHLY, Smoothing
 from gaussguru._solvers.axis_qp import AxisSystems
-from gaussguru._solvers.line_search import falls, first_below, is_lost, lowest
+from gaussguru._solvers.bounds import Bounds
+from gaussguru._solvers.line_search import falls, is_lost, lowest
 from gaussguru._solvers.linear_systems import Step, Steps, Systems
 from gaussguru._solvers.policy import Policy
-from gaussguru._solvers.result import Log, Result, Status
+from gaussguru._solvers.result import Result
 
 
 @dataclass(frozen=True)
@@ -95,19 +96,15 @@ class Newton:
         return levels
 
 
-class _Run:
-    """One call of :meth:`Newton.solve`: the linear systems, and the best point and dual value so far."""
+class _Run(Bounds):
+    """One call of :meth:`Newton.solve`: the linear systems, and the best bounds so far."""
 
     def __init__(self, settings: Newton, problem: Problem, systems: Steps | None = None) -> None:
-        self.settings, self.policy, self.problem = settings, settings.policy, problem
-        self.target = settings.tol * problem.weight
+        super().__init__("newton", problem, settings.tol, settings.verbose)
+        self.settings, self.policy = settings, settings.policy
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem, self.policy)
-        self.n_iter, self.log = 0, Log("newton", settings.verbose)
-        self.best: Any = None
-        self.primal, self.dual = problem.constant_near(None)[1], 0.0
-        self.alpha: Array | None = None  # of the dual value, where it is not that of the slopes of a point
-        self.status: Status = "converged"
+        self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
 
     # --- where to begin -----------------------------------------------------------------------------------
 
@@ -178,7 +175,7 @@ class _Run:
         """Minimise over the rows of ``level``, from a point at some smoothing."""
         last = level is self.problem
         self.systems.forget(factor=not last)
-        previous, patience, rounding = np.inf, self.policy.patience, _Rounding(self.policy)
+        previous, patience = np.inf, self.policy.patience
         while True:
             local = self._separated(local)
             final = local.is_final(self.last, self.target)
@@ -191,9 +188,8 @@ class _Run:
             central = self._is_central(local, step.decrement)
             if self._suffices(local, step, last=last, final=final, central=central):
                 break
-            stalled = last and final and rounding.stalls(self, local, step.decrement)
-            if stalled and (rounding.gives_up or local.less_smoothing(self.last, self.target) == self.last):
-                self.status = "precision"
+            stalled = last and final and self._stalls(local, step.decrement)
+            if stalled and (self.n_lost > 2 * self.policy.stalls or self._less(local) == self.last):
                 break
             if stalled or (not final and (central or not patience)):
                 patience = self.policy.patience
@@ -227,6 +223,15 @@ class _Run:
         rows = local.problem.rows
         return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
 
+    def _stalls(self, local: LocalModel, decrement: float) -> bool:
+        """Return whether too many steps in a row were lost in rounding, and left the gap as it was."""
+        if not is_lost(local.value, decrement):
+            return False
+        self.certify(local, thorough=True)
+        self.n_lost = self.n_lost + 1 if self.gap > 0.9 * self.least_gap else 0
+        self.least_gap = self.gap
+        return self.n_lost > self.policy.stalls
+
     def _separated(self, local: LocalModel) -> LocalModel:
         """Return the point without smoothing where F is next to nothing with it."""
         if local.value > 0.5 * self.target or local.is_final(self.last, self.target):
@@ -234,14 +239,17 @@ class _Run:
         sharp = local.problem.smoothed(self.last)
         return sharp.expand(sharp.rescaled(sharp.again(local.point), ROUGHLY))
 
+    def _less(self, local: LocalModel) -> Smoothing:
+        return local.less_smoothing(self.last, self.target)
+
     def _follow(self, level: Problem, local: LocalModel, step: Step) -> LocalModel:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
-        less = local.less_smoothing(self.last, self.target)
+        less = self._less(local)
         problem = level.smoothed(less)
         best = end = problem.point(local.x + step.towards(less))
         if not end.value < local.value:
             start = problem.again(local.point)
-            best = first_below(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]))
+            best = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), 0.0)
         return problem.expand(problem.rescaled(best, ROUGHLY))
 
     def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
@@ -264,24 +272,14 @@ class _Run:
     def certify(self, local: LocalModel, *, thorough: bool = False) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
         certificate, point = local.certificate(self.target, thorough=thorough or self.settings.verbose > 0)
-        self._raise_dual(certificate.dual)
-        if certificate.primal < self.primal:
-            self.best, self.primal = point, certificate.primal
-        return self.gap <= self.target
+        self.raise_dual(certificate.dual)
+        self.lower_primal(certificate.primal, point)
+        return self.is_closed
 
     def _refine(self, local: LocalModel, step: Step) -> bool:
         """Improve the dual value by what a step says about the slopes."""
-        self._raise_dual(*local.refined(step.p, step.decrement, self.target))
-        return self.gap <= self.target
-
-    def _raise_dual(self, dual: float, alpha: Array | None = None) -> None:
-        if dual > self.dual:
-            self.dual, self.alpha = dual, alpha
-
-    @property
-    def gap(self) -> float:
-        """The proven gap of the best point."""
-        return max(0.0, self.primal - self.dual)
+        self.raise_dual(*local.refined(step.p, step.decrement, self.target))
+        return self.is_closed
 
     def _print(self, local: LocalModel, last: bool) -> None:
         (noise, blur), rows = local.problem.smoothing, local.problem.rows
@@ -289,26 +287,6 @@ class _Run:
         note += "" if noise == 1 else f"  noise x {noise:.3g}"
         note += "" if blur == self.last.blur else f"  blur {blur:.2g}"
         self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
-
-    def result(self) -> Result:
-        """Return the best point, or the classifier that ignores the features where nothing was better."""
-        problem, best = self.problem, self.best
-        b, constant = problem.constant_near(None if best is None else best.b)
-        sharp = None if best is None else problem.again(best)
-        if sharp is not None and sharp.value < constant:
-            # What rounding may hide was part of what was certified.
-            value, hidden = sharp.value, self.primal - best.value
-            coef, intercept = problem.classifier(sharp)
-        else:
-            value, hidden, intercept = constant, 0.0, b
-            coef = np.zeros((*np.shape(b), problem.rows.n_columns))
-        alpha = self.alpha
-        if alpha is None:
-            # At the smoothing that was certified: without any, exact samples would have 0 or 1.
-            alpha = problem.slopes(best) if best is not None else problem.constant_slopes()
-        gap = min(value, max(0.0, value + hidden - self.dual))
-        status = "converged" if gap <= self.target else self.status if self.status != "converged" else "precision"
-        return Result(coef, intercept, value, gap, alpha, self.n_iter, status, collapsed=not coef.any())
 
 
 def _is_usable(coef: Array) -> bool:
@@ -319,31 +297,6 @@ def _is_usable(coef: Array) -> bool:
 def systems_for(problem: Problem, policy: Policy) -> Steps:
     """Return what solves the systems of a problem."""
     return Systems(policy) if problem.is_smooth else AxisSystems()
-
-
-class _Rounding:
-    """Whether steps that are lost in rounding still improve the certificate."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._left, self._attempts, self._policy = policy.stalls, policy.attempts, policy
-        self._least = np.inf
-
-    def stalls(self, run: _Run, local: LocalModel, decrement: float) -> bool:
-        """Return whether as many steps in a row as are allowed were lost, and left the gap as it was."""
-        if not is_lost(local.value, decrement):
-            return False
-        run.certify(local, thorough=True)
-        self._left = self._left - 1 if run.gap > 0.9 * self._least else self._policy.stalls
-        self._least = min(self._least, run.gap)
-        if self._left >= 0:
-            return False
-        self._left, self._attempts = self._policy.stalls, self._attempts - 1
-        return True
-
-    @property
-    def gives_up(self) -> bool:
-        """Whether smoothing was lowered often enough in vain."""
-        return self._attempts < 0
 
 
 def extrapolation(level: float, passed: list[tuple[float, Any]]) -> list[tuple[float, Any]]:

@@ -15,10 +15,9 @@ class Policy:
     patience: int = 20
     # The last blur, in units of ``tol``: F rises by at most 0.4 times it, relative to F(0).
     last_blur: float = 0.25
-    # Steps that are lost in rounding and leave the gap as it is, before rounding is blamed; and how often smoothing
-    # goes below the final one then (measured: ball).
-    stalls: int = 5
-    attempts: int = 8
+    # Steps that are lost in rounding and leave the gap as it is before smoothing goes below the final one, where a
+    # problem has such, and as many again before rounding is blamed (measured: ball).
+    stalls: int = 6
     # Noise levels at which a warm start is tried, as multiples of that of the problem.
     warm_noise: tuple[float, ...] = (1.0, 6.0, 36.0)
     # Solutions of a path from which the next one is extrapolated (measured: errors grow with more).

@@ -1,0 +1,64 @@
+"""The best bounds on a minimum that a solver has found so far."""
+
+from typing import Any
+
+import numpy as np
+
+from gaussguru._linalg import Array
+from gaussguru._problems.protocol import Problem
+from gaussguru._solvers.result import Log, Result, Status
+
+
+class Bounds:
+    """A point with an upper bound of the minimum, and a dual value.
+
+    It begins with a classifier that ignores the features, and a dual value of 0.
+    """
+
+    def __init__(self, solver: str, problem: Problem, tol: float, verbose: int) -> None:
+        self.problem, self.target, self.log = problem, tol * problem.weight, Log(solver, verbose)
+        self.n_iter = 0
+        self.best: Any = None
+        self.primal, self.dual = problem.constant_near(None)[1], 0.0
+        self.alpha: Array | None = None  # of the dual value, where it is not that of the slopes of a point
+        self.status: Status = "precision"  # unless the gap is closed
+
+    @property
+    def gap(self) -> float:
+        """The proven gap of the best point."""
+        return max(0.0, self.primal - self.dual)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the gap is as small as is wanted."""
+        return self.gap <= self.target
+
+    def lower_primal(self, primal: float, point: Any) -> None:
+        """Keep a point with an upper bound, if that is the lowest."""
+        if primal < self.primal:
+            self.best, self.primal = point, primal
+
+    def raise_dual(self, dual: float, alpha: Array | None = None) -> None:
+        """Keep a lower bound, if it is the highest."""
+        if dual > self.dual:
+            self.dual, self.alpha = dual, alpha
+
+    def result(self) -> Result:
+        """Return the best point, or the classifier that ignores the features where nothing was better."""
+        problem, best = self.problem, self.best
+        b, constant = problem.constant_near(None if best is None else best.b)
+        sharp = None if best is None else problem.again(best)
+        if sharp is not None and sharp.value < constant:
+            # What rounding may hide was part of what was certified.
+            value, hidden = sharp.value, self.primal - best.value
+            coef, intercept = problem.classifier(sharp)
+        else:
+            value, hidden, intercept = constant, 0.0, b
+            coef = np.zeros((*np.shape(b), problem.rows.n_columns))
+        alpha = self.alpha
+        if alpha is None:
+            # At the smoothing that was certified: without any, exact samples would have 0 or 1.
+            alpha = problem.slopes(best) if best is not None else problem.constant_slopes()
+        gap = min(value, max(0.0, value + hidden - self.dual))
+        status: Status = "converged" if gap <= self.target else self.status
+        return Result(coef, intercept, value, gap, alpha, self.n_iter, status, collapsed=not coef.any())
