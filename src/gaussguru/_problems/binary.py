@@ -30,19 +30,9 @@ import numpy as np
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, factorise, norm
 from gaussguru._native import _binding
+from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
-from gaussguru._problems.smoothing import (
-    FIRST_BLUR,
-    HIDDEN,
-    NEGLIGIBLE,
-    NONE,
-    RARE,
-    ROUGHLY,
-    SPEED,
-    UNCERTAIN,
-    Smoothing,
-    lower_noise,
-)
+from gaussguru._problems.smoothing import FIRST_BLUR, HIDDEN, NEGLIGIBLE, ROUGHLY, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
@@ -108,15 +98,10 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary:
+class Binary(OfLoss):
     """Rows of two classes with a loss and a noise model; see the module for the formulas."""
 
-    rows: Rows
-    loss: Loss
     noise: Noise
-    l2: float = 0.0
-    fit_intercept: bool = True
-    smoothing: Smoothing = NONE
 
     @property
     def weight(self) -> float:
@@ -133,18 +118,6 @@ class Binary:
     def unknowns(self, coef: Array, intercept: float) -> Array:
         """Return the unknowns of a classifier."""
         return np.append(coef, intercept)
-
-    def smoothed(self, smoothing: Smoothing) -> "Binary":
-        """Return the same problem with other smoothing."""
-        return self if smoothing == self.smoothing else replace(self, smoothing=smoothing)
-
-    def scaled(self, factor: float) -> "Binary":
-        """Return the same problem with all standard deviations multiplied by a factor."""
-        return self if factor == 1 else replace(self, noise=self.noise.scaled(factor))
-
-    def subsample(self, n_rows: int, rng: np.random.Generator) -> "Binary":
-        """Return about ``n_rows`` rows, each class reweighted to its own total."""
-        return replace(self, rows=self.rows.subsample(n_rows, rng, RARE))
 
     def constant_value(self, b: float) -> float:
         """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
@@ -672,8 +645,8 @@ class Local:
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
         """Return the smoothing to which the minimum is followed next."""
-        (noise, blur), distance = self.problem.smoothing, self.point.distance
-        noise = 1.0 if distance < NEGLIGIBLE * last.blur else lower_noise(noise)
+        blur, distance = self.problem.smoothing.blur, self.point.distance
+        noise = 1.0 if distance < NEGLIGIBLE * last.blur else self.problem.smoothing.lower_noise
         blur = last.blur if blur < NEGLIGIBLE * distance else max(last.blur, blur / SPEED)
         return Smoothing(noise, blur)
 

@@ -14,18 +14,18 @@ cell (c, k) : the rows of class c against class k; arrays of cells have shape (C
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gaussguru._data.rows import Rows, RowVector
 from gaussguru._linalg import EPS, Array, Index, diagonal, factorise, norm
+from gaussguru._problems.base import OfLoss, Smoothed
 from gaussguru._problems.binary import CONTRACTION, damping_of
-from gaussguru._problems.smoothing import HIDDEN, NEGLIGIBLE, NONE, RARE, SPEED, UNCERTAIN, Smoothing
+from gaussguru._problems.smoothing import HIDDEN, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
-from gaussguru.losses import Loss
 from gaussguru.noise import Isotropic, Quadratic
 
 # The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
@@ -34,12 +34,9 @@ MAX_UNKNOWNS = 2600
 CHEAP = 4e7
 
 
-class ByClass:
-    """A problem whose unknowns are those of classes; subclasses are frozen values with these fields."""
+class ByClass(Smoothed):
+    """A problem whose unknowns are those of classes."""
 
-    rows: Rows
-    fit_intercept: bool
-    smoothing: Smoothing
     is_smooth: ClassVar[bool] = True
     is_fused: ClassVar[bool] = True
 
@@ -53,10 +50,6 @@ class ByClass:
         if coef.ndim == 1:
             coef, intercept = np.vstack([-coef, coef]) / 2, np.array([-intercept, intercept]) / 2
         return fold(coef, np.asarray(intercept))
-
-    def smoothed(self, smoothing: Smoothing) -> Self:
-        """Return the same problem with other smoothing."""
-        return self if smoothing == self.smoothing else replace(self, smoothing=smoothing)  # type: ignore[type-var]
 
     def rescaled(self, point: Any, tol: float) -> Any:
         """Return the point as it is: its length and intercepts are unknowns like others."""
@@ -76,7 +69,7 @@ class ByClass:
 
 
 @dataclass(frozen=True, eq=False)
-class PairProblem(ByClass):
+class PairProblem(ByClass, OfLoss):
     """Rows with a loss and the noise of a model, which is None where samples have no other noise than their own.
 
     ::
@@ -87,25 +80,12 @@ class PairProblem(ByClass):
     (thesis, chapter 5: M-GURU). Their only smoothing is the blur.
     """
 
-    rows: Rows
-    loss: Loss
     noise: Quadratic | None
-    l2: float = 0.0
-    fit_intercept: bool = True
-    smoothing: Smoothing = NONE
 
     @property
     def weight(self) -> float:
         """F at zero: every row loses 1 against every other class."""
         return (self.n_classes - 1) * self.rows.total_weight
-
-    def scaled(self, factor: float) -> Self:
-        """Return the same problem with all standard deviations of the model multiplied by a factor."""
-        return self if factor == 1 or self.noise is None else replace(self, noise=self.noise.scaled(factor))
-
-    def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
-        """Return about ``n_rows`` rows, each class reweighted to its own total."""
-        return replace(self, rows=self.rows.subsample(n_rows, rng, RARE))
 
     def initial(self, last: Smoothing, target: float) -> tuple[Any, Smoothing]:
         """Return zero, with a blur of a margin."""

@@ -25,6 +25,12 @@ class Smoothing(NamedTuple):
         """Return the fractions by which both fall on the way to less smoothing."""
         return Smoothing(*(1 - new / old if old else 0.0 for old, new in zip(self, less, strict=True)))
 
+    @property
+    def lower_noise(self) -> float:
+        """The next noise on the way to 1, in equal steps of about SPEED each."""
+        steps = max(1, round(math.log(self.noise, SPEED)))
+        return self.noise ** (1 - 1 / steps) if steps > 1 else 1.0
+
 
 NONE = Smoothing()
 
@@ -36,14 +42,6 @@ FIRST_BLUR, NEGLIGIBLE = 0.1, 0.1
 # On more rows smoothing starts from this fraction of the distance to their minimum; a subsample is left where it is
 # below the other one (measured on covtype and mnist: the minimum of all rows rose along the rest of its path).
 HIDDEN, UNCERTAIN = 0.1, 0.5
-
-
-def lower_noise(noise: float) -> float:
-    """Return the next noise on the way to 1, in equal steps of about SPEED each."""
-    lower = noise ** (1 - 1 / max(1, round(math.log(noise, SPEED)))) if noise > 1 else 1.0
-    return lower if lower > 1.01 else 1.0
-
-
 # How exactly length and intercept are found on the way, in units of what noise makes of F.
 ROUGHLY = 0.1
 # A subsample has at least this many rows of each class, if there are so many.

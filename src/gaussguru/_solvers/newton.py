@@ -189,11 +189,11 @@ class _Run(Bounds):
             if self._suffices(local, step, last=last, final=final, central=central):
                 break
             stalled = last and final and self._stalls(local, step.decrement)
-            if stalled and (self.n_lost > 2 * self.policy.stalls or self._less(local) == self.last):
-                break
             if stalled or (not final and (central or not patience)):
-                patience = self.policy.patience
-                local = self._follow(level, local, step)
+                less, patience = local.less_smoothing(self.last, self.target), self.policy.patience
+                if final and (less == self.last or self.n_lost > 2 * self.policy.stalls):
+                    break
+                local = self._follow(level.smoothed(less), local, step)
                 self.systems.forget()
                 previous = np.inf
             else:
@@ -239,14 +239,9 @@ class _Run(Bounds):
         sharp = local.problem.smoothed(self.last)
         return sharp.expand(sharp.rescaled(sharp.again(local.point), ROUGHLY))
 
-    def _less(self, local: LocalModel) -> Smoothing:
-        return local.less_smoothing(self.last, self.target)
-
-    def _follow(self, level: Problem, local: LocalModel, step: Step) -> LocalModel:
+    def _follow(self, problem: Problem, local: LocalModel, step: Step) -> LocalModel:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
-        less = self._less(local)
-        problem = level.smoothed(less)
-        best = end = problem.point(local.x + step.towards(less))
+        best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
             start = problem.again(local.point)
             best = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), 0.0)

@@ -79,13 +79,7 @@ def recover_norm(
     """
     loss, alpha, y, weight = _dual_point(loss, alpha, y, X, sample_weight)
     unit = np.asarray(direction, dtype=np.float64) / norm(np.asarray(direction, dtype=np.float64))
-    return recovered(loss, noise.scale(unit), alpha, y, np.asarray(X @ unit), weight, fit_intercept=fit_intercept)
-
-
-def recovered(
-    loss: Loss, scale: float, alpha: Array, y: Array, along: Array, weight: Array, *, fit_intercept: bool
-) -> Recovered:
-    """Return the same from the scale ``a(u)`` and the margins ``u.x`` of the unit vector u."""
+    scale, along = noise.scale(unit), np.asarray(X @ unit)
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
     left = scale * z + (y * along)[inside]

@@ -1,0 +1,43 @@
+"""What problems are made of: rows, a model, and smoothing."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from gaussguru._data.rows import Rows
+from gaussguru._problems.smoothing import NONE, RARE, Smoothing
+from gaussguru.losses import Loss
+from gaussguru.noise import Noise
+
+
+class Smoothed:
+    """A problem with smoothing; subclasses are frozen dataclasses with these fields."""
+
+    rows: Rows
+    fit_intercept: bool
+    smoothing: Smoothing
+
+    def smoothed(self, smoothing: Smoothing) -> Self:
+        """Return the same problem with other smoothing."""
+        return self if smoothing == self.smoothing else replace(self, smoothing=smoothing)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class OfLoss(Smoothed):
+    """Rows with a loss and the noise of a model, which is None where samples have no other noise than their own."""
+
+    rows: Rows
+    loss: Loss
+    noise: Noise | None
+    l2: float = 0.0
+    fit_intercept: bool = True
+    smoothing: Smoothing = NONE
+
+    def scaled(self, factor: float) -> Self:
+        """Return the same problem with all standard deviations of the model multiplied by a factor."""
+        return self if factor == 1 or self.noise is None else replace(self, noise=self.noise.scaled(factor))
+
+    def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
+        """Return about ``n_rows`` rows, each class reweighted to its own total."""
+        return replace(self, rows=self.rows.subsample(n_rows, rng, RARE))
