@@ -13,8 +13,8 @@ from gaussguru import GuruClassifier
 from gaussguru._data.rows import BLAS_COLUMNS, Rows, combine, margins
 from gaussguru._problems import binary
 from gaussguru._problems.axis import AxisBinary
-from gaussguru._problems.binary import FLAT, Binary
-from gaussguru._problems.smoothing import NONE, Smoothing
+from gaussguru._problems.binary import Binary
+from gaussguru._problems.smoothing import NEGLIGIBLE, NONE, Smoothing
 from gaussguru.losses import LOSSES, Gaussian
 from gaussguru.noise import NOISES, resolve_noise
 
@@ -197,7 +197,7 @@ def test_rows_left_out_hardly_bend_the_function(monkeypatch):
     for p in rng.normal(size=(20, 6)):
         lost = p @ (local.product(p) - main.product(p))
         along = X @ p[:-1] + tilt * (local.noise_gradient @ p[:-1]) + p[-1]
-        assert -1e-12 <= lost <= FLAT * curve.mean() * (along @ along)
+        assert -1e-12 <= lost <= NEGLIGIBLE * curve.mean() * (along @ along)
     assert main.point is local.point
     np.testing.assert_array_equal(main.gradient, local.gradient)
 

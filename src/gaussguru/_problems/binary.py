@@ -32,16 +32,13 @@ from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, factori
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
-from gaussguru._problems.smoothing import FIRST_BLUR, HIDDEN, NEGLIGIBLE, ROUGHLY, SPEED, UNCERTAIN, Smoothing
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
 
 # Multiply-adds of a Hessian that are not worth saving (about a millisecond).
 CHEAP = 4e6
-# Rows with less than this fraction of the mean Hessian weight are left out of approximate Hessians.
-FLAT = 0.1
-
 # A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
 CONTRACTION = 0.3
 
@@ -214,7 +211,7 @@ class Binary(OfLoss):
         for blur in (last.blur, FIRST_BLUR):
             smoothing = Smoothing(smooth, blur)
             problem = self.smoothed(smoothing)
-            point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), ROUGHLY)
+            point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), NEGLIGIBLE)
             if point.value < self.constant[1]:
                 break
         return point, smoothing
@@ -573,7 +570,7 @@ class Local:
         curve = self.row_weights.curve
         mean = sum(float(part.sum()) for part in curve) / self.problem.rows.n_rows
         local = replace(self)
-        local.row_weights = self.row_weights._replace(curve=[np.where(c >= FLAT * mean, c, 0.0) for c in curve])
+        local.row_weights = self.row_weights._replace(curve=[np.where(c >= NEGLIGIBLE * mean, c, 0.0) for c in curve])
         return local
 
     # --- certificates -------------------------------------------------------------------------------------
@@ -652,7 +649,7 @@ class Local:
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
-        return Smoothing(max(1.0, HIDDEN * self._uncertainty), last.blur)
+        return Smoothing(max(1.0, NEGLIGIBLE * self._uncertainty), last.blur)
 
     @property
     def is_hidden(self) -> bool:

@@ -24,7 +24,7 @@ from gaussguru._data.rows import Rows, RowVector
 from gaussguru._linalg import EPS, Array, Index, diagonal, factorise, norm
 from gaussguru._problems.base import OfLoss, Smoothed
 from gaussguru._problems.binary import CONTRACTION, damping_of
-from gaussguru._problems.smoothing import HIDDEN, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
+from gaussguru._problems.smoothing import NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, Quadratic
 
@@ -308,7 +308,7 @@ class PairLocal:
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
-        return self._negligible(HIDDEN * self._uncertainty, last)
+        return self._negligible(NEGLIGIBLE * self._uncertainty, last)
 
     def _negligible(self, blur: float, last: Smoothing) -> Smoothing:
         """Return a blur, or the last one where that is negligible."""

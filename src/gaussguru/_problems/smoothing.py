@@ -34,15 +34,16 @@ class Smoothing(NamedTuple):
 
 NONE = Smoothing()
 
+# What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
+# beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, the Hessian
+# weight of a row beside the mean.
+NEGLIGIBLE = 0.1
 # Noise and blur fall by about this factor where the minimum is followed.
 SPEED = 2.5
-# The first blur, in units of the margin, where a classifier may collapse; blur is negligible below this fraction of the
-# scales of the noise.
-FIRST_BLUR, NEGLIGIBLE = 0.1, 0.1
-# On more rows smoothing starts from this fraction of the distance to their minimum; a subsample is left where it is
-# below the other one (measured on covtype and mnist: the minimum of all rows rose along the rest of its path).
-HIDDEN, UNCERTAIN = 0.1, 0.5
-# How exactly length and intercept are found on the way, in units of what noise makes of F.
-ROUGHLY = 0.1
+# The first blur, in units of the margin, where a classifier may collapse.
+FIRST_BLUR = 0.1
+# A subsample is left where smoothing is below this fraction of the distance to the minimum of more rows (measured on
+# covtype and mnist: their minimum rose along the rest of the path).
+UNCERTAIN = 0.5
 # A subsample has at least this many rows of each class, if there are so many.
 RARE = 50

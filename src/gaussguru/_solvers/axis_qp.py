@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._linalg import MAX_COLUMNS, Array, diagonal
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, diagonal
 from gaussguru._problems.axis import AxisLocal, Face, Model
 from gaussguru._problems.binary import CONTRACTION
 from gaussguru._problems.smoothing import Smoothing
@@ -35,16 +35,12 @@ class Policy:
     # Faces visited in one program at most: the model falls from each to the next, so it need not be solved to the end
     # (measured: 7 to 60 differ by 20 %, and not in one direction).
     faces: int = 7
-    # Factor by which a step over the edges of its face is shortened until the model falls (backtracking: Nocedal &
-    # Wright, algorithm 3.1).
-    shorter: float = 0.5
     # Features that can lower the model by less than this fraction of what it fell, all together, stay tied (measured:
     # with 0 covtype takes 10 % more iterations).
     little: float = 0.01
-    # Trust radius of each free feature at first, in units of a / max_i |x_ij|, and the least that it becomes (measured:
-    # one fixed at 8 takes a third more passes on covtype).
+    # Trust radius of each free feature at first, in units of a / max_i |x_ij|; it is never below one (measured: a fixed
+    # one of 8 takes a third more passes on covtype).
     radius: float = 16.0
-    shortest: float = 1.0
     # It is halved after a step with less than this fraction of the predicted decrease, else doubled (Nocedal & Wright,
     # algorithm 4.1).
     poor: float = 0.25
@@ -75,7 +71,7 @@ class AxisSystems:
     def learn(self, before: AxisLocal, after: AxisLocal, decrement: float) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
         is_poor = before.value - after.value < POLICY.poor * decrement
-        self._radius = max(POLICY.shortest, min(POLICY.radius, self._radius / 2)) if is_poor else 2 * self._radius
+        self._radius = max(1.0, min(POLICY.radius, self._radius / 2)) if is_poor else 2 * self._radius
         model = self._model
         if model is None or _is_renewed(before):
             return
@@ -217,7 +213,7 @@ class Program:
             force, value = self._look(end)
             if value < best or fraction <= least:
                 return end, ties, force, value
-            fraction = max(least, POLICY.shorter * fraction)
+            fraction = max(least, fraction / 2) if fraction > EPS else least
 
     def _look(self, x: Array) -> tuple[Array, float]:
         """Return the forces at some arguments, and the value of the model."""

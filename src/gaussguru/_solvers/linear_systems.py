@@ -22,8 +22,8 @@ import numpy as np
 
 from gaussguru._linalg import Array
 from gaussguru._problems.protocol import Inverse, LocalModel
-from gaussguru._problems.smoothing import Smoothing
-from gaussguru._solvers.line_search import is_lost
+from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
+from gaussguru._solvers.line_search import DECREASE, is_lost
 from gaussguru._solvers.policy import Policy
 
 Solve = Callable[[Array], Array]
@@ -83,12 +83,15 @@ class Systems:
             self.renew(local)
 
     def learn(self, before: LocalModel, after: LocalModel, decrement: float) -> None:
-        """Learn from a step: what it did to the gradient, and whether it was much too long."""
+        """Learn from a step: what it did to the gradient, and whether it was much too long.
+
+        It was if the line search left next to nothing of it: F fell by less than ``DECREASE`` of such a fraction.
+        """
         policy = self.policy
-        poor = before.value - after.value < policy.poor * decrement and not is_lost(before.value, decrement)
+        poor = before.value - after.value < DECREASE**2 * decrement and not is_lost(before.value, decrement)
         if poor or self._damping > 0:
             damping = max(policy.damping, 10 * self._damping) if poor else 0.1 * self._damping
-            self._damping = damping if damping >= policy.dropped * policy.damping else 0.0
+            self._damping = damping if damping >= policy.damping else 0.0
             self.forget(factor=True)
         elif self._factor is not None and self._factor.is_exact and not before.is_cheap:
             step, change = after.x - before.x, after.gradient - before.gradient
@@ -136,7 +139,6 @@ class Systems:
                 g,
                 factor.solve if factor else None,
                 most,
-                self.policy.accuracy,
             )
             self._debt += n_products
             self._n_systems += 1
@@ -157,15 +159,13 @@ class Systems:
         return p
 
 
-def conjugate_gradients(
-    product: Solve, g: Array, precondition: Solve | None, most: int, accuracy: float
-) -> tuple[Array, int]:
+def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, most: int) -> tuple[Array, int]:
     """Return an approximate solution of ``H p = g`` and the number of products it took."""
     x, r = np.zeros_like(g), g.copy()
     z = precondition(r) if precondition else r
     p = z.copy()
     rz = float(r @ z)
-    goal = accuracy**2 * rz
+    goal = NEGLIGIBLE**2 * rz
     n_products = 0
     while n_products < most:
         n_products += 1

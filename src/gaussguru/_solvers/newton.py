@@ -28,7 +28,7 @@ import numpy as np
 
 from gaussguru._linalg import Array
 from gaussguru._problems.protocol import LocalModel, Problem
-from gaussguru._problems.smoothing import FIRST_BLUR, ROUGHLY, Smoothing
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, Smoothing
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.line_search import falls, is_lost, lowest
@@ -134,7 +134,7 @@ class _Run(Bounds):
         if before.is_final(self.last, self.target) and smoothing == before.problem.smoothing:
             local = problem.visit(before.x)
         else:
-            local = problem.expand(problem.rescaled(problem.point(before.x), ROUGHLY))
+            local = problem.expand(problem.rescaled(problem.point(before.x), NEGLIGIBLE))
         if local.value >= level.constant_near(None)[1] and smoothing.blur < FIRST_BLUR:
             # The classifier may collapse on these rows.
             problem = level.smoothed(smoothing._replace(blur=FIRST_BLUR))
@@ -157,7 +157,7 @@ class _Run(Bounds):
     def _resumes(self, point: Any, noise: float, previous: float) -> bool:
         """Minimise from a point if it is central at some noise; return whether it is."""
         problem = self.problem.smoothed(self.last._replace(noise=noise))
-        point = problem.rescaled(problem.again(point), ROUGHLY)
+        point = problem.rescaled(problem.again(point), NEGLIGIBLE)
         if point.value >= self.problem.constant_near(None)[1]:
             return False
         local = problem.expand(point)
@@ -237,7 +237,7 @@ class _Run(Bounds):
         if local.value > 0.5 * self.target or local.is_final(self.last, self.target):
             return local
         sharp = local.problem.smoothed(self.last)
-        return sharp.expand(sharp.rescaled(sharp.again(local.point), ROUGHLY))
+        return sharp.expand(sharp.rescaled(sharp.again(local.point), NEGLIGIBLE))
 
     def _follow(self, problem: Problem, local: LocalModel, step: Step) -> LocalModel:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
@@ -245,12 +245,12 @@ class _Run(Bounds):
         if not end.value < local.value:
             start = problem.again(local.point)
             best = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), 0.0)
-        return problem.expand(problem.rescaled(best, ROUGHLY))
+        return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
     def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
         """Take a Newton step, shortened until F falls."""
         problem, start, decrement = local.problem, local.point, step.decrement
-        if problem.is_fused and decrement <= self.policy.near * local.value:
+        if problem.is_fused and decrement <= NEGLIGIBLE * local.value:
             visited = problem.visit(local.x + step.p, curved=curved)
             if falls(local.value, visited.value, 1.0, decrement):
                 return visited
@@ -259,7 +259,7 @@ class _Run(Bounds):
             end = problem.point(local.x + step.p)
         trial = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement)
         # The nearer the end, the more exactly.
-        tol = ROUGHLY * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
+        tol = NEGLIGIBLE * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
         return problem.expand(problem.rescaled(trial, tol))
 
     # --- bounds -------------------------------------------------------------------------------------------

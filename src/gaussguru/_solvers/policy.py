@@ -35,19 +35,13 @@ class Policy:
     enough: float = 0.1
 
     # --- steps
-    # A step whose decrement is at most this fraction of F is evaluated with its gradient, in one pass.
-    near: float = 0.1
     # A factor at most this many times dearer than a product is preferred to conjugate gradients (measured: usps).
     cheap_ratio: float = 7.0
-    # Conjugate gradients: reduction of the residual, and the products for one system with and without a factor.
-    accuracy: float = 0.1
+    # Products of conjugate gradients for one system with and, at first, without a factor.
     most_products: int = 60
     least_products: int = 8
     # Pairs of the limited-memory BFGS correction (Nocedal & Wright, 7.2: 3 to 20).
     memory: int = 10
     # Levenberg damping after a first failure, in units of a curvature of 1 in every row; it is raised and lowered by a
-    # factor of 10 (Nocedal & Wright, 10.3), and dropped below this fraction of the first.
+    # factor of 10 (Nocedal & Wright, 10.3), and dropped below the first.
     damping: float = 1e-2
-    dropped: float = 1e-4
-    # A step fails that lowers F by less than this fraction of its decrement.
-    poor: float = 1e-8

@@ -24,7 +24,7 @@ import numpy as np
 from gaussguru._data.rows import Rows, one_hot
 from gaussguru._linalg import EPS, Array
 from gaussguru._problems.protocol import LossProblem
-from gaussguru._problems.smoothing import ROUGHLY
+from gaussguru._problems.smoothing import NEGLIGIBLE
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.result import Log, Result, Status
@@ -227,7 +227,7 @@ class Subspace:
 
     def _within(self, problem: LossProblem, start: tuple[Array, Any] | None, gap: float) -> Result:
         """Minimise in the span: roughly, beside the ``gap`` outside of it, or beside that which is wanted."""
-        tol = ROUGHLY * max(self.newton.tol, gap / problem.weight)
+        tol = NEGLIGIBLE * max(self.newton.tol, gap / problem.weight)
         return replace(self.newton, tol=tol, verbose=0).solve(problem, start)
 
     def _certified(self, problem: LossProblem, result: Result, coef: Array) -> Result:
