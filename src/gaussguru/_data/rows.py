@@ -248,10 +248,10 @@ class Rows:
         """Return the same samples with other features."""
         return Rows(X, *self._given, self.n_classes, None, self.map)
 
-    def picked(self, columns: Index) -> "Rows":
-        """Return the same samples with some of the features."""
-        X = self.X[:, columns]
-        return self.with_columns(sp.csr_array(X) if self.is_sparse else np.ascontiguousarray(X))
+    def picked(self, columns: Index, column: Array) -> "Rows":
+        """Return the same samples with some of the features, and another one."""
+        X = self.X[:, columns], column[:, np.newaxis]
+        return self.with_columns(sp.hstack(X, format="csr") if self.is_sparse else np.hstack(X))
 
     def run(self, loop: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a compiled loop makes of X that reads single rows, in an order of its own."""

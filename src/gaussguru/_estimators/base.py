@@ -31,7 +31,6 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import Array
 from gaussguru._native._binding import CleanExit
-from gaussguru._problems.binary import Binary
 from gaussguru._problems.protocol import Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
@@ -276,7 +275,7 @@ def _collapse_message(estimator: Any, problem: Any) -> str:
     smaller = "a smaller value"
     if rows.errors is None:
         cause, smaller = f"sigma={estimator.sigma:g} is", "a smaller sigma"
-        if isinstance(problem, Binary):
+        if rows.n_classes == 2:
             smaller += f" (sigma_max bounds it from above: {estimator.sigma * problem.collapse_factor:.3g})"
     else:
         cause = "the error bars are" if estimator.sigma == 0 else f"error bars and sigma={estimator.sigma:g} are"

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from gaussguru._data.rows import combine, margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
@@ -140,9 +139,7 @@ class AxisLocal(Local):
             hessian = curvature(problem, self.row_weights)
             return Model(np.arange(d), np.zeros(d), np.insert(np.insert(hessian, d, 0.0, axis=0), d, 0.0, axis=1))
         columns, others = self._working_set()
-        merged = rows.gather(rows.each(margins, w=others))[:, np.newaxis]
-        X = rows.picked(columns).X
-        some = rows.with_columns(sp.hstack([X, merged], format="csr") if rows.is_sparse else np.hstack([X, merged]))
+        some = rows.picked(columns, rows.gather(rows.each(margins, w=others)))
         weights = Weights(*(some.split(rows.gather(part)) for part in self.row_weights))
         hessian = curvature(replace(problem, rows=some), weights)
         hessian[-3, -3] += problem.l2 * (float(others @ others) - 1)  # the ridge of all others, not of one
