@@ -391,7 +391,7 @@ def spreads(problem: Problem, data: Data) -> np.ndarray:
     centre = np.average(scaled, axis=0, weights=weight)
     spread = unit * np.sqrt(np.average((scaled - centre) ** 2, axis=0, weights=weight))
     size = unit * np.sqrt(np.average(scaled**2, axis=0, weights=weight))
-    spread = np.where(spread > (1e-14 if centred else 1e-6) * size, spread, size)
+    spread = np.where(spread > (64 * EPS if centred else 1e-6) * size, spread, size)
     return np.where(spread > 0, spread, 1.0)
 
 

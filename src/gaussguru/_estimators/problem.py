@@ -13,7 +13,7 @@ import numpy as np
 
 from gaussguru._data.rows import BlockMap, Rows
 from gaussguru._estimators.validation import Samples
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import EPS, Array, Index
 from gaussguru._problems.axis import AxisBinary
 from gaussguru._problems.ball import Ball
 from gaussguru._problems.binary import Binary
@@ -213,9 +213,13 @@ def _unit(X: Any) -> float:
 
 
 def _floors(rows: Rows, units: Posed) -> Array:
-    """Return the noise of exact features, relative to their spread; of constant ones their size counts, or 1."""
-    size = 0.0 if units.shift is None else np.abs(units.shift)
-    return EXACT * np.where(rows.spreads > 0, rows.spreads, units.x * np.where(size > 0, size, 1.0))
+    """Return the noise of exact features, relative to their spread; of constant ones their size counts, or 1.
+
+    The mean of a constant feature, and so its spread, is known to some roundings.
+    """
+    size = np.asarray(0.0) if units.shift is None else np.abs(units.shift) * units.x
+    spread = np.where(rows.spreads > 64 * EPS * size, rows.spreads, size)
+    return EXACT * np.where(spread > 0, spread, units.x)
 
 
 def _floor(rows: Rows, units: Posed) -> Noise | None:
