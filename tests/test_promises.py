@@ -94,6 +94,21 @@ def test_exact_columns_beside_noisy_ones_are_proven(seed, n_classes):
     check_proven(model, 80)
 
 
+@pytest.mark.parametrize("value", [0.0, 3e-3, 0.1, 1e6 / 3])
+@pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray])
+def test_a_constant_exact_column_adds_nothing(form, value):
+    rng = RNG(0)
+    X, y = rng.standard_normal((80, 3)), rng.integers(0, 2, 80)
+    X[:, 1] += y
+    without, _ = fit(GuruClassifier(0.3, noise=[1.0, 0.5, 2.0]), X, y)
+    model, caught = fit(GuruClassifier(0.3, noise=[0.0, 1.0, 0.5, 2.0]), form(np.insert(X, 0, value, axis=1)), y)
+    assert not caught
+    check_proven(model, 80)
+    assert model.objective_ == pytest.approx(without.objective_, abs=2e-6 * 80)
+    # Its mean is rounded, and what is left of it is no feature.
+    assert abs(model.coef_[0, 0] * value) < 1
+
+
 # --- the dual where w = 0 is optimal -------------------------------------------
 
 

@@ -513,7 +513,8 @@ def _is_hard(problem: Problem) -> bool:
         or problem.l2 >= 1e18
         or problem.data in ("units", "heavy tails", "same rows")
     )
-    return bare or far or odd or kernel or (nearly_exact and problem.loss == "quadratic") or problem.noise == "singular"
+    kinked = nearly_exact and (problem.loss == "quadratic" or not problem.fit_intercept)
+    return bare or far or odd or kernel or kinked or problem.noise == "singular"
 
 
 def _finite(model: Any, *names: str) -> None:
@@ -628,7 +629,7 @@ def _check_kernel(problem: Problem, data: Data, model: Any) -> None:
     lost = rounding + model.sigma * min(np.sqrt(lost), lost / length if length > 0 else np.inf)
     start = data.s.sum() * (len(beta) - 1)
     close = 1e-5 if problem.estimator == "landmarks" and "32" in problem.form else 1e-8  # features are float32, too
-    slack = (1e-8 + lost) * start + 8 * EPS * value
+    slack = (close + lost) * start + 8 * EPS * value
     if abs(value - model.objective_) > (close + lost) * start + 1e-12 * value:
         raise BrokenError(f"objective_ {model.objective_!r}, of dual_coef_ {value!r}")
     other = estimator_of(problem, data.unit).set_params(solver="newton", tol=1e-9, max_iter=500)
