@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from gaussguru._data.rows import combine, margins
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import CONTRACTION, Binary, Local, Point, Weights, balanced
 from gaussguru._problems.smoothing import RARE
@@ -254,7 +254,7 @@ class Face:
         matrix = np.empty((n + 1, n + 1))
         matrix[:n, :n] = hessian.take(self.index, 0).take(self.index, 1)
         matrix[n] = self._gather(hessian.dot(self.along))
-        self.solve = factorise(matrix).solve
+        self.across, self.factor = matrix[n, :n], factorise(matrix)
 
     def _gather(self, force: Array) -> Array:
         """Return what forces on the arguments are on the face."""
@@ -262,7 +262,16 @@ class Face:
 
     def step(self, force: Array) -> Array:
         """Return the step of the arguments to the minimum on the face."""
-        step = self.solve(self._gather(force))
-        delta: Array = -step[-1] * self.along
-        delta[self.index] -= step[:-1]
+        step = -self.factor.solve(self._gather(force))
+        return self._delta(step[:-1], step[-1])
+
+    def step_with(self, force: Array, t: float) -> Array:
+        """Return the step to the minimum among those that change t by so much; t is last, so its row is left out."""
+        rest = Factor(self.factor.cholesky[:-1, :-1])
+        return self._delta(-rest.solve(force[self.index] + t * self.across), t)
+
+    def _delta(self, free: Array, t: float) -> Array:
+        """Return the step of the arguments that is one of what is free, and of t."""
+        delta: Array = t * self.along
+        delta[self.index] += free
         return delta

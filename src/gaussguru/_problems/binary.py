@@ -622,7 +622,8 @@ class Local:
         """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.
 
         Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
-        The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``.
+        The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``. Where the
+        noise is not smooth, those of the point leave forces that the optimum has not, so the changed ones are kept.
         """
         if decrement > 1e-12 * self.value:
             return 0.0, None
@@ -632,7 +633,7 @@ class Local:
         moved = problem.rows.gather(
             problem.rows.each(_move, weights.residual, weights.curve, weights.tilt, w=w, rise=rise, shift=float(p[-1]))
         )
-        return problem.dual_value(moved)[0], None
+        return problem.dual_value(moved)[0], None if problem.is_smooth else moved
 
     # --- smoothing ----------------------------------------------------------------------------------------
 

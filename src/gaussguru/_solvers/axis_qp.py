@@ -158,9 +158,11 @@ class Program:
         force, best = self._look(x)
         mark = np.inf
         for _ in range(POLICY.faces):
-            step = Face(self.hessian, signs, slope).step(force)
-            if step[-3] < 0:
-                step *= min(1.0, (x[-3] - least) / -step[-3])
+            face = Face(self.hessian, signs, slope)
+            step = face.step(force)
+            if x[-3] + step[-3] < least:
+                # The rest goes where it is best for that t: shorter, a step without curvature would hardly move it.
+                step = face.step_with(force, least - x[-3])
             end = x + step
             over = (np.abs(end[:-3]) > end[-3] * (1 + 1e-15)) & (signs == 0)
             if over.any():
