@@ -437,8 +437,10 @@ class Population:
     @classmethod
     def of(cls, X: Any, X_err: Any = None, sample_weight: Array | None = None) -> "Population":
         """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
-        values = np.asarray(X, dtype=np.float64)
-        known = ~unmeasured(X_err, values.shape) if has_unmeasured(X_err) else np.ones(values.shape, dtype=bool)
+        values = np.ascontiguousarray(X, dtype=np.float64)  # a sum depends on how its terms lie in memory
+        known = np.ones(values.shape, dtype=bool)
+        if has_unmeasured(X_err):
+            known &= ~unmeasured(X_err, values.shape)
         if sample_weight is not None:
             known = known & (sample_weight > 0)[:, np.newaxis]
         if not known.any(axis=0).all():
