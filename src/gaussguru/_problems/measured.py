@@ -198,15 +198,15 @@ class Local(PairLocal):
         std = self.problem.shared.std
         return std is None or bool(np.all(std > 0))
 
-    def _fits(self, kept: Array, edges: tuple[Index, ...], flow: Flow, rooted: bool, factor: float) -> list[float]:
-        """Return how often the flow of every pair fits into what becomes free when all slopes shrink by a factor.
+    def _fits(self, kept: Array, edges: tuple[Index, ...], flow: Flow, rooted: bool, factor: float) -> Iterator[float]:
+        """Yield how often the flow of every pair fits into what becomes free when all slopes shrink by a factor.
 
         A row has room for ``r |p|`` in the direction p by what becomes free, r, and across u by how its noise set
         bends: ``c f* (|p| - p.q) >= c f* |p'|^2 / (2 |p|)`` for the part p' of p across u in its own metric. Together
         that is at least ``sqrt(2 r c f*) |p'|``, in the metric N too. So what flows across u takes no more of r than
         its square.
         """
-        noise, room, fits = self.problem.shared, self._room(factor, rooted), []
+        noise, room = self.problem.shared, self._room(factor, rooted)
         bend = math.sqrt(factor) * symmetric(kept * room.bend)
         for c, k in zip(*edges, strict=True):
             taken = partial(self._taken, kept, room, (c, k))
@@ -218,8 +218,7 @@ class Local(PairLocal):
                 across = min(noise.polar(v - along) / bend[c, k], 1e100)
                 least = min(least, taken(along) + 0.5 * across**2)
             crowded = least + taken(error)
-            fits.append(1 / crowded if crowded > 0 else np.inf)
-        return fits
+            yield 1 / crowded if crowded > 0 else np.inf
 
     def _taken(self, kept: Array, room: Room, pair: tuple[int, int], v: Array) -> float:
         """Return how much of the room of a pair a flow takes, of error bars and of the noise of the model."""

@@ -21,7 +21,7 @@ shrink   replace alpha by ``c alpha`` until every pair has room. ``f*`` is conca
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,7 @@ class Ray:
     mass : ``sum s alpha``
     demand : of every pair of classes, what must fit: the polar of its vector
     room : of every pair, what there is for it, ``sum s f*(alpha)`` or a lower bound
-    room_at : the same at ``c alpha``, as a function of c; concave
+    room_at : the same at ``c alpha``, as a function of c; concave, and asked for no more pairs after one without room
     gain : of every pair, an upper bound of how fast room grows beyond ``c room`` as c falls from 1
     ridge, excess : ``l2 C``, and with a ridge the norm of what pairs leave at the classes where nothing shrinks
     twice : whether ``room_at`` costs so little that a second chord pays
@@ -63,7 +63,7 @@ class Ray:
     mass: float
     demand: Sequence[float]
     room: Sequence[float]
-    room_at: Callable[[float], Sequence[float]]
+    room_at: Callable[[float], Iterable[float]]
     gain: Sequence[float] | None = None
     ridge: float = 0.0
     excess: float = math.inf
