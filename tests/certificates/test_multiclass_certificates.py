@@ -10,8 +10,10 @@ from support import oracles
 from support.data import groups
 from support.joint import make
 
+from gaussguru._linalg import EPS
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.certify import certify
+from gaussguru.certificates.dual_point import balance, inverse_laplacian
 
 # --- certificates -----------------------------------------------------------------------------------------
 
@@ -121,3 +123,15 @@ def test_certificate_does_not_depend_on_the_unit_of_the_features(name, l2, fit_i
         two, _ = other.visit(other.unknowns(V / factor, c)).certificate(0.0, thorough=True)
         np.testing.assert_allclose(two.primal, one.primal, rtol=1e-12)
         np.testing.assert_allclose(two.dual, one.dual, rtol=1e-8, atol=1e-10 * plain.weight)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize("back", [1e-320, 1e-305, 1e-250, 0.0])
+def test_slopes_next_to_nothing_balance_nothing(n_classes, back):
+    """Where all classes but the first hardly give anything, nothing can be balanced, and nothing overflows."""
+    slope = np.full((n_classes, n_classes), back)
+    slope[0] = 1.0
+    np.fill_diagonal(slope, 0.0)
+    assert np.isfinite(inverse_laplacian(np.minimum(slope, slope.T))).all()
+    kept = balance(slope)
+    assert kept is None or float(np.vdot(kept, slope)) <= 4 * EPS * slope.sum()

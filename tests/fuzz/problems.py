@@ -493,11 +493,23 @@ def _check_warnings(problem: Problem, model: Any, caught: list[Any]) -> None:
     if converged != (ConvergenceWarning not in kinds):
         raise BrokenError(f"converged_ is {converged}, warnings {texts}")
     if texts and ConvergenceWarning in kinds:
-        reached = model.n_iter_ >= model.max_iter
+        # An alternation may come back to where it was in its last iteration: then that is the reason.
+        cycle = getattr(model, "cycle_", 0)
+        if (f"in a circle of {cycle}:" in texts[0]) != (cycle > 0) or (cycle and not _is_circle(model)):
+            raise BrokenError(f"{cycle=} of the losses {model.loss_curve_}: {texts[0]}")
+        reached = model.n_iter_ >= model.max_iter and not cycle
         if ("max_iter" in texts[0] and "was reached" in texts[0]) != reached and problem.solver == "newton":
             raise BrokenError(f"{model.n_iter_} of {model.max_iter} iterations: {texts[0]}")
         if problem.solver == "newton" and problem.estimator != "alternating" and not _is_hard(problem):
             raise BrokenError(f"not proven: gap {model.__dict__.get('dual_gap_')} of {model.objective_}: {texts[0]}")
+
+
+def _is_circle(model: Any) -> bool:
+    """Return whether the last loss of an alternation is one that it had before, so many iterations ago."""
+    curve = model.loss_curve_
+    return 2 <= model.cycle_ < len(curve) == model.n_iter_ and bool(
+        np.isclose(curve[-1], curve[-1 - model.cycle_], rtol=1e-2, atol=1e-2 * max(curve))
+    )
 
 
 def _is_hard(problem: Problem) -> bool:

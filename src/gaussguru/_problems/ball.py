@@ -423,19 +423,19 @@ def _curvature(block: Block, residual: Array, reach: Array, units: Array, one: f
     row. The covariance of these under alpha, ``sum_km a_k ([k = m] - a_m) z_k z_m'``, is the Hessian of the maximum.
     """
     C, d = len(units), block.X.shape[1]
-    result, step = np.zeros((C - 1, d + 1, C - 1, d + 1)), piece_rows(C * (d + 1))
+    result, step = np.zeros((C, d + 1, C, d + 1)), piece_rows(C * C * (d + 1))
     undecided = np.max(residual * (block.weights[:, np.newaxis] - residual), axis=1) > EPS * block.weights**2
     for c in range(C):
         mine, rivals = np.flatnonzero(undecided & (block.labels == c)), np.delete(np.arange(C), c)
-        bent = np.zeros((C - 1, d + 1, C - 1, d + 1))
+        bent = np.zeros((C - 1, d + 1, (C - 1) * (d + 1)))
         for first in range(0, len(mine), step):
             rows = mine[first : first + step]
             s, alpha = block.weights[rows, np.newaxis], residual[np.ix_(rows, rivals)]
             z = np.full((len(rows), C - 1, d + 1), one)
             z[:, :, :d] = block.dense(rows)[:, np.newaxis] - reach[rows, np.newaxis, np.newaxis] * units[c, rivals]
-            for k in range(C - 1):
-                curve = alpha[:, [k]] * (s * (np.arange(C - 1) == k) - alpha) / s
-                bent[k] += np.tensordot(z[:, k], curve[:, :, np.newaxis] * z, axes=(0, 0))
-        by_class = np.eye(C)[rivals, :-1] - np.eye(C)[c, :-1]
-        result += np.einsum("ka,kimj,mb->aibj", by_class, bent, by_class, optimize=True)
-    return result
+            curve = alpha.T[:, :, np.newaxis] * (s * np.eye(C - 1)[:, np.newaxis] - alpha) / s
+            bent += z.transpose(1, 2, 0) @ (curve[:, :, :, np.newaxis] * z).reshape(C - 1, len(rows), -1)
+        by_class = bent.reshape(C - 1, d + 1, C - 1, d + 1)
+        by_class = np.insert(by_class, c, -by_class.sum(axis=0), axis=0)
+        result += np.insert(by_class, c, -by_class.sum(axis=2), axis=2)
+    return result[:-1, :, :-1]
