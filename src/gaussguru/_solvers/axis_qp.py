@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, diagonal
 from gaussguru._problems.axis import AxisLocal, Face, Model
 from gaussguru._problems.binary import CONTRACTION
-from gaussguru._problems.smoothing import Smoothing
+from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.linear_systems import Step
 from gaussguru.noise import TIED, tied
 
@@ -44,8 +44,6 @@ class Policy:
     # It is halved after a step with less than this fraction of the predicted decrease, else doubled (Nocedal & Wright,
     # algorithm 4.1).
     poor: float = 0.25
-    # The fraction of itself to which the largest |w_j| may fall in one program.
-    fall: float = 0.1
 
 
 POLICY = Policy()
@@ -154,7 +152,7 @@ class Program:
         x, signs = self.last
         x[-2] = scale + slope * (x[-3] - self.length)
         # How far t may fall: not below what does not move.
-        least = max(self.least, POLICY.fall * self.length)
+        least = max(self.least, NEGLIGIBLE * self.length)
         force, best = self._look(x)
         mark = np.inf
         for _ in range(POLICY.faces):

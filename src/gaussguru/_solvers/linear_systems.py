@@ -20,14 +20,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from gaussguru._linalg import EPS, Array
+from gaussguru._linalg import Array
 from gaussguru._problems.protocol import Inverse, LocalModel
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.line_search import DECREASE, is_lost
 from gaussguru._solvers.policy import Policy
-
-# Damping that is always there, for directions without any curvature: negligible beside its rounding.
-FLOOR = NEGLIGIBLE * EPS
 
 Solve = Callable[[Array], Array]
 
@@ -67,7 +64,7 @@ class Systems:
         self._memory: list[tuple[Array, Array, float]] = []
         self._stale = False
         self._smoothing: Smoothing | None = None  # that of the factor
-        self._damping = FLOOR
+        self._damping = policy.floor
 
     def forget(self, *, factor: bool = False) -> None:
         """Drop the corrections, because the function changed; with ``factor`` renew that too at the next point."""
@@ -92,9 +89,9 @@ class Systems:
         """
         policy = self.policy
         poor = before.value - after.value < DECREASE**2 * decrement and not is_lost(before.value, decrement)
-        if poor or self._damping > FLOOR:
+        if poor or self._damping > policy.floor:
             damping = max(policy.damping, 10 * self._damping) if poor else 0.1 * self._damping
-            self._damping = damping if damping >= policy.damping else FLOOR
+            self._damping = damping if damping >= policy.damping else policy.floor
             self.forget(factor=True)
         elif self._factor is not None and self._factor.is_exact and not before.is_cheap:
             step, change = after.x - before.x, after.gradient - before.gradient
