@@ -1,8 +1,11 @@
 """Bad input: the right error, naming the argument, what came and what is expected."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import GuruClassifier, sigma_max
@@ -109,13 +112,25 @@ def test_features_whose_squares_overflow(fit_intercept):
         clf = GuruClassifier(0.5 * unit, fit_intercept=fit_intercept).fit(X * unit, Y)
         np.testing.assert_allclose(clf.coef_ * unit, plain.coef_, rtol=1e-12)
         np.testing.assert_allclose(clf.intercept_, plain.intercept_, rtol=1e-12, atol=1e-14)
-    # Noise that is nothing beside the features is hard, but no more than where nothing overflows.
-    for unit in (1e20, 1e200):
-        with pytest.warns(ConvergenceWarning, match="double precision.*increase sigma"):
-            clf = GuruClassifier(fit_intercept=fit_intercept).fit(X * unit, Y)
-        assert clf.dual_gap_ > 0
-        assert clf.n_iter_ < 50
-        assert clf.objective_ < plain.objective_
+
+
+@pytest.mark.parametrize("unit", [1e20, 1e200])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_noise_that_is_nothing_beside_the_features(fit_intercept, unit):
+    """It may be too little to prove anything, but what is proven is true, and said: F is that of a linear program."""
+    y, n = np.where(np.equal(Y, np.unique(Y)[1]), 1.0, -1.0), len(Y)
+    rows = y[:, np.newaxis] * np.column_stack([X, np.full(n, float(fit_intercept)), np.diag(y)])
+    cost, bounds = np.repeat([0.0, 1.0], [X.shape[1] + 1, n]), [(None, None)] * (X.shape[1] + 1) + [(0, None)] * n
+    least = linprog(cost, A_ub=-rows, b_ub=-np.ones(n), bounds=bounds).fun
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        clf = GuruClassifier(fit_intercept=fit_intercept).fit(X * unit, Y)
+    texts = [str(warning.message) for warning in caught]
+    assert clf.converged_ == (not texts)
+    assert all("double precision" in text and "increase sigma" in text for text in texts)
+    assert clf.objective_ - clf.dual_gap_ <= least * (1 + 1e-9)
+    np.testing.assert_allclose(clf.objective_, least, rtol=1e-6)
+    assert clf.n_iter_ < 50
 
 
 def test_features_whose_squares_overflow_where_units_stay():
