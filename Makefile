@@ -17,8 +17,9 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed ## times against scikit-learn, in one run
+bench: $(VENV)/installed ## times against scikit-learn, in one run, and passes over X against their budgets
 	$(BIN)/python benchmarks/run.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/budgets.py
 
 MINUTES ?= 30
 fuzz: $(VENV)/installed-test ## random problems: what a fit promises, checked
