@@ -49,8 +49,8 @@ class Budget(NamedTuple):
 
     @property
     def name(self) -> str:
-        words = [self.data, f"sigma {self.sigma:g}", *(key if value is True else value for key, value in self.settings.items())]
-        return ", ".join(words + (["error bars"] if self.errors else []))
+        kinds = [key if value is True else value for key, value in self.settings.items()]
+        return ", ".join([self.data, f"sigma {self.sigma:g}", *kinds, *(["error bars"] if self.errors else [])])
 
 
 BUDGETS = [
