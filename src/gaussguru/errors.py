@@ -604,10 +604,6 @@ def finite_least(values: Array, map: Any = map) -> float | None:
     return min((least for _, least in parts), default=np.inf) if all(finite for finite, _ in parts) else None
 
 
-def _is_float(X: Any) -> bool:
-    return getattr(X, "dtype", None) in (np.float32, np.float64)
-
-
 def _check_finite(values: Array, name: str, map: Any) -> float:
     """Return the least of values, all of them finite."""
     least = finite_least(values, map)
