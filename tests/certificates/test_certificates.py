@@ -84,9 +84,9 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, best, sm
     local, visited = problem.expand(point), problem.visit(point.x, curved=True)
     for thorough in (True, False):
         for target in (0.0, 1e-6 * problem.weight, 1e-2 * problem.weight):
-            certificate, same = local.certificate(target, thorough=thorough)
-            assert same is point
-            check(certificate, point)
+            certificate, near = local.certificate(target, thorough=thorough)
+            assert near is point or target > 0
+            check(certificate, near)
             check(*visited.certificate(target, thorough=thorough))
     check(certify(problem, point.coef, point.b)[0], point)
     step = -np.linalg.solve(
@@ -212,7 +212,7 @@ def test_dual_coef_is_optimal_for_the_dual(name, fit_intercept):
 
 
 def test_a_promise_is_kept_by_another_look():
-    """Far from where the curves are known they prove nothing, and yet say what the slopes themselves would prove."""
+    """Far from where the curves are known they prove nothing; the expected gap says what the slopes would prove."""
     kept = broken = 0
     for name in CASES:
         problem = make(name, 0.0, True)
@@ -222,8 +222,8 @@ def test_a_promise_is_kept_by_another_look():
             near = problem.rescaled(visited.point, 1e-10)
             exact, _ = problem.expand(near).certificate(0.0, thorough=True)
             target = 1.02 * exact.gap
-            if visited._certified(near, target).gap > target:
-                promised = visited._certified(near, target, trusting=True).gap <= target
+            if visited._certified(near, target, thorough=False).gap > target:
+                promised = visited.expected_gap <= target
                 kept, broken = kept + promised, broken + (not promised)
                 check_valid(exact, near.value, least(name, 0.0, True)[0], problem.weight)
                 if promised:

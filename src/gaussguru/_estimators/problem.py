@@ -30,7 +30,8 @@ from gaussguru.noise import Noise, PerFeature
 EXACT = 1e-6
 # Values of X between these need no other unit: the squares of so many of them neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-60, 1e60
-# Features are far from the origin whose mean is so many times their spread, over about so many samples.
+# Features are far from the origin whose mean is so many times their spread. It, and the unit of X, are taken from about
+# so many samples.
 FAR, FEW = 100.0, 1000
 # Values of X that are not copied for the sake of constant features.
 MUCH = 1_000_000
@@ -176,7 +177,8 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     if weights is not None:
         s = float(2.0 ** -np.round(np.log2(weights.mean())))
         weights = weights * s
-    x, shift = _unit(X), _centre(X) if centred else None
+    some = X[:: max(1, X.shape[0] // FEW)]
+    x, shift = _unit(X, some), _centre(X, some) if centred else None
     if shift is not None:
         X = X - shift.astype(X.dtype)
     if x != 1:
@@ -184,32 +186,36 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     return X, weights, Posed(None, x, s, shift)
 
 
-def _centre(X: Any) -> Array | None:
+def _centre(X: Any, some: Any) -> Array | None:
     """Return about the means of dense features if one is far from the origin; any point near them will do."""
     if hasattr(X, "indptr"):
         return None
-    some = np.asarray(X[:: max(1, len(X) // FEW)], dtype=np.float64)
+    some = np.asarray(some, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         means = some.mean(axis=0)
-        variances = np.maximum(np.square(some).mean(axis=0) - np.square(means), 0.0)
-        far = np.isfinite(variances) & (np.square(means) > FAR**2 * variances)
-    # Constant features alone are not worth a copy of much data.
-    if not far.any() or (X.size > MUCH and not (far & (variances > 0)).any()):
+        spreads = np.sqrt(np.square(some - means).mean(axis=0))
+        far = np.isfinite(spreads) & (np.abs(means) > FAR * spreads)
+    # Features that are constant in these samples, to a rounding of each, are not worth a copy of much data.
+    if not far.any() or (X.size > MUCH and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
         return None
     # Numbers of the precision of X, so that differences are exact where they matter.
     return np.where(far, means, 0.0).astype(X.dtype).astype(np.float64)
 
 
-def _unit(X: Any) -> float:
-    """Return the power of 2 by which X is multiplied: 1 for nearly all."""
+def _unit(X: Any, some: Any) -> float:
+    """Return the power of 2 by which X is multiplied: 1 for nearly all, as a pass over some of its rows tells."""
+    size = _size(some)
+    if SMALLEST < size < LARGEST:
+        return 1.0
+    size = _size(X)
+    return 1.0 if not 0 < size < np.inf or SMALLEST < size < LARGEST else float(2.0 ** -np.round(np.log2(size)))
+
+
+def _size(X: Any) -> float:
+    """Return the largest absolute value, 0 if there is none."""
     values = X.data if hasattr(X, "indptr") else X
-    if values.size == 0:
-        return 1.0
     with np.errstate(invalid="ignore"):
-        largest = float(max(abs(values.min()), abs(values.max())))
-    if not 0 < largest < np.inf or SMALLEST < largest < LARGEST:
-        return 1.0
-    return float(2.0 ** -np.round(np.log2(largest)))
+        return float(max(-values.min(initial=0.0), values.max(initial=0.0)))
 
 
 def _floors(rows: Rows, units: Posed) -> Array:

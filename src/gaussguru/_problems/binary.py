@@ -32,7 +32,7 @@ from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, factori
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
-from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing, unseen_blur
 from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
@@ -171,6 +171,9 @@ class Binary(OfLoss):
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
+        own = point.stretch * point.own
+        if self.smoothing.noise * own == point.distance and self._scale(own) == point.scale:
+            return point  # the difference is lost in rounding
         return self.stretched(point, point.stretch, point.b)
 
     def stretched(self, point: Point, stretch: float, b: float) -> Point:
@@ -203,12 +206,12 @@ class Binary(OfLoss):
         scale = self.noise.scale(w)
         smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
         if self.rows.n_columns > MAX_COLUMNS and smooth > 1:
-            point = coordinate_descent(self.smoothed(last), 0.5 * target, EXACTLY)
+            point = coordinate_descent(self.smoothed(last), 0.5 * target, NEGLIGIBLE**3)
             # A maximum is better approached from where all is tied, unless there is nothing left to do.
             if self.is_smooth or point.value <= 0.5 * target:
                 return point, last
         stretch = 1 / max(half, scale)
-        for blur in (last.blur, FIRST_BLUR):
+        for blur in (min(last.blur, unseen_blur(scale * stretch)), FIRST_BLUR):
             smoothing = Smoothing(smooth, blur)
             problem = self.smoothed(smoothing)
             point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), NEGLIGIBLE)
@@ -372,6 +375,10 @@ class Binary(OfLoss):
         return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
 
     def rescaled(self, point: Point, tol: float) -> Point:
+        """Return the point with its best length and intercept."""
+        return self.lengthened(point, tol)
+
+    def lengthened(self, point: Point, tol: float) -> Point:
         """Return the best point with the direction of ``point``, by Newton's method in its length and intercept.
 
         ``tol`` bounds the derivatives that remain, relative to ``a sum s f*``. X is not read.
@@ -417,8 +424,6 @@ class Binary(OfLoss):
 SMOOTH = 0.25
 # Newton steps in length and intercept, at most; few take more than ten.
 RESCALINGS = 60
-# How exactly to rescale a point for its certificate, relative to the wanted gap: what is left of it is of first order.
-EXACTLY = 1e-3
 
 
 @dataclass(eq=False)
@@ -578,23 +583,40 @@ class Local:
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
         """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
 
-        A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``.
+        A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``. The bounds are those of
+        this point itself where ``target`` is 0, and its curves are not known.
         """
-        near = self.point
-        if self.curves is not None:
-            near = self.problem.rescaled(self.point, EXACTLY * target / max(self.noisy, 1e-300))
+        if not thorough and NEGLIGIBLE * self.expected_gap > target:
+            return Certificate(self.problem.rounded_up(self.point), 0.0), self.point
+        near, closes = self.point, 0 < target >= self.expected_gap
+        if closes or self.curves is not None:
+            near = self.problem.lengthened(self.point, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
-        # Do the slopes move too far for their curves, of which only a bound of the error is known?
-        moved = certificate.gap > target and near is not self.point
-        if moved and self._certified(near, target, trusting=True).gap <= target:
+        if certificate.gap > target and near is not self.point and closes:
+            # The slopes move too far for their curves, of which only a bound of the error is known.
             certificate = self.problem.expand(near)._certified(near, target, thorough=thorough)
         return certificate, near
 
-    def _certified(self, point: Point, target: float, *, thorough: bool = False, trusting: bool = False) -> Certificate:
+    @cached_property
+    def expected_gap(self) -> float:
+        """About the gap that this point would have with its best length and intercept; no pass over the rows.
+
+        These take away what of the gradient is along w: the dual vector moves by as much. See :class:`Ray`.
+        """
+        problem, point, totals = self.problem, self.point, self.point.totals
+        w, gradient, v = point.w, self.gradient[:-1], self.by_label[0] + self.by_label[1]
+        along = w * (float(gradient @ w) / max(float(w @ w), 1e-300))
+        gap = point.mass * (problem.noise.polar(v + along) - totals.conjugate) / max(totals.value, 1e-300)
+        return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
+
+    def is_near(self, target: float) -> bool:
+        """Return whether the gap may be closed after one more step: near the minimum it falls by 10 to 100 times."""
+        return NEGLIGIBLE**2 * self.expected_gap <= target
+
+    def _certified(self, point: Point, target: float, *, thorough: bool) -> Certificate:
         """Return bounds from the slopes of a point: this one or one of the same direction.
 
-        Both allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``. To be
-        ``trusting`` is to neglect what the curves leave out: no proof.
+        Both allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
         """
         problem, primal = self.problem, self.problem.rounded_up(point)
         point = self.similar(point)
@@ -603,7 +625,7 @@ class Local:
         if primal <= target or (primal - most > target and not thorough):
             return Certificate(primal, 0.0)
         by_label, error = self.moved(point) if point is not self.point else (self.by_label, 0.0)
-        if not np.all(np.isfinite(error)) and not trusting:
+        if not np.all(np.isfinite(error)):
             return Certificate(primal, 0.0)
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
         level = rho * totals.conjugate
@@ -613,7 +635,7 @@ class Local:
             level,
             lambda c: rho * problem.shrunk_conjugate(point, c),
             gain=totals.value - totals.conjugate,
-            error=0.0 if trusting else error,
+            error=error,
             wanted=np.inf if thorough else primal - target,
         )
         return Certificate(primal, dual)
@@ -638,19 +660,20 @@ class Local:
     # --- smoothing ----------------------------------------------------------------------------------------
 
     def is_final(self, last: Smoothing, target: float) -> bool:
-        """Return whether this is the last smoothing."""
-        return self.problem.smoothing == last
+        """Return whether there is no more noise, and no more blur, than at last."""
+        noise, blur = self.problem.smoothing
+        return noise == 1 and blur <= last.blur
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
         """Return the smoothing to which the minimum is followed next."""
         blur, distance = self.problem.smoothing.blur, self.point.distance
         noise = 1.0 if distance < NEGLIGIBLE * last.blur else self.problem.smoothing.lower_noise
-        blur = last.blur if blur < NEGLIGIBLE * distance else max(last.blur, blur / SPEED)
-        return Smoothing(noise, blur)
+        least = min(last.blur, unseen_blur(distance / self.problem.smoothing.noise))
+        return Smoothing(noise, least if blur < NEGLIGIBLE * distance else max(last.blur, blur / SPEED))
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
-        return Smoothing(max(1.0, NEGLIGIBLE * self._uncertainty), last.blur)
+        return Smoothing(max(1.0, NEGLIGIBLE * self._uncertainty), min(last.blur, self.problem.smoothing.blur))
 
     @property
     def is_hidden(self) -> bool:

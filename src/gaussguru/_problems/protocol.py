@@ -129,6 +129,9 @@ class LocalModel(Protocol):
         A gap that cannot fall below ``target`` need not be computed to the end, unless ``thorough``.
         """
 
+    def is_near(self, target: float) -> bool:
+        """Return whether a gap of ``target`` may be closed after one more step."""
+
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound that the Newton step from here helps to find, and its alpha.
 

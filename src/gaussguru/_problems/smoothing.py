@@ -14,6 +14,8 @@ A solver follows the minimum as both go down (:mod:`gaussguru._solvers.newton`).
 import math
 from typing import NamedTuple
 
+from gaussguru._linalg import EPS
+
 
 class Smoothing(NamedTuple):
     """How much smoother a problem is than the one to be solved."""
@@ -33,6 +35,12 @@ class Smoothing(NamedTuple):
 
 
 NONE = Smoothing()
+
+
+def unseen_blur(scale: float) -> float:
+    """Return a blur that is lost in the rounding of a scale."""
+    return 0.25 * math.sqrt(EPS) * scale
+
 
 # What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
 # beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, the Hessian

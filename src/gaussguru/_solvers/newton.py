@@ -191,13 +191,13 @@ class _Run(Bounds):
             stalled = last and final and self._stalls(local, step.decrement)
             if stalled or (not final and (central or not patience)):
                 less, patience = local.less_smoothing(self.last, self.target), self.policy.patience
-                if final and (less == self.last or self.n_lost > 2 * self.policy.stalls):
+                if final and (less == local.problem.smoothing or self.n_lost > 2 * self.policy.stalls):
                     break
                 local = self._follow(level.smoothed(less), local, step)
                 self.systems.forget()
                 previous = np.inf
             else:
-                before, local = local, self._advance(local, step, curved=final and last)
+                before, local = local, self._advance(local, step, curved=final and last and local.is_near(self.target))
                 self.systems.learn(before, local, step.decrement)
                 previous = step.decrement
         self._print(local, last)
@@ -280,7 +280,7 @@ class _Run(Bounds):
         (noise, blur), rows = local.problem.smoothing, local.problem.rows
         note = "" if last else f"  on {rows.n_rows} rows"
         note += "" if noise == 1 else f"  noise x {noise:.3g}"
-        note += "" if blur == self.last.blur else f"  blur {blur:.2g}"
+        note += "" if blur <= self.last.blur else f"  blur {blur:.2g}"
         self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
 
 
