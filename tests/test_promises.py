@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from support import oracles
@@ -207,14 +208,16 @@ def test_unmeasured_values_are_filled_by_samples_that_count():
 # --- kernels far from the origin -------------------------------------------
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csr_matrix])
+@pytest.mark.parametrize("gamma", [0.5, "scale"])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 @pytest.mark.parametrize("offset", [1e4, 1e6, 1e8])
-def test_kernels_of_distances_do_not_know_where_the_origin_is(kernel, offset):
+def test_kernels_of_distances_do_not_know_where_the_origin_is(kernel, offset, gamma, form):
     X = np.round(RNG(0).standard_normal((80, 3)), 3)
     y = X[:, 0] * X[:, 1] > 0
-    near = KernelGuruClassifier(0.1, kernel=kernel, gamma=0.5).fit(X, y)
-    far = KernelGuruClassifier(0.1, kernel=kernel, gamma=0.5).fit(X + offset, y)
-    np.testing.assert_allclose(far.decision_function(X + offset), near.decision_function(X), atol=1e-4)
+    near = KernelGuruClassifier(0.1, kernel=kernel, gamma=gamma).fit(X, y)
+    far = KernelGuruClassifier(0.1, kernel=kernel, gamma=gamma).fit(form(X + offset), y)
+    np.testing.assert_allclose(far.decision_function(form(X + offset)), near.decision_function(X), atol=1e-4)
 
 
 # --- extreme numbers -------------------------------------------
@@ -280,6 +283,19 @@ def test_no_corner_is_slow(model, n, n_classes, error):
     fitted, _ = fit(model, X, y, **({} if error is None else {"X_err": np.full(X.shape, error)}))
     assert time.perf_counter() - began < SECONDS
     assert fitted.n_iter_ < 100
+
+
+@pytest.mark.parametrize("sigma", [2.0**12, 2.0**16, 2.0**20])
+@pytest.mark.parametrize(("n", "d", "n_classes", "error", "l2"), [(20, 20, 2, 1.0, 0.0), (40, 12, 4, None, 1e-9)])
+def test_damping_falls_as_far_as_steps_succeed(n, d, n_classes, error, l2, sigma):
+    """Where the loss is linear a Newton step has any length, and one that is damped for features without noise none."""
+    X, y = RNG(0).standard_normal((n, d)), np.arange(n) % n_classes
+    more = {} if error is None else {"X_err": np.full(X.shape, error)}
+    X[:, 0] = 1.0 if more else X[:, 0]
+    model, caught = fit(GuruClassifier(sigma, loss="quadratic", l2=l2, fit_intercept=False), X, y, **more)
+    assert not caught
+    assert model.n_iter_ < 100
+    check_proven(model, n)
 
 
 # --- kernels: what is reported is what predicts -------------------------------------------

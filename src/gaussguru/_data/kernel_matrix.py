@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
@@ -76,7 +77,7 @@ class Kernel:
         if self.is_precomputed:
             return A[:, B]
         if self.centre is not None:
-            A, B = A - self.centre, (None if B is A else B - self.centre)
+            A, B = self._centred(A), (None if B is A else self._centred(B))
         if not callable(self.name):
             return pairwise_kernels(A, B, metric=self.name, filter_params=True, **self.params)
         values = np.asarray(self.name(A, B, **self.params))
@@ -85,6 +86,9 @@ class Kernel:
             found = f"an array of shape {values.shape} and dtype {values.dtype}"
             raise ValueError(f"kernel must return numbers of shape {expected} for such samples; it returned {found}")
         return values
+
+    def _centred(self, X: Any) -> Any:
+        return (X.toarray() if sp.issparse(X) else X) - self.centre
 
     def take(self, X: Any, index: Index | slice) -> Any:
         """Return some samples, as the second argument of a call: of a kernel matrix, its columns."""

@@ -459,9 +459,14 @@ class KernelGuruClassifier(GuruEstimator):
         return tags
 
 
+def _is_full(X: Any) -> bool:
+    """Return whether X is dense, or might as well be: features with many zeros are not far from the origin."""
+    return not sp.issparse(X) or X.nnz > 0.5 * X.shape[0] * X.shape[1]
+
+
 def _centre(X: Any) -> Array | None:
-    """Return the mean of dense samples, from which distances are computed without loss of digits."""
-    return None if sp.issparse(X) else np.asarray(X.mean(axis=0), dtype=np.float64)
+    """Return the mean of samples, from which distances are computed without loss of digits; None of sparse ones."""
+    return np.asarray(X.mean(axis=0), dtype=np.float64).ravel() if _is_full(X) else None
 
 
 def _variance(X: Any, weights: Array | None) -> float:
@@ -471,10 +476,10 @@ def _variance(X: Any, weights: Array | None) -> float:
     n_values = float(weights.sum()) * X.shape[1]
     mean = float(weights @ np.asarray(X.sum(axis=1)).ravel()) / n_values
     with np.errstate(over="ignore"):  # the values of the kernel are looked at
-        if sp.issparse(X):
-            squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
+        if _is_full(X):
+            squares = np.square((X.toarray() if sp.issparse(X) else X) - mean).sum(axis=1)
         else:
-            squares = np.square(X - mean).sum(axis=1)
+            squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
     return float(np.dot(weights, squares) / n_values)
 
 
