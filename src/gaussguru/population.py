@@ -545,7 +545,8 @@ class _Search:
         if len(starts) > 1:
             short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter))
             trials = [short.run(some, own, start, mapped) for start in starts]
-            starts = [max(trials, key=lambda trial: trial.objective).state]
+            # The first of those that are as good: rounding should not choose between them.
+            starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
         return self.em.run(rows, weight, starts[0], mapped)
 
     def _single(self, rows: Readings, weight: Array | None) -> State:

@@ -154,7 +154,8 @@ def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
         variances = np.square(std)
         sizes = np.sqrt(variances + np.einsum("ijr,ijr->ij", factors, factors))
     else:
-        errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+        # In one order, as sums depend on it.
+        errors = np.ascontiguousarray(X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err"))
         if errors.shape not in ((n,), (n, d), (n, d, d)):
             raise ValueError(
                 f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape "
