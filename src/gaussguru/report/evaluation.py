@@ -136,9 +136,9 @@ class _Evaluation:
         self.seen = _seen(model, X)
         # What sigma and distances are measured in.
         self.unit = "units of the features" if self.seen is X else "units of the transformed features"
-        # The probability of each class under the noise in the space of a kernel.
+        # The probability of each of two classes under the noise in the space of a kernel.
         self.in_kernel = None
-        if isinstance(self.final, KernelGuruClassifier) and hasattr(model, "predict_proba"):
+        if isinstance(self.final, KernelGuruClassifier) and len(self.final.classes_) == 2:
             self.in_kernel = np.asarray(model.predict_proba(X))
         # The names of all noise that predictions count.
         self.noises = ["the noise of the model"] if hasattr(self.final, "_score_noise") else []
