@@ -36,7 +36,7 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._problems.protocol import Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
-from gaussguru.errors import check_errors, split_errors
+from gaussguru.errors import check_products, split_errors
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.probabilities import (
@@ -147,7 +147,10 @@ class LinearScores:
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        return self._scores(self._measured(X, X_err)[0])
+        X, X_err = self._measured(X, X_err)
+        if X_err is not None:
+            check_products(X_err, X)
+        return self._scores(X)
 
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of every sample, and their standard deviations under its error bars.
@@ -174,7 +177,7 @@ class LinearScores:
         else:
             X, X_err = self._measured(X, X_err)
             margin = self._scores(X).reshape(X.shape[0], -1)
-            variances = np.zeros(margin.shape) if X_err is None else check_errors(X_err, X).variances(self.coef_)
+            variances = np.zeros(margin.shape) if X_err is None else check_products(X_err, X).variances(self.coef_)
             spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if len(self.coef_) == 1 else (margin, spread)
 
@@ -193,7 +196,7 @@ class LinearScores:
         means = self._scores(X).reshape(n, 1, n_scores)
         if X_err is None:
             return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
-        return np.ones((n, 1)), means, score_covariance(self.coef_, check_errors(X_err, X))[:, np.newaxis]
+        return np.ones((n, 1)), means, score_covariance(self.coef_, check_products(X_err, X))[:, np.newaxis]
 
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""

@@ -26,7 +26,7 @@ from gaussguru._linalg import Array
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
+from gaussguru.errors import Errors, Population, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
 
@@ -426,14 +426,14 @@ class GuruClassifier(LinearScores, GuruEstimator):
         if len(self.coef_) == 1:
             spread: Any = self._scale()
             if X_err is not None:
-                spread = np.hypot(spread, np.sqrt(check_errors(X_err, X).variances(self.coef_)[:, 0]))
+                spread = np.hypot(spread, np.sqrt(check_products(X_err, X).variances(self.coef_)[:, 0]))
             return self._scores(X), spread
         others = len(self.coef_) - 1
         noise = self._score_noise()
         variance: Any = (np.trace(noise) - noise.mean() * len(noise)) / others
         if X_err is not None:
             # What is common to all scores does not matter.
-            apart = check_errors(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))
+            apart = check_products(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))
             variance = variance + apart.sum(axis=1) / others
         return self._scores(X), np.sqrt(np.maximum(variance, 0.0))
 

@@ -260,7 +260,8 @@ class _Evaluation:
         ]
         self.report.heading(what).text(
             f"The probability that noise changes the predicted label, where noise is {noise}. It does not say whether "
-            "the label is right: the last column does."
+            "the label is right, nor does it count the overlap of the classes: the last column does, and probabilities "
+            "of gaussguru.calibration.CalibratedWithErrorsCV do."
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
         most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
