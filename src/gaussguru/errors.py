@@ -761,7 +761,7 @@ class Population:
     Parameters
     ----------
     means, spreads : arrays of shape (n_features,)
-        Mean and standard deviation of the measured values.
+        Means of the true values, and standard deviations of the measured ones.
     covariance : array of shape (n_features, n_features), default=None
         Of the true values; None stands for features that say nothing of each other, with these spreads.
     """

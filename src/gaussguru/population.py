@@ -91,7 +91,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         a spread, or 1.
     n_init : int, default=3
         Starts of a mixture, by k-means on posterior means of a single Gaussian.
-    tol : float, default=0.005
+    tol : float, default=0.01
         Stop when two iterations in a row raise the log-likelihood of all samples together by no more than this for
         each parameter of the population. (Of what is known of a parameter, a standard error is worth 0.5.)
     max_iter : int, default=500
@@ -141,6 +141,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__transform: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         missing_indicator: bool = False,
         ridge: float = 1e-6,
         n_init: int = 3,
-        tol: float = 0.005,
+        tol: float = 0.01,
         max_iter: int = 500,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -499,7 +500,8 @@ class _Search:
         most = model.n_components if isinstance(model.n_components, int) else 1
         if n < 2 * most:
             raise ValueError(
-                f"n_components={model.n_components!r} needs at least {2 * most} samples of positive weight; got {n}"
+                f"n_components={model.n_components!r} needs at least {2 * most} samples of positive weight; got "
+                f"n_samples={n}"
             )
         if model.rank is not None and model.rank > d:
             raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")

@@ -10,10 +10,13 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal, norm
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
 
 from gaussguru import GuruClassifier
 from gaussguru._data.mixtures import FactorMixture, Mixture
@@ -479,3 +482,33 @@ def test_degenerate_populations_have_a_ridge():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Deconvolve(2).fit(x)
+
+
+# They take what transform returns for an array, which Measured refuses to be: it would lose the errors.
+NEED_ARRAYS = [
+    "check_sample_weight_equivalence_on_dense_data", "check_pipeline_consistency", "check_estimators_pickle",
+    "check_transformer_data_not_an_array", "check_transformer_general", "check_transformer_preserve_dtypes",
+    "check_methods_sample_order_invariance", "check_methods_subset_invariance", "check_fit_idempotent",
+    "check_array_api_input",
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")  # of checks that are skipped
+def test_scikit_learn():
+    check_estimator(Deconvolve(), expected_failed_checks=dict.fromkeys(NEED_ARRAYS, "transform returns Measured"))
+
+
+def test_searches_and_routing():
+    """A search over the number of components by the likelihood of held-out samples, with and without routing."""
+    _, x, err, _, _ = draw(300, 2, K=3)
+    grid, cv = {"n_components": [1, 3]}, KFold(3, shuffle=True, random_state=0)
+    carried = GridSearchCV(Deconvolve(), grid, cv=cv, refit=False).fit(Measured(x, err))
+    with config_context(enable_metadata_routing=True):
+        routed = GridSearchCV(Deconvolve(), grid, cv=cv, refit=False).fit(x, X_err=err)
+    by_hand = [
+        np.mean([Deconvolve(K).fit(x[a], X_err=err[a]).score(x[b], X_err=err[b]) for a, b in cv.split(x)])
+        for K in (1, 3)
+    ]
+    np.testing.assert_allclose(carried.cv_results_["mean_test_score"], by_hand)
+    np.testing.assert_allclose(routed.cv_results_["mean_test_score"], by_hand)
+    assert by_hand[1] > by_hand[0]
