@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -60,6 +60,128 @@ class LowRank:
 
 
 @dataclass(frozen=True)
+class Asymmetric:
+    """Error bars whose sides differ, ``x -lower +upper``: noise with a split normal distribution.
+
+    Of the truth given such a measurement, two half Gaussians of these standard deviations that meet at x, everything
+    here uses mean and variance alone::
+
+        mean x + sqrt(2/pi) (upper - lower)        variance (1 - 2/pi) (upper - lower)^2 + upper lower
+
+    Parameters
+    ----------
+    lower, upper : array-like of shape (n_samples, n_features) or (n_samples,)
+        Standard deviations below and above. An infinite one says that a value was not measured.
+    """
+
+    lower: Any
+    upper: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the sides."""
+        return np.shape(self.lower)
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def __getitem__(self, index: Any) -> "Asymmetric":
+        return Asymmetric(take_rows(self.lower, index), take_rows(self.upper, index))
+
+    def symmetric(self, X: Any) -> tuple[Any, Any]:
+        """Return values and standard deviations with the same means and variances.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X, X_err : in the form of X
+        """
+        sides = []
+        for name, side in (("lower", self.lower), ("upper", self.upper)):
+            for axis in ("columns", "index"):
+                names, others = _names(X, axis), _names(side, axis)
+                if names is not None and others is not None and not np.array_equal(names, others):
+                    raise ValueError(f"{name} errors must have the {axis} of X, in the same order")
+            sides.append(as_numbers(side, f"the {name} sides of X_err"))
+        lower, upper = sides
+        values = as_numbers(X, "X")
+        n, d = values.shape
+        if lower.shape != upper.shape or lower.shape not in ((n,), (n, d)):
+            raise ValueError(
+                f"both sides of X_err must have shape ({n},) or ({n}, {d}), for X of shape ({n}, {d}); got "
+                f"{lower.shape} and {upper.shape}"
+            )
+        lower, upper = (side if side.ndim == 2 else np.repeat(side[:, np.newaxis], d, axis=1) for side in sides)
+        _check_sign(float(np.nanmin([lower, upper], initial=0.0)), "both sides of X_err")
+        lost = np.isinf(lower) | np.isinf(upper) | np.isnan(values)
+        apart = np.where(lost, 0.0, upper) - np.where(lost, 0.0, lower)
+        variances = (1 - 2 / np.pi) * np.square(apart) + np.where(lost, 0.0, upper) * np.where(lost, 0.0, lower)
+        std = np.where(lost, np.inf, np.sqrt(variances))
+        return like(X, values + np.sqrt(2 / np.pi) * apart), like(X, std) if hasattr(X, "iloc") else std
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Error bars of values of which some are only limits, as of what was too faint to be seen.
+
+    Where ``limits`` is -1 the truth is below the value in X, an upper limit; where it is +1 it is above; where it is 0
+    the value is a measurement. A limit u with the error r says ``P(truth is below u) = Phi((u - truth) / r)``, and with
+    r = 0 it is sharp. :class:`gaussguru.population.Deconvolve` turns limits into posteriors; classifiers take these.
+
+    Parameters
+    ----------
+    err : array-like of shape (n_samples, n_features) or (n_samples,), or Asymmetric
+        Standard deviations of measurements and limits.
+    limits : array-like of shape (n_samples, n_features)
+        -1, 0 or +1.
+    """
+
+    err: Any
+    limits: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the limits."""
+        return np.shape(self.limits)
+
+    def __len__(self) -> int:
+        return len(self.limits)
+
+    def __getitem__(self, index: Any) -> "Limits":
+        return Limits(take_rows(self.err, index), take_rows(self.limits, index))
+
+    @property
+    def sides(self) -> NDArray[np.int8]:
+        """The limits, checked."""
+        given = as_numbers(self.limits, "limits")
+        if given.ndim != 2 or not np.isin(given, (-1.0, 0.0, 1.0)).all():
+            raise ValueError(
+                "limits must hold -1 for upper limits, +1 for lower ones and 0 for measurements, in the shape of X; "
+                f"got shape {given.shape} with {np.unique(given)[:5].tolist()!r}"
+            )
+        return given.astype(np.int8)
+
+    def deviations(self, shape: tuple[int, int]) -> Array:
+        """Return the standard deviations of all values, checked to be of this shape."""
+        if isinstance(self.err, LowRank | Limits) or sp.issparse(self.err):
+            raise ValueError(f"errors of limits must be standard deviations; got {type(self.err).__name__}")
+        errors = as_numbers(self.err, "X_err")
+        if self.sides.shape != shape or errors.shape not in (shape, shape[:1]):
+            raise ValueError(
+                f"X_err must hold limits of shape {shape} and their standard deviations; got {self.sides.shape} and "
+                f"{errors.shape}"
+            )
+        return np.array(np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape))
+
+    def unmeasured(self, shape: tuple[int, int]) -> Array:
+        """Return the standard deviations, infinite for limits."""
+        return np.where(self.sides == 0, self.deviations(shape), np.inf)
+
+
+@dataclass(frozen=True)
 class Measured:
     """Samples that carry their error bars: ``X`` and ``X_err`` in one argument.
 
@@ -74,10 +196,13 @@ class Measured:
     ----------
     X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
     err : X_err in any of its forms
+    components : Components, default=None
+        What is known of every sample as a mixture, of which X and ``err`` are the mean and the covariance.
     """
 
     X: Any
     err: Any
+    components: "Components | None" = None
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2:
@@ -85,6 +210,8 @@ class Measured:
         errors = self.err.shape if hasattr(self.err, "shape") else np.shape(self.err)
         if errors[:1] != self.shape[:1]:
             raise ValueError(f"X_err must be for the {len(self)} samples of X; got shape {errors}")
+        if self.components is not None and len(self.components) != len(self):
+            raise ValueError(f"components must be for the {len(self)} samples of X; got {len(self.components)}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,7 +227,8 @@ class Measured:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> "Measured":
-        return Measured(take_rows(self.X, index), take_rows(self.err, index))
+        components = None if self.components is None else self.components[index]
+        return Measured(take_rows(self.X, index), take_rows(self.err, index), components)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError(
@@ -109,35 +237,194 @@ class Measured:
         )
 
 
+class _Population(Protocol):
+    """What :class:`Components` asks of a population."""
+
+    @property
+    def n_components(self) -> int: ...
+
+    def shares(self, rows: Any) -> Array: ...
+
+    def scores(self, rows: Any, coef: Array, intercept: Array) -> tuple[Array, Array]: ...
+
+
+@dataclass(frozen=True)
+class Components:
+    """The truth of every sample as a mixture of Gaussians: ``sum_k q_ik N(m_ik, V_ik)``.
+
+    Nothing of it is stored: means and covariances are made from the measurements and the population, some rows at a
+    time, when they are asked for. So it takes the memory of the measurements.
+
+    Parameters
+    ----------
+    rows : measured values and their noise; some of them are taken by ``rows[index]``
+    population : distribution of the true values, as :class:`gaussguru.population.Deconvolve` finds it
+    exact : array of shape (n_samples, n_exact), default=None
+        Features without error, after those of the population.
+    """
+
+    rows: Any
+    population: _Population
+    exact: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Components":
+        exact = None if self.exact is None else take_rows(self.exact, index)
+        return Components(take_rows(self.rows, index), self.population, exact)
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return self.population.n_components
+
+    @cached_property
+    def weights(self) -> Array:
+        """``q``, of shape (n_samples, n_components): the probability that a sample is of each component."""
+        return self.population.shares(self.rows)
+
+    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+        """Return what linear scores are in each component.
+
+        Parameters
+        ----------
+        coef : array-like of shape (n_scores, n_features)
+        intercept : array-like of shape (n_scores,), default=0
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_components, n_scores)
+            ``W m_ik + b``.
+        covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
+            ``W V_ik W'``.
+        """
+        W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
+        b = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (len(W),))
+        if self.exact is None:
+            return self.population.scores(self.rows, W, b)
+        inner = W.shape[1] - self.exact.shape[1]
+        means, covariances = self.population.scores(self.rows, np.ascontiguousarray(W[:, :inner]), b)
+        return means + (self.exact @ W[:, inner:].T)[:, np.newaxis], covariances
+
+
 def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     """Return X and X_err, of which X may carry the second (:class:`Measured`).
 
     What X carries wins: in a pipeline ``X_err`` is what the errors were before the steps in between changed them.
-    Tables must agree in their columns and rows, by name.
+    Tables must agree in their columns and rows, by name. What is NaN in X has infinity in X_err: it was not measured.
     """
     if isinstance(X, Measured):
         X, X_err = X.X, X.err
+    X = _as_values(X)
+    if X_err is None and holds_uncertainties(X):
+        X, X_err = split_uncertainties(X)
+    if isinstance(X_err, Asymmetric):
+        X, X_err = X_err.symmetric(X)
+    elif isinstance(X_err, Limits) and isinstance(X_err.err, Asymmetric):
+        shifted, errors = X_err.err.symmetric(X)
+        X, X_err = like(X, np.where(X_err.sides == 0, shifted, X)), Limits(errors, X_err.limits)
     for axis in ("columns", "index"):
         names, others = _names(X, axis), _names(X_err, axis)
         if names is None or others is None or np.array_equal(names, others):
+            continue
+        # Rows that are only numbered have no names, unless the same numbers come in another order.
+        if axis == "index" and (_is_numbered(names) or _is_numbered(others)) and not _is_permuted(names, others):
             continue
         place = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), -1)
         raise ValueError(
             f"X_err must have the {axis} of X, in the same order; got {len(others)} for {len(names)}, "
             f"{others[place]!r} where X has {names[place]!r}"
         )
-    return X, X_err
+    return X, mark_unmeasured(X, X_err)
+
+
+def _as_values(X: Any) -> Any:
+    """Return X, or a DataFrame of it if it is a table of astropy."""
+    return X.to_pandas() if hasattr(X, "colnames") and hasattr(X, "to_pandas") else X
+
+
+def holds_uncertainties(X: Any) -> bool:
+    """Return whether X has numbers with uncertainties, as of the package ``uncertainties``."""
+    if hasattr(X, "iloc"):
+        objects = [j for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
+        firsts = [X.iloc[0, j] for j in objects] if len(X) else []
+        return any(hasattr(first, "nominal_value") for first in firsts)
+    if getattr(getattr(X, "dtype", None), "kind", None) != "O" or not np.size(X):
+        return False
+    return any(hasattr(number, "nominal_value") for number in np.asarray(X)[:1].ravel())
+
+
+def split_uncertainties(X: Any) -> tuple[Any, Any]:
+    """Return values and standard deviations of numbers with uncertainties; plain numbers are exact."""
+    numbers = np.asarray(X, dtype=object)
+    if numbers.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got shape {numbers.shape}")
+    try:
+        values, errors = (
+            np.array([[float(getattr(number, name, other(number))) for number in row] for row in numbers])
+            for name, other in (("nominal_value", lambda number: number), ("std_dev", lambda _: 0.0))
+        )
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"X must hold numbers, with uncertainties or without: {problem}") from problem
+    return like(X, values.reshape(numbers.shape)), like(X, errors.reshape(numbers.shape))
+
+
+def mark_unmeasured(X: Any, X_err: Any) -> Any:
+    """Return X_err with infinity where X has NaN: a value that was not measured has no error bar either."""
+    if X_err is None or sp.issparse(X):
+        return X_err
+    try:
+        values = np.asarray(X, dtype=None if getattr(X, "dtype", None) in (np.float32, np.float64) else np.float64)
+    except (TypeError, ValueError):  # whoever needs numbers will say so
+        return X_err
+    with np.errstate(all="ignore"):
+        if values.ndim != 2 or not np.isnan(values.sum()):  # one quick pass; what it finds is looked at
+            return X_err
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return X_err
+    if isinstance(X_err, Limits):
+        if X_err.sides.shape != gaps.shape:
+            return X_err  # whoever reads them will say so
+        return Limits(mark_unmeasured(X, X_err.err), np.where(gaps, 0, X_err.sides))
+    if isinstance(X_err, LowRank):
+        if np.shape(X_err.factors)[:2] != gaps.shape:
+            return X_err  # check_errors will say so
+        std = np.zeros(gaps.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
+        return LowRank(X_err.factors, np.where(gaps, np.inf, std if std.ndim == 2 else std[:, np.newaxis]))
+    errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+    n, d = gaps.shape
+    if errors.shape not in ((n,), (n, d), (n, d, d)):
+        return X_err
+    if errors.ndim < 3:
+        marked = np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
+        return like(X_err, marked) if hasattr(X_err, "iloc") and marked.shape == np.shape(X_err) else marked
+    marked = np.where(gaps[:, :, np.newaxis] | gaps[:, np.newaxis, :], 0.0, errors)
+    np.einsum("ijj->ij", marked)[gaps] = np.inf
+    return marked
 
 
 def _names(table: Any, axis: str) -> NDArray[Any] | None:
-    """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any but their numbers."""
+    """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any."""
     names = getattr(table, axis, None)
     if names is None or callable(names):  # a list has a method of that name
         return None
     named = np.asarray(names)
     if axis == "columns":
         return named if all(isinstance(name, str) for name in names) else None
-    return None if np.array_equal(named, np.arange(len(named))) else named
+    return named
+
+
+def _is_numbered(names: NDArray[Any]) -> bool:
+    return np.array_equal(names, np.arange(len(names)))
+
+
+def _is_permuted(names: NDArray[Any], others: NDArray[Any]) -> bool:
+    """Return whether rows have the same numbers in another order, where those of one table are in order."""
+    if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
+        return False
+    return np.array_equal(np.sort(names), np.sort(others))
 
 
 def take_rows(values: Any, index: Any) -> Any:
@@ -153,6 +440,10 @@ def take_rows(values: Any, index: Any) -> Any:
 
 # Rows of which deviations are formed at a time.
 PIECE = 4096
+# The most numbers of the factors of filled samples: 1 GB.
+LARGEST = 1 << 27
+# Least variance of a population in any direction, relative to the squared spreads of the features.
+LEAST = 1e-6
 
 
 class Errors(ABC):
@@ -432,11 +723,52 @@ class Factored(Errors):
 
 
 @dataclass(frozen=True)
+class Covariances:
+    """Covariances as they were given, for what needs no roots of them: these take a hundred times as long."""
+
+    matrices: Array
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return len(self.matrices)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``u' Sigma_i u``, or raise if one of them is negative."""
+        result = np.stack([self.times(u) @ u for u in U], axis=1)
+        least = result.min(axis=1, initial=0.0)
+        wrong = np.flatnonzero(least < -ROUNDING * np.abs(self.matrices).max(axis=(1, 2)) * np.square(U).sum())
+        if len(wrong):
+            raise ValueError(
+                "X_err must hold positive semidefinite covariances; that of sample "
+                f"{wrong[0]} makes the variance {least[wrong[0]]:.3g}"
+            )
+        return np.asarray(np.maximum(result, 0.0))
+
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``."""
+        return np.asarray(self.matrices @ u)
+
+    def take(self, index: Index | slice) -> "Covariances":
+        """Return those of some samples."""
+        return Covariances(self.matrices[index])
+
+
+@dataclass(frozen=True)
 class Population:
-    """What is known of a feature before it is measured: mean and standard deviation of the measured values."""
+    """What is known of a sample before it is measured: a Gaussian.
+
+    Parameters
+    ----------
+    means, spreads : arrays of shape (n_features,)
+        Means of the true values, and standard deviations of the measured ones.
+    covariance : array of shape (n_features, n_features), default=None
+        Of the true values; None stands for features that say nothing of each other, with these spreads.
+    """
 
     means: Array
     spreads: Array
+    covariance: Array | None = None
 
     @classmethod
     def of(cls, X: Any, X_err: Any = None, sample_weight: Array | None = None) -> "Population":
@@ -476,19 +808,120 @@ class Population:
             apart, squares = sums / (len(values) if weight is None else weight.sum())
             return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
 
-    def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
+    def fill(self, X: Any, X_err: Any, *, correlated: bool = True) -> tuple[Any, Any]:
+        """Return X and X_err with what was not measured replaced by what the measured values of the sample say of it.
+
+        With the covariance ``T`` of the population, that of the errors ``S``, and the features ``o`` that were
+        measured, ::
+
+            G = T_mo (T_oo + S_oo)^-1     x_m = mu_m + G (x_o - mu_o)     Sigma_mm = T_mm - G T_om,  Sigma_mo = G S_oo
+
+        Measured values and their errors stay as they are. As the errors of a sample are then correlated, standard
+        deviations become :class:`LowRank`; unless ``correlated`` is false or they would take more than ``LARGEST``
+        numbers, where the roots of the diagonal of ``Sigma_mm`` are taken alone.
+        """
+        if self.covariance is None:
+            return self.fill_means(X, X_err)
+        n, d = X.shape
+        missing = unmeasured(X_err, X.shape)
+        gaps = np.flatnonzero(missing.any(axis=1))
+        given, is_low_rank = X_err, isinstance(X_err, LowRank)
+        std, factors = _split_noise(X_err, missing)
+        correlated = correlated and n * d * d <= LARGEST
+        values = np.where(missing, self.means, X).astype(np.float64, copy=False)
+        errors = std if std is not None else np.array(factors)
+        # Errors that are correlated already have a covariance for each sample: what is added to it needs no factors.
+        result = np.zeros((n, d, d)) if correlated and std is not None else None
+        T = positive(self.covariance, self.spreads)
+        step = max(1, CHUNK // (d * d))
+        for first in range(0, len(gaps), step):
+            part = gaps[first : first + step]
+            known = ~missing[part]
+            noise = np.zeros((len(part), d, d))
+            if std is not None:
+                np.einsum("ijj->ij", noise)[:] = np.square(std[part])
+            if factors is not None:
+                noise += factors[part] @ factors[part].transpose(0, 2, 1) if is_low_rank else factors[part]
+            seen = T * known[:, np.newaxis, :]
+            C = seen * known[:, :, np.newaxis] + noise
+            np.einsum("ijj->ij", C)[:] += ~known
+            G = np.linalg.solve(C, seen.transpose(0, 2, 1)).transpose(0, 2, 1) * ~known[:, :, np.newaxis]
+            apart = np.where(known, values[part] - self.means, 0.0)
+            values[part] += np.einsum("ijk,ik->ij", G, apart)
+            own = (T - G @ seen.transpose(0, 2, 1)) * (~known[:, :, np.newaxis] & ~known[:, np.newaxis, :])
+            if not correlated:
+                deviations = np.where(known, 0.0, np.sqrt(np.maximum(np.einsum("ijj->ij", own), 0.0)))
+                if std is not None:
+                    errors[part] += deviations
+                else:
+                    np.einsum("ijj->ij", errors)[part] += np.square(deviations)
+                continue
+            crossed = G @ noise
+            whole = noise + crossed + crossed.transpose(0, 2, 1) + own
+            if std is None:
+                errors[part] = whole
+            else:
+                assert result is not None
+                result[part] = _any_roots(whole)
+                errors[part] = 0.0
+        filled = like(X, values)
+        if std is None:
+            return filled, errors
+        if result is None:
+            return filled, LowRank(given.factors * ~missing[:, :, np.newaxis], errors) if is_low_rank else errors
+        if factors is not None:
+            factors = factors.copy()
+            factors[gaps] = 0.0
+            result = np.concatenate([result, factors], axis=2)
+        return filled, LowRank(result, errors)
+
+    def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        """Return X and X_err with mean and spread of a feature where it was not measured, whatever the others are."""
         missing = unmeasured(X_err, X.shape)
         filled = like(X, np.where(missing, self.means, X))
-        errors = np.array(X_err, dtype=np.float64)
-        if errors.ndim == 1:
-            errors = np.repeat(errors[:, np.newaxis], X.shape[1], axis=1)
-        if errors.ndim == 2:
-            return filled, np.where(missing, self.spreads, errors)
-        errors[missing[:, :, np.newaxis] | missing[:, np.newaxis, :]] = 0.0
-        rows, columns = np.nonzero(missing)
-        errors[rows, columns, columns] = self.spreads[columns] ** 2
-        return filled, errors
+        std, factors = _split_noise(X_err, missing)
+        if std is not None:
+            std += np.where(missing, self.spreads, 0.0)
+            return filled, std if factors is None else LowRank(factors, std)
+        assert factors is not None
+        np.einsum("ijj->ij", factors)[:] += np.where(missing, np.square(self.spreads), 0.0)
+        return filled, factors
+
+
+def _split_noise(X_err: Any, missing: NDArray[np.bool_]) -> tuple[Array | None, Array | None]:
+    """Return standard deviations, 0 where not measured, and factors or covariances of what is correlated."""
+    if isinstance(X_err, LowRank):
+        factors = as_numbers(X_err.factors, "X_err.factors") * ~missing[:, :, np.newaxis]
+        std = np.zeros(missing.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
+        std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], missing.shape)
+        return _known(np.where(missing, 0.0, std), "X_err.std"), factors
+    errors = as_numbers(X_err, "X_err")
+    if errors.ndim == 3:
+        covariances = np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
+        _check_finite(covariances, "X_err", map)
+        return None, covariances
+    return _known(np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis]), "X_err"), None
+
+
+def _known(std: Array, name: str) -> Array:
+    """Return standard deviations, checked."""
+    _check_sign(_check_finite(std, name, map), name)
+    return std
+
+
+def _any_roots(covariances: Array) -> Array:
+    """Return roots of covariances: Cholesky factors, or symmetric ones where one of them is singular."""
+    try:
+        return np.asarray(np.linalg.cholesky(covariances))
+    except np.linalg.LinAlgError:
+        return _roots(covariances)
+
+
+def positive(covariance: Array, spreads: Array) -> Array:
+    """Return a covariance that was estimated, with variances of at least ``LEAST`` of the spreads in all directions."""
+    units = np.where(spreads > 0, spreads, 1.0)
+    values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
+    return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 
 
 def mean_spread(X: Any) -> float:
@@ -512,13 +945,25 @@ def has_unmeasured(X_err: Any) -> bool:
     return survey_errors(X_err)[0]
 
 
+def survey_limits(X_err: Any) -> None:
+    """Raise if there are limits where nothing is known of a population."""
+    if isinstance(X_err, Limits):
+        raise ValueError(
+            "X_err holds limits, which say nothing without a population: gaussguru.population.Deconvolve turns them "
+            "into values with errors"
+        )
+
+
 def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
     """Return :func:`has_unmeasured`, and the least error of a dense array of numbers, all of them finite.
 
     ``map`` is where blocks of rows are looked at.
     """
-    if X_err is None or isinstance(X_err, LowRank) or sp.issparse(X_err):
+    if X_err is None or sp.issparse(X_err):
         return False, None
+    survey_limits(X_err)
+    if isinstance(X_err, LowRank):
+        return X_err.std is not None and bool(np.isposinf(np.asarray(X_err.std, dtype=np.float64)).any()), None
     try:
         errors = np.asarray(X_err, dtype=np.float64)
     except (TypeError, ValueError):  # check_errors will say what is wrong with it
@@ -529,6 +974,8 @@ def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return which values of X have an infinite error."""
+    if isinstance(X_err, LowRank):
+        X_err = np.zeros(shape) if X_err.std is None else X_err.std
     errors = np.asarray(X_err, dtype=np.float64)
     if errors.ndim == 3:
         errors = np.einsum("ijj->ij", errors)
@@ -549,12 +996,13 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape ({n}, {d}, {d}), "
         f"for X of shape ({n}, {d})"
     )
+    survey_limits(X_err)
     if isinstance(X_err, LowRank):
-        factors = _numbers(X_err.factors, "X_err.factors")
+        factors = as_numbers(X_err.factors, "X_err.factors")
         _check_finite(factors, "X_err.factors", map)
         if factors.ndim != 3 or factors.shape[:2] != (n, d):
             raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
-        std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std")
+        std = np.zeros((n, d)) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
         if std.shape not in ((n,), (n, d)):
             raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
         _check_sign(_check_finite(std, "X_err.std", map), "X_err.std")
@@ -565,7 +1013,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
             raise ValueError(f"{expected}; got a sparse array of shape {errors.shape}")
         _check_sign(_check_finite(errors.data, "X_err", map), "X_err")
         return Diagonal(errors)
-    errors = _numbers(X_err, "X_err")
+    errors = as_numbers(X_err, "X_err")
     least = _check_finite(errors, "X_err", map) if least is None else least
     if errors.shape == (n,):
         _check_sign(least, "X_err")
@@ -578,7 +1026,22 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
-def _numbers(values: Any, name: str) -> Array:
+def check_products(X_err: Any, X: Any) -> "Errors | Covariances":
+    """Return error bars of which only variances and products are asked for: :func:`check_errors` without roots.
+
+    Covariances must be symmetric; that they are positive semidefinite is checked where it matters, by the variances.
+    """
+    n, d = (int(size) for size in X.shape)
+    if isinstance(X_err, LowRank) or sp.issparse(X_err) or np.shape(X_err) != (n, d, d):
+        return check_errors(X_err, X)
+    matrices = as_numbers(X_err, "X_err")
+    _check_finite(matrices, "X_err", map)
+    _check_symmetric(matrices)
+    return Covariances(matrices)
+
+
+def as_numbers(values: Any, name: str) -> Array:
+    """Return values as an array of float64, finite or not."""
     try:
         array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
     except (ValueError, TypeError) as error:
@@ -624,11 +1087,7 @@ def _check_sign(least: float, name: str) -> None:
 
 def _roots(covariances: Array) -> Array:
     """Return the symmetric roots of the covariances, or raise if one of them is none."""
-    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
-    if apart.max(initial=0.0) > ROUNDING:
-        i = int(np.argmax(apart))
-        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+    largest = _check_symmetric(covariances)
     values, axes = np.linalg.eigh(covariances)
     least = values[:, 0] / largest
     if least.min(initial=0.0) < -ROUNDING:
@@ -638,3 +1097,13 @@ def _roots(covariances: Array) -> Array:
             f"{i} has the eigenvalue {values[i, 0]:.3g}"
         )
     return np.asarray((axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :]) @ axes.transpose(0, 2, 1))
+
+
+def _check_symmetric(covariances: Array) -> Array:
+    """Return the largest entries of matrices, all of them symmetric."""
+    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+    if apart.max(initial=0.0) > ROUNDING:
+        i = int(np.argmax(apart))
+        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+    return np.asarray(largest)

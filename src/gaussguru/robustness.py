@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._estimators.base import LinearScores, winners
+from gaussguru._estimators.base import LinearScores
 from gaussguru._estimators.validation import check_choice, check_count
 from gaussguru._linalg import Array
 from gaussguru.errors import check_errors, has_unmeasured, split_errors
@@ -35,6 +35,7 @@ from gaussguru.probabilities import (
     places,
     score_covariance,
     top_probabilities,
+    winners,
 )
 
 __all__ = [
@@ -125,7 +126,7 @@ def certified_radius(estimator: Any, X: Any) -> Array:
     ndarray of shape (n_samples,)
     """
     X, _ = split_errors(X)
-    scores, coef = _linear(estimator, X)
+    scores, coef = linear_scores(estimator, X)
     return distance_to_boundary(scores, coef)
 
 
@@ -201,7 +202,7 @@ def robustness_curve(
         Standard deviations of the noise of every feature, in the units of X; or multiples of the error bars.
     X_err : error bars of X, default=None
         The noise of level 1: standard deviations or covariances, which may differ from feature to feature and from
-        sample to sample. What was not measured is taken to be the mean of its feature, with the spread for an error.
+        sample to sample. What was not measured is what the rest of a sample says of it.
     method : {"analytic", "sampling"}, default="analytic"
         Closed forms as in :func:`expected_accuracy`, or noise that is drawn and added to X, which is then dense.
     n_repeats : int, default=20
@@ -223,7 +224,7 @@ def robustness_curve(
     errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     accuracy, error = np.zeros((2, len(levels)))
     if method == "analytic":
-        scores, coef = _linear(estimator, X)
+        scores, coef = linear_scores(estimator, X)
         labels, known = places(final_estimator(estimator).classes_, y, len(scores))
         product = coef @ coef.T if X_err is None else score_covariance(coef, errors_at_one)
         for i, level in enumerate(levels):
@@ -262,7 +263,7 @@ def check_levels(noise_levels: Any) -> Array:
 class _Scorer(BaseEstimator, ABC):
     """A scorer for searches and cross-validation that can be given error bars by metadata routing."""
 
-    __metadata_request__score: ClassVar = {"estimator": UNUSED}
+    __metadata_request__score: ClassVar = {"estimator": UNUSED, "X_err": True}
 
     def __call__(self, estimator: Any, X: Any, y_true: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         return self.score(estimator, X, y_true, X_err=X_err, sample_weight=sample_weight)
@@ -273,7 +274,11 @@ class _Scorer(BaseEstimator, ABC):
 
 
 class ExpectedAccuracyScorer(_Scorer):
-    """Scores by :func:`expected_accuracy`; ``set_score_request(X_err=True)`` lets it see the error bars of a fold."""
+    """Scores by :func:`expected_accuracy`.
+
+    It sees the error bars of a fold with scikit-learn's metadata routing, of which it asks for ``X_err``, or where X is
+    :class:`gaussguru.errors.Measured`.
+    """
 
     def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return the expected accuracy.
@@ -286,7 +291,7 @@ class ExpectedAccuracyScorer(_Scorer):
 class LogLossScorer(_Scorer):
     """Scores by minus the mean logarithm of what :func:`class_probabilities` gives to the true class.
 
-    ``set_score_request(X_err=True)`` lets it see the error bars of a fold. Probabilities below the precision of float64
+    It sees error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64
     count as that, as in ``sklearn.metrics.log_loss``.
     """
 
@@ -317,14 +322,14 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
         own = False
     if has_unmeasured(X_err):
         X, X_err = fill_unmeasured(estimator, X, X_err)
-    scores, coef = _linear(estimator, X)
+    scores, coef = linear_scores(estimator, X)
     noise = final._score_noise() if own else np.zeros((len(coef), len(coef)))
     if X_err is not None:
         noise = noise + score_covariance(coef, check_errors(X_err, X))
     return scores, noise
 
 
-def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
+def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
     """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
     check_is_fitted(estimator)
     final = final_estimator(estimator)

@@ -19,10 +19,11 @@ from sklearn.svm import SVC
 from support import oracles
 from support.common import with_and_without
 from support.data import MEASURED, clouds, groups, measured
-from support.error_bars import bars, covariances, every_form, matrices, value
+from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors, finite_least
+from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer
 
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-8
@@ -259,12 +260,13 @@ def test_collapse():
 def test_infinite_errors_stand_for_what_was_not_measured():
     X, y = clouds(60, 50, 3, 1.5)
     E, missing = bars(*X.shape), np.random.default_rng(0).random(X.shape) < 0.2
-    known = np.where(missing, np.nan, X)
-    mean, spread = np.nanmean(known, axis=0), np.nanstd(known, axis=0)
-    expected = GuruClassifier(0.1).fit(np.where(missing, mean, X), y, X_err=np.where(missing, spread, E))
-    for values in (X, np.where(missing, np.nan, X), np.where(missing, 1e9, X)):
-        clf = GuruClassifier(0.1).fit(values, y, X_err=np.where(missing, np.inf, E))
-        np.testing.assert_allclose(clf.coef_, expected.coef_, rtol=1e-10)
+    gone, lost = np.where(missing, np.nan, X), np.where(missing, np.inf, E)
+    population = GuruClassifier(0.1).fit(gone, y, X_err=E).population_
+    values, covariances = conditional(population, gone, lost)
+    expected = GuruClassifier(0.1).fit(values, y, X_err=covariances)
+    for seen, errors in ((X, lost), (gone, lost), (np.where(missing, 1e9, X), lost), (gone, E)):
+        clf = GuruClassifier(0.1).fit(seen, y, X_err=errors)
+        np.testing.assert_allclose(clf.coef_, expected.coef_, rtol=1e-6)
 
 
 def test_unmeasured_samples_and_covariances():
@@ -289,13 +291,13 @@ def test_grid_search_sees_the_error_bars(scored):
     X, y = clouds(60, 50, 3, 1.0)
     E, cv, sigmas = bars(*X.shape), KFold(3, shuffle=True, random_state=0), [0.01, 0.5]
     with config_context(enable_metadata_routing=True):
-        model = GuruClassifier().set_fit_request(X_err=True).set_score_request(X_err=scored)
-        search = GridSearchCV(model, {"sigma": sigmas}, cv=cv).fit(X, y, X_err=E)
-        scores = cross_validate(clone(model), X, y, cv=cv, params={"X_err": E})["test_score"]
+        model, scoring = GuruClassifier(), expected_accuracy_scorer if scored else None
+        search = GridSearchCV(model, {"sigma": sigmas}, cv=cv, scoring=scoring).fit(X, y, X_err=E)
+        scores = cross_validate(clone(model), X, y, cv=cv, scoring=scoring, params={"X_err": E})["test_score"]
 
     def by_hand(sigma, train, test):
         clf = GuruClassifier(sigma).fit(X[train], y[train], X_err=E[train])
-        return clf.score(X[test], y[test], X_err=E[test] if scored else None)
+        return expected_accuracy(clf, X[test], y[test], X_err=E[test]) if scored else clf.score(X[test], y[test])
 
     for j, sigma in enumerate(sigmas):
         for fold, (train, test) in enumerate(cv.split(X)):

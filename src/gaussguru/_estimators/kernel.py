@@ -6,9 +6,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtr
 from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from gaussguru._data.kernel_matrix import (
@@ -22,7 +21,7 @@ from gaussguru._data.kernel_matrix import (
 )
 from gaussguru._data.rows import NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import GuruEstimator, has_two_classes
+from gaussguru._estimators.base import GuruEstimator
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.validation import (
     Samples,
@@ -40,9 +39,9 @@ from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace
+from gaussguru.errors import split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
-from gaussguru.probabilities import standardise
 
 # Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
 # evaluated again.
@@ -164,6 +163,13 @@ class KernelGuruClassifier(GuruEstimator):
     >>> clf.dual_gap_ <= 1e-6 * len(y)
     True
     """
+
+    # Not asked for: predictions refuse them, with the reason.
+    __metadata_request__decision_function: ClassVar = {"X_err": UNUSED}
+    __metadata_request__predict: ClassVar = {"X_err": UNUSED}
+    __metadata_request__predict_proba: ClassVar = {"X_err": UNUSED}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": UNUSED}
+    __metadata_request__score: ClassVar = {"X_err": UNUSED}
 
     def __init__(
         self,
@@ -410,7 +416,7 @@ class KernelGuruClassifier(GuruEstimator):
         params = {"gamma": float(gamma), "degree": self.degree, "coef0": self.coef0}
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any, X_err: None = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample: of more than two classes, one for each.
 
         Computed in pieces: no more than some MB are needed beside the result.
@@ -419,37 +425,51 @@ class KernelGuruClassifier(GuruEstimator):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             With ``kernel="precomputed"``, the kernel values with all samples of the fit.
+        X_err : None
+            Error bars are not supported: a kernel makes no Gaussian of them.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         check_is_fitted(self)
+        _refuse_errors(X, X_err)
         scores = self._kernel_scores(check_features(X, estimator=self)) + self.intercept_
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
+
+    def margin_and_spread(self, X: Any, X_err: None = None) -> tuple[Array, Array]:
+        """Return the scores of every sample, and 0 for their standard deviations: there are no error bars.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X_err : None
+            Error bars are not supported: a kernel makes no Gaussian of them.
+
+        Returns
+        -------
+        margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
+        """
+        margin = self.decision_function(X, X_err)
+        return margin, np.zeros(margin.shape)
+
+    def _score_moments(self, X: Any, X_err: None = None) -> tuple[Array, Array, Array]:
+        """Return weights, means and covariances of the scores, as linear classifiers do; one component, no errors."""
+        scores = self.decision_function(X, X_err)
+        n, n_scores = len(scores), len(self.dual_coef_)
+        return np.ones((n, 1)), scores.reshape(n, 1, n_scores), np.zeros((n, 1, n_scores, n_scores))
 
     def _kernel_scores(self, X: Any) -> Array:
         points = self.support_ if self._kernel.is_precomputed else self.X_fit_
         with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
-    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class when the features carry the noise of the model; two classes only.
-
-        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
-        class; no sampling is involved. A constant classifier is certain.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-        """
-        z = standardise(self.decision_function(X), 0.0 if self.noise_ is None else self.noise_.scale(self.norm_))
-        return np.column_stack([ndtr(-z), ndtr(z)])
+    def _noisy_scores(self, X: Any, X_err: None) -> tuple[Array, Any]:
+        scores = self.decision_function(X, X_err)
+        # The norms of functions that add up to zero; of two classes there is one, of their difference.
+        return scores, 0.0 if self.noise_ is None else self.noise_.scale(self.norm_) / np.sqrt(
+            max(1, len(self.norm_) - 1)
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -462,6 +482,15 @@ class KernelGuruClassifier(GuruEstimator):
 def _is_full(X: Any) -> bool:
     """Return whether X is dense, or might as well be: features with many zeros are not far from the origin."""
     return not sp.issparse(X) or X.nnz > 0.5 * X.shape[0] * X.shape[1]
+
+
+def _refuse_errors(X: Any, X_err: Any) -> None:
+    """Raise if there are error bars."""
+    if split_errors(X, X_err)[1] is not None:
+        raise ValueError(
+            "X_err is not supported by KernelGuruClassifier: what errors of the features do in the space of the kernel "
+            "is not Gaussian; use GuruClassifier, or give the values without errors"
+        )
 
 
 def _centre(X: Any) -> Array | None:

@@ -1,0 +1,578 @@
+"""A population of true values, a mixture of Gaussians, seen through error bars that differ from sample to sample.
+
+A sample is ``x = t + e`` with the truth ``t ~ sum_k pi_k N(mu_k, T_k)`` and the noise ``e ~ N(0, S)``. With
+
+::
+
+    C = T_k + S,   P = C^-1,   r = x - mu_k,   a = P r
+
+component k has the density ``N(r; 0, C)``, and in it ``t | x ~ N(mu_k + T_k a, T_k - T_k P T_k)``. Rows and columns of
+what was not measured are left out of C: in P and a they are 0. An exact value has a 0 in S. Both are therefore
+without rounding of their own: no infinity and no large number is ever formed.
+
+EM (Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5, *Extreme deconvolution*) needs three sums of each component,
+``sum q a``, ``sum q a a'`` and ``sum q P``, with the probabilities ``q_ik`` of the components.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp
+
+from gaussguru._data.readings import Readings
+from gaussguru._data.rows import BlockMap
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import LowRank
+
+
+class Seen(NamedTuple):
+    """Samples seen from one component."""
+
+    log_densities: Array
+    solved: Array  # a
+    whitener: Array  # J of shape (column, row, sample) with P = J' J; 0 for what was not measured
+    limited: tuple[Index, Array, Array] | None  # samples with limits, and their posterior means and covariances
+
+    @property
+    def precisions(self) -> Array:
+        """P, of shape (n_samples, n_features, n_features)."""
+        rows = np.ascontiguousarray(self.whitener.transpose(2, 0, 1))
+        return np.asarray(rows @ rows.transpose(0, 2, 1))
+
+
+class Sums(NamedTuple):
+    """What an iteration of EM needs of some rows; a leading axis of components."""
+
+    objective: float  # the logarithm of the likelihood
+    weight: Array  # sum q
+    first: Array  # sum q a
+    second: Array  # sum q a a'
+    precision: Array  # sum q P
+    noise: Array  # sum q (1 + s_j^2 (a_j^2 - P_jj)) of every feature, and over what it is to be divided by
+    noise_weight: Array
+
+    def plus(self, other: "Sums") -> "Sums":
+        """Return the sums of both."""
+        return Sums(*(one + more for one, more in zip(self, other, strict=True)))  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of Gaussians: the distribution of true values.
+
+    Parameters
+    ----------
+    weights : array of shape (n_components,)
+    means : array of shape (n_components, n_features)
+    covariances : array of shape (n_components, n_features, n_features)
+    loadings, uniquenesses : arrays of shape (n_components, n_features, rank) and (n_components, n_features), or None
+        F and D, where the covariances are ``F F' + diag(D)``.
+    """
+
+    weights: Array
+    means: Array
+    covariances: Array
+    loadings: Array | None = None
+    uniquenesses: Array | None = None
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return len(self.weights)
+
+    @property
+    def mean(self) -> Array:
+        """The mean of the population."""
+        return np.asarray(self.weights @ self.means)
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance of the population."""
+        apart = self.means - self.mean
+        within = np.einsum("k,kij->ij", self.weights, self.covariances)
+        return np.asarray(within + (apart * self.weights[:, np.newaxis]).T @ apart)
+
+    def seen(self, k: int, rows: Readings) -> Any:
+        """Return a block of samples as component k sees it: :class:`Seen`."""
+        mean, T = self.means[k], self.covariances[k]
+        residuals = rows.values.astype(np.float64, copy=False) - mean
+        d = rows.n_features
+        C = np.empty((d, d, len(rows)))  # samples last: see _whitener
+        C[:] = T[:, :, np.newaxis]
+        if rows.is_diagonal:
+            np.einsum("jjb->bj", C)[:] += rows.noise
+        else:
+            C += rows.noise.transpose(1, 2, 0)
+        known = rows.known
+        if known is not None and not known.all():
+            residuals *= known
+            C *= known.T
+            C *= known.T[:, np.newaxis]
+            np.einsum("jjb->bj", C)[:] += ~known
+        J, logs = _whitener(C)
+        if known is not None:
+            np.einsum("jjb->bj", J)[:] *= known
+        white = np.einsum("jib,jb->ib", J, np.ascontiguousarray(residuals.T))
+        logs -= 0.5 * (np.einsum("ib,ib->b", white, white) + rows.counts * math.log(2 * math.pi))
+        solved = np.einsum("jib,ib->bj", J, white)
+        limited = None
+        if rows.sides is not None and rows.sides.any():
+            few = np.flatnonzero(rows.sides.any(axis=1))
+            P = Seen(logs[few], solved[few], J[:, :, few], None).precisions
+            means, covariances, chances = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
+            logs[few] += chances
+            limited = (few, means, covariances)
+        return Seen(logs, solved, J, limited)
+
+    def joint(self, rows: Readings) -> tuple[list[Any], Array]:
+        """Return what every component sees, and the logarithms of ``pi_k N(x; mu_k, C_k)``."""
+        views = [self.seen(k, rows) for k in range(self.n_components)]
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights) + np.column_stack([view.log_densities for view in views])
+        return views, logs
+
+    @property
+    def width(self) -> int:
+        """The numbers that are held of a row."""
+        return int(self.means.shape[1] ** 2)
+
+    def sums(self, rows: Readings, weight: Array | None, with_noise: bool = False) -> Any:
+        """Return the sums of EM over a block of samples: :class:`Sums`."""
+        views, logs = self.joint(rows)
+        total = logsumexp(logs, axis=1)
+        shares = np.exp(logs - total[:, np.newaxis])
+        K, d = self.means.shape
+        first, second, precision = np.zeros((K, d)), np.zeros((K, d, d)), np.zeros((K, d, d))
+        own = np.ones(len(rows)) if weight is None else weight
+        noise, noise_weight = np.zeros(d), np.zeros(d)
+        for k, view in enumerate(views):
+            q, a = shares[:, k] * own, view.solved
+            if with_noise:
+                noise += _noise_ratio(rows, view, q)
+            if view.limited is not None:
+                # As if a and P were those of a measurement with the same posterior.
+                few, means, covariances = view.limited
+                inverse = np.linalg.inv(self.covariances[k])
+                a[few] = (means - self.means[k]) @ inverse
+                view.whitener[:, :, few] = 0.0
+                inner = np.einsum("i,ijk->jk", q[few], covariances)
+                precision[k] = q[few].sum() * inverse - inverse @ inner @ inverse
+            first[k] = q @ a
+            second[k] = (a * q[:, np.newaxis]).T @ a
+            J = view.whitener
+            J *= np.sqrt(q)
+            J = J.reshape(d, -1)
+            precision[k] += J @ J.T
+        if with_noise:
+            noise_weight = _noise_weight(rows, own)
+        return Sums(float(own @ total), own @ shares, first, second, precision, noise, noise_weight)
+
+    def posterior(self, k: int, rows: Readings, view: Seen | None = None) -> tuple[Array, Array]:
+        """Return the mean and a factor M of the covariance ``M M'`` of the truth of every sample, in component k.
+
+        With ``G = T P`` and ``T = L L'`` it is ``T - T P T = G S G' + (I - G) T (I - G)'``, so that M holds
+        ``G S^(1/2)`` and ``(I - G) L``: nothing cancels, whatever the units and however small the noise.
+        """
+        view = self.seen(k, rows) if view is None else view
+        T, d = self.covariances[k], rows.n_features
+        G = T @ view.precisions
+        means = self.means[k] + view.solved @ T
+        rest = -G
+        np.einsum("ijj->ij", rest)[:] += 1.0
+        root = _root(T)
+        noise = rows.noise
+        spread = G * np.sqrt(noise)[:, np.newaxis, :] if noise.ndim == 2 else G @ _root(noise)
+        factor = np.empty((len(rows), d, 2 * d))
+        factor[:, :, :d], factor[:, :, d:] = spread, rest @ root
+        if view.limited is not None:
+            few, means[few], covariances = view.limited[0], view.limited[1], view.limited[2]
+            factor[few, :, :d], factor[few, :, d:] = _root(covariances), 0.0
+        return means, factor
+
+    def shares(self, rows: Readings, mapped: BlockMap = map) -> Array:
+        """Return the probability of each component for every sample."""
+
+        def of(part: slice) -> Array:
+            logs = self.joint(rows[part])[1]
+            return np.asarray(np.exp(logs - logsumexp(logs, axis=1, keepdims=True)))
+
+        return _stacked(mapped(of, rows.blocks(self.width)), (0, self.n_components))
+
+    def log_likelihood(self, rows: Readings, mapped: BlockMap = map) -> Array:
+        """Return the logarithm of the density of every sample, of what was measured of it."""
+
+        def of(part: slice) -> Array:
+            return np.asarray(logsumexp(self.joint(rows[part])[1], axis=1))
+
+        return _stacked(mapped(of, rows.blocks(self.width)), (0,))
+
+    def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, Any]:
+        """Return mean and covariance of the truth of every sample."""
+        d = rows.n_features
+        means, covariances = np.empty((len(rows), d)), np.empty((len(rows), d, d))
+
+        def fill(part: slice) -> None:
+            some = rows[part]
+            views, logs = self.joint(some)
+            shares = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+            centres, spreads = zip(*(self.posterior(k, some, view) for k, view in enumerate(views)), strict=True)
+            means[part] = sum(shares[:, k, np.newaxis] * centre for k, centre in enumerate(centres))
+            total = np.zeros((len(some), d, d))
+            for k, (centre, M) in enumerate(zip(centres, spreads, strict=True)):
+                q = np.sqrt(shares[:, k, np.newaxis])
+                total += shares[:, k, np.newaxis, np.newaxis] * (M @ M.transpose(0, 2, 1))
+                apart = q * (centre - means[part])
+                total += apart[:, :, np.newaxis] * apart[:, np.newaxis, :]
+            covariances[part] = total
+
+        for _ in mapped(fill, rows.blocks(self.width)):
+            pass
+        return means, covariances
+
+    def scores(self, rows: Readings, coef: Array, intercept: Array, mapped: BlockMap = map) -> tuple[Array, Array]:
+        """Return means (n, K, r) and covariances (n, K, r, r) of ``W t + b``, component by component."""
+        n, K, r = len(rows), self.n_components, len(coef)
+        means, covariances = np.empty((n, K, r)), np.empty((n, K, r, r))
+
+        def fill(part: slice) -> None:
+            some = rows[part]
+            for k in range(K):
+                centre, M = self.posterior(k, some)
+                means[part, k] = centre @ coef.T + intercept
+                along = coef @ M
+                covariances[part, k] = along @ along.transpose(0, 2, 1)
+
+        for _ in mapped(fill, rows.blocks(self.width)):
+            pass
+        return means, covariances
+
+    def left(self, rows: Readings, U: Array, mapped: BlockMap = map) -> Array:
+        """Return the variance of ``u.t`` of every sample that is left after its measurement, for every row u of U."""
+        means, covariances = self.scores(rows, U, np.zeros(len(U)), mapped)
+        shares = self.shares(rows, mapped)
+        apart = means - np.einsum("ik,ikr->ir", shares, means)[:, np.newaxis]
+        within = np.einsum("ikrr->ikr", covariances) + np.square(apart)
+        return np.asarray(np.einsum("ik,ikr->ir", shares, within))
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> tuple[Array, Index]:
+        """Return true values drawn from the population, and which component each is from."""
+        labels = rng.choice(self.n_components, size=n_samples, p=self.weights / self.weights.sum())
+        normal = rng.standard_normal((n_samples, self.means.shape[1]))
+        roots = np.stack([_root(T) for T in self.covariances])
+        return self.means[labels] + np.einsum("ijk,ik->ij", roots[labels], normal), labels
+
+
+class FactorSeen(NamedTuple):
+    """Samples seen from a component of few factors, ``t = mu + F z + u``."""
+
+    log_densities: Array
+    factors: Array  # mean of z
+    covariances: Array  # of z
+    shares: Array  # g = S / (D + S), the part of u that is not known; 1 where not measured
+    known: Array  # c = D / (D + S) (x - mu)
+
+
+class FactorSums(NamedTuple):
+    """What an iteration of EM needs of some rows, where components have few factors."""
+
+    objective: float
+    weight: Array  # sum q
+    first: Array  # sum q E[t - mu]
+    squares: Array  # sum q E[(t - mu)_j^2]
+    crossed: Array  # sum q E[(t - mu) z']
+    factors: Array  # sum q E[z]
+    second: Array  # sum q E[z z']
+    noise: Array
+    noise_weight: Array
+
+    def plus(self, other: "FactorSums") -> "FactorSums":
+        """Return the sums of both."""
+        return FactorSums(*(one + more for one, more in zip(self, other, strict=True)))  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class FactorMixture(Mixture):
+    """A mixture with covariances ``F F' + diag(D)``: all work is on matrices of the rank, where noise is independent.
+
+    With ``W = 1 / (D + S)``, 0 where not measured, and ``M = I + F' W F``, the factors of a sample are
+    ``z | x ~ N(M^-1 F' W r, M^-1)``, and ``t - mu = g F z + c + sqrt(D g) n`` with ``g = 1 - D W``, ``c = D W r`` and a
+    standard normal ``n``. So V has the form of :class:`gaussguru.errors.LowRank`.
+    """
+
+    def suits(self, rows: Readings) -> bool:
+        """Return whether the noise of samples is independent, and none of them is a limit."""
+        return rows.is_diagonal and rows.sides is None
+
+    @property
+    def width(self) -> int:
+        """The numbers that are held of a row."""
+        assert self.loadings is not None
+        return int(self.means.shape[1] * (self.loadings.shape[2] + 4) + self.loadings.shape[2] ** 2)
+
+    def _parts(self, k: int) -> tuple[Array, Array]:
+        assert self.loadings is not None
+        assert self.uniquenesses is not None
+        return self.loadings[k], self.uniquenesses[k]
+
+    def precision_diagonal(self, k: int) -> Array:
+        """Return the diagonal of the inverse of a covariance."""
+        F, D = self._parts(k)
+        scaled = F / D[:, np.newaxis]
+        inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
+        return np.asarray(1.0 / D - np.einsum("jr,rs,js->j", scaled, inner, scaled))
+
+    def seen(self, k: int, rows: Readings) -> Any:
+        """Return a block of samples as component k sees it."""
+        if not self.suits(rows):
+            return super().seen(k, rows)
+        F, D = self._parts(k)
+        rank = F.shape[1]
+        r = rows.values.astype(np.float64, copy=False) - self.means[k]
+        noise = D + rows.noise
+        W = 1.0 / noise
+        logs = np.log(noise)
+        if rows.known is not None:
+            r *= rows.known
+            W *= rows.known
+            logs *= rows.known
+        M = (W @ _products(F)).reshape(-1, rank, rank)
+        np.einsum("irr->ir", M)[:] += 1.0
+        covariances = np.asarray(np.linalg.inv(M), dtype=np.float64)
+        pulled = (W * r) @ F
+        z = np.einsum("irs,is->ir", covariances, pulled)
+        squares = np.einsum("ij,ij,ij->i", W, r, r) - np.einsum("ir,ir->i", pulled, z)
+        densities = -0.5 * (squares + logs.sum(axis=1) + np.linalg.slogdet(M)[1] + rows.counts * math.log(2 * math.pi))
+        return FactorSeen(densities, z, covariances, 1.0 - D * W, D * W * r)
+
+    def _truth(self, k: int, view: FactorSeen) -> tuple[Array, Array]:
+        """Return means of ``t - mu`` and its variances."""
+        F, D = self._parts(k)
+        g = view.shares
+        inner = view.covariances.reshape(len(g), -1) @ _products(F).T
+        return g * (view.factors @ F.T) + view.known, D * g + np.square(g) * inner
+
+    def sums(self, rows: Readings, weight: Array | None, with_noise: bool = False) -> Any:
+        """Return the sums of EM over a block of samples."""
+        if not self.suits(rows):
+            return super().sums(rows, weight, with_noise)
+        views, logs = self.joint(rows)
+        total = logsumexp(logs, axis=1)
+        shares = np.exp(logs - total[:, np.newaxis])
+        own = np.ones(len(rows)) if weight is None else weight
+        d = rows.n_features
+        noise, noise_weight = np.zeros(d), np.zeros(d)
+        parts = []
+        for k, view in enumerate(views):
+            q, (F, _) = shares[:, k] * own, self._parts(k)
+            rank = F.shape[1]
+            truth, variances = self._truth(k, view)
+            z = view.factors
+            seconds = (view.covariances + z[:, :, np.newaxis] * z[:, np.newaxis, :]).reshape(len(q), rank**2)
+            spread = ((view.shares * q[:, np.newaxis]).T @ seconds).reshape(d, rank, rank)
+            crossed = np.einsum("jrs,jr->js", spread, F) + (view.known * q[:, np.newaxis]).T @ z
+            parts.append((
+                q @ truth, q @ (np.square(truth) + variances), crossed, q @ z, (q @ seconds).reshape(rank, rank)
+            ))  # fmt: skip
+            if with_noise:
+                apart = np.square(rows.values - self.means[k] - truth) + variances
+                noise += q @ np.divide(apart, rows.noise, out=np.zeros_like(apart), where=rows.noise > 0)
+        if with_noise:
+            noise_weight = _noise_weight(rows, own)
+        first, squares, crossings, factors, second = (np.stack(part) for part in zip(*parts, strict=True))
+        likelihood, counted = float(own @ total), own @ shares
+        return FactorSums(likelihood, counted, first, squares, crossings, factors, second, noise, noise_weight)
+
+    def improved(self, sums: FactorSums, ridge: Array, empty: float) -> "FactorMixture":
+        """Return the mixture after a step of EM; ``ridge`` is as if so much of each feature had been seen."""
+        means = self.means.copy()
+        loadings, uniquenesses = np.copy(np.asarray(self.loadings)), np.copy(np.asarray(self.uniquenesses))
+        for k, N in enumerate(sums.weight):
+            if empty > N:
+                continue
+            F, D = self._parts(k)
+            rank = F.shape[1]
+            scaled = F / D[:, np.newaxis]
+            beta = np.linalg.solve(np.eye(rank) + F.T @ scaled, scaled.T)  # F' (F F' + D)^-1
+            pseudo = ridge[:, np.newaxis] * beta.T
+            # The regression of t on z and a constant, which is what the mean moves by.
+            left = np.column_stack([sums.crossed[k] + pseudo, sums.first[k]])
+            right = np.empty((rank + 1, rank + 1))
+            right[:rank, :rank] = sums.second[k] + beta @ pseudo
+            right[:rank, rank] = right[rank, :rank] = sums.factors[k]
+            right[rank, rank] = N
+            solution = np.linalg.solve(right, left.T).T
+            rest = sums.squares[k] + ridge - np.einsum("jr,jr->j", solution, left)
+            loadings[k], means[k] = solution[:, :rank], means[k] + solution[:, rank]
+            uniquenesses[k] = np.maximum(rest / N, 1e-12 * (sums.squares[k] + ridge) / N)
+        weights = sums.weight / sums.weight.sum()
+        return FactorMixture(weights, means, factor_covariances(loadings, uniquenesses), loadings, uniquenesses)
+
+    def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, Any]:
+        """Return mean and covariance, :class:`gaussguru.errors.LowRank`, of the truth of every sample."""
+        if not self.suits(rows):
+            return super().moments(rows, mapped)
+        n, d = rows.shape
+        K, rank = self.n_components, self._parts(0)[0].shape[1]
+        means, variances = np.zeros((n, d)), np.zeros((n, d))
+        factors = np.zeros((n, d, K * rank + (K if K > 1 else 0)))
+
+        def fill(part: slice) -> None:
+            views, logs = self.joint(rows[part])
+            shares = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+            centres = [self.means[k] + self._truth(k, view)[0] for k, view in enumerate(views)]
+            means[part] = sum(shares[:, k, np.newaxis] * centre for k, centre in enumerate(centres))
+            for k, view in enumerate(views):
+                (F, D), q = self._parts(k), shares[:, k, np.newaxis]
+                variances[part] += q * D * view.shares
+                roots = F @ np.linalg.cholesky(view.covariances) * (np.sqrt(q) * view.shares)[:, :, np.newaxis]
+                factors[part, :, k * rank : (k + 1) * rank] = roots
+                if K > 1:
+                    factors[part, :, K * rank + k] = np.sqrt(q) * (centres[k] - means[part])
+
+        for _ in mapped(fill, rows.blocks(self.width)):
+            pass
+        return means, LowRank(factors, np.sqrt(variances))
+
+    def scores(self, rows: Readings, coef: Array, intercept: Array, mapped: BlockMap = map) -> tuple[Array, Array]:
+        """Return means (n, K, r) and covariances (n, K, r, r) of ``W t + b``, component by component."""
+        if not self.suits(rows):
+            return super().scores(rows, coef, intercept, mapped)
+        n, K, r = len(rows), self.n_components, len(coef)
+        means, covariances = np.empty((n, K, r)), np.empty((n, K, r, r))
+
+        def fill(part: slice) -> None:
+            some = rows[part]
+            for k in range(K):
+                F, D = self._parts(k)
+                view = self.seen(k, some)
+                means[part, k] = (self.means[k] + self._truth(k, view)[0]) @ coef.T + intercept
+                along = coef @ (F @ np.linalg.cholesky(view.covariances) * view.shares[:, :, np.newaxis])
+                own = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
+                covariances[part, k] = own + along @ along.transpose(0, 2, 1)
+
+        for _ in mapped(fill, rows.blocks(self.width)):
+            pass
+        return means, covariances
+
+
+def _products(F: Array) -> Array:
+    """Return the products of the loadings of a feature, of shape (n_features, rank^2)."""
+    return np.asarray((F[:, :, np.newaxis] * F[:, np.newaxis, :]).reshape(len(F), -1))
+
+
+def _whitener(C: Array) -> tuple[Array, Array]:
+    """Return the inverses J of the Cholesky factors of ``C = L L'``, and ``log det J``; C is lost.
+
+    C has the shape (row, column, sample), J (column, row, sample). With samples last every operation is one on long
+    vectors, and the sum of ``J' J`` over samples a product of two matrices. (The inverses of NumPy, one matrix after
+    the other, take three times as long for 20 features, and more for fewer.)
+    """
+    d, _, n = C.shape
+    J = np.zeros((d, d, n))
+    logs = np.zeros(n)
+    for i in range(d):
+        if i:
+            C[i:, i] -= np.einsum("jkb,kb->jb", C[i:, :i], C[i, :i])
+        least = C[i, i].min(initial=1.0)
+        if not least > 0:
+            raise ValueError(
+                "the population is singular: features that depend on each other were measured without error; "
+                "increase ridge"
+            )
+        logs -= 0.5 * np.log(C[i, i])
+        np.divide(1.0, np.sqrt(C[i, i]), out=J[i, i])
+        C[i:, i] *= J[i, i]
+        if i:
+            row = np.einsum("kb,jkb->jb", C[i, :i], J[:i, :i])
+            row *= -J[i, i]
+            J[:i, i] = row
+    return J, logs
+
+
+# Rounds over the limits of a sample: with one limit the first is exact, with more a few are enough.
+SWEEPS = 6
+
+
+def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Array, Array]:
+    """Return mean and covariance of Gaussians within limits, and the logarithm of the probability to be there.
+
+    On one feature, with the mean e and the variance v, an upper limit u of variance r^2 leaves ::
+
+        A = sqrt(v + r^2),  z = (u - e) / A,  l = phi(z) / Phi(z):    e' = e - v l / A,   v' = v - v^2 l (l + z) / A^2
+
+    and the others follow by regression on it. Several limits are taken in turn, each without what it said the time
+    before (expectation propagation, Minka 2001), which is exact for one limit and nearly so for more.
+    """
+    assert rows.sides is not None
+    assert rows.bounds is not None
+    assert rows.doubts is not None
+    means, covariances = means.copy(), covariances.copy()
+    precisions, pulls = np.zeros(means.shape), np.zeros(means.shape)  # what each limit said
+    chances = np.zeros(len(means))
+    columns = np.flatnonzero(rows.sides.any(axis=0))
+    for sweep in range(SWEEPS if (np.count_nonzero(rows.sides, axis=1) > 1).any() else 1):
+        for j in columns:
+            i = np.flatnonzero(rows.sides[:, j])
+            side = rows.sides[i, j].astype(np.float64)
+            e, v = means[i, j], np.maximum(covariances[i, j, j], 1e-300)
+            apart = np.maximum(1.0 - precisions[i, j] * v, 1e-10)  # the marginal without this limit
+            outer_v = v / apart
+            outer_e = (e - v * pulls[i, j]) / apart
+            A = np.sqrt(outer_v + rows.doubts[i, j])
+            z = side * (outer_e - rows.bounds[i, j]) / A
+            log_chance = log_ndtr(z)
+            ratio = np.exp(-0.5 * np.square(z) - 0.5 * math.log(2 * math.pi) - log_chance)
+            new_e = outer_e + side * outer_v * ratio / A
+            new_v = np.maximum(outer_v - np.square(outer_v / A) * ratio * (ratio + z), 1e-12 * outer_v)
+            if sweep == 0:
+                chances[i] += log_chance
+            precisions[i, j] = 1.0 / new_v - 1.0 / outer_v
+            pulls[i, j] = new_e / new_v - outer_e / outer_v
+            along = covariances[i, :, j] / v[:, np.newaxis]
+            means[i] += along * (new_e - e)[:, np.newaxis]
+            covariances[i] += along[:, :, np.newaxis] * along[:, np.newaxis, :] * (new_v - v)[:, np.newaxis, np.newaxis]
+    return means, covariances, chances
+
+
+def _root(covariances: Array) -> Array:
+    """Return roots of positive semidefinite matrices: Cholesky factors, or those by eigenvectors of singular ones."""
+    try:
+        return np.asarray(np.linalg.cholesky(covariances))
+    except np.linalg.LinAlgError:
+        values, axes = np.linalg.eigh(covariances)
+        return np.asarray(axes * np.sqrt(np.maximum(values, 0.0))[..., np.newaxis, :])
+
+
+def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
+    """Return ``sum q E[e_j^2] / s_j^2 = sum q (1 + s_j^2 (a_j^2 - P_jj))`` of every feature with noise.
+
+    Where the noise of features is correlated, the ratio ``E[e' S^-1 e] / n`` of all of them together.
+    """
+    noise, a = rows.noise, view.solved
+    if noise.ndim == 2:
+        P = np.einsum("jib,jib->bj", view.whitener, view.whitener)
+        return np.asarray(q @ ((1.0 + noise * (np.square(a) - P)) * (noise > 0)))
+    trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, view.precisions)
+    return np.full(a.shape[1], float(q @ (np.count_nonzero(rows.noise_variances > 0, axis=1) + trace)))
+
+
+def _noise_weight(rows: Readings, weight: Array) -> Array:
+    noisy = rows.noise_variances > 0
+    if rows.is_diagonal:
+        return np.asarray(weight @ noisy)
+    return np.full(rows.n_features, float(weight @ np.count_nonzero(noisy, axis=1)))
+
+
+def _stacked(parts: Iterable[Array], empty: tuple[int, ...]) -> Array:
+    found = list(parts)
+    return np.concatenate(found) if found else np.zeros(empty)
+
+
+def factor_covariances(F: Array, D: Array) -> Array:
+    """Return ``F F' + diag(D)`` of every component."""
+    T: Array = F @ F.transpose(0, 2, 1)
+    np.einsum("kjj->kj", T)[:] += D
+    return T
