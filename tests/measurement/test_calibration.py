@@ -212,7 +212,6 @@ def test_equal_scores_of_unequal_errors():
     proba = clf.predict_proba(at, np.array([0.0, 0.5, 3.0])[:, np.newaxis] * at)[:, 1]
     assert proba[0] > proba[1] > proba[2] > 0.5
     assert proba[0] == pytest.approx(clf.predict_proba(at[:1])[0, 1])
-    assert clf.kappa_pvalue_ < 0.01
 
 
 def test_overlap_is_counted():
@@ -242,8 +241,8 @@ def test_error_bars_that_say_nothing():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_units_of_the_scores_do_not_matter(n_classes):
     X, X_err, y = catalogue(150, n_classes)
+    ours = CalibratedWithErrorsCV(GuruClassifier(0.3, tol=1e-10), cv=3).fit(X, y, X_err=X_err)
     for factor in (1e-6, 1e6):
-        ours = CalibratedWithErrorsCV(GuruClassifier(0.3, tol=1e-10), cv=3).fit(X, y, X_err=X_err)
         same = CalibratedWithErrorsCV(GuruClassifier(0.3 * factor, tol=1e-10), cv=3)
         same.fit(X * factor, y, X_err=X_err * factor)
         np.testing.assert_allclose(
@@ -311,8 +310,8 @@ def test_a_rare_class():
     proba = clf.predict_proba(X)
     assert proba.shape == (100, 3)
     assert np.isfinite(proba).all()
-    with pytest.raises(ValueError, match=r"no fold of cv=.* has samples of all classes.*\[1\]"):
-        CalibratedWithErrorsCV(GuruClassifier(0.3)).fit(X, np.arange(100) == 3)
+    with pytest.raises(ValueError, match=r"no fold of cv=.* has samples of all classes.*\[2\] are missing"):
+        CalibratedWithErrorsCV(GuruClassifier(0.3), cv=[(np.arange(50, 100), np.arange(50))]).fit(X, y)
     # Fewer samples of each class than folds.
     few = np.r_[np.flatnonzero(y == 0)[:3], np.flatnonzero(y == 1)[:3]]
     CalibratedWithErrorsCV(GuruClassifier(0.3)).fit(X[few], y[few])
@@ -405,15 +404,15 @@ def test_search_over_a_pipeline_by_hand():
 
 
 def test_populations_of_several_components():
-    X, X_err, y = catalogue(200)
-    X = X + 4.0 * (np.arange(200) % 2)[:, np.newaxis]
+    X, X_err, y = catalogue(200, error=0.5)
+    X[:, 0] += 6.0 * y  # two groups, which overlap in other features
     pipe = make_pipeline(Deconvolve(n_components=2), GuruClassifier(0.3))
     clf = CalibratedWithErrorsCV(pipe, cv=3).fit(X, y, X_err=X_err)
     measured = clf.estimator_[0].transform(X, X_err)
     assert measured.components is not None
-    q, (m, _v) = measured.components.weights, measured.components.scores(pipe[-1].fit(measured, y).coef_, 0.0)
-    assert q.shape == m.shape[:2] == (200, 2)
     weights, means, covariances = score_moments(clf, X, X_err)
+    assert weights.shape == (200, 2)
+    np.testing.assert_array_equal(weights, measured.components.weights)
     u = (clf.alpha_ * means[:, :, 0] + clf.beta_) / np.sqrt(1 + clf.alpha_**2 * covariances[:, :, 0, 0])
     np.testing.assert_allclose(clf.predict_proba(X, X_err)[:, 1], (weights * ndtr(u)).sum(axis=1), rtol=1e-9)
 
