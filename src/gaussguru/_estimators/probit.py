@@ -99,9 +99,9 @@ class ProbitWithErrors(LinearScores, Classifier):
         max over w, b   sum_i s_i log Phi(y_i (w.x_i + b) / sqrt(1 + w' V_i w)) - (ridge/2) sum_j (r_j w_j)^2
 
     with the spread ``r_j`` of feature j in the population, ``r_j^2 = Var(x_ij) + mean V_ijj``. A sample of which
-    little is known counts little, unlike in an expected hinge loss. The problem is not convex where ``V`` is not 0: what
-    is found is a local minimum, the one that a path from ``w = 0`` leads to. More than two classes are regressions of
-    each class against the others, with the same noise.
+    little is known counts little, unlike in an expected hinge loss. The problem is not convex where ``V`` is not 0:
+    what is found is a local minimum, the one that a descent from ``w = 0`` leads to. More than two classes are
+    regressions of each class against the others, with the same noise.
 
     Parameters
     ----------

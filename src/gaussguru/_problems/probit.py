@@ -6,8 +6,8 @@ probability ``Phi(t_i)``::
     t_i = y_i (w.x_i + b) / D_i,     D_i^2 = 1 + w' V_i w
     F(w, b) = - sum_i s_i log Phi(t_i) + (ridge/2) sum_j (r_j w_j)^2
 
-with the spread ``r_j`` of feature j, so that the ridge does not depend on units. As ``V_i`` grows the sample counts less,
-and F tends to a finite value: F is not convex, though it is for ``V = 0`` and near ``w = 0`` along the labels' mean.
+with the spread ``r_j`` of feature j, so that the ridge does not depend on units. As ``V_i`` grows the sample counts
+less, and along any direction its part of F tends to a finite value: F is convex only where ``V = 0``.
 
 With ``h = phi(t)/Phi(t)`` and ``c = h (t + h)``, minus the second derivative of ``log Phi``, and ``v = V_i w``::
 
@@ -76,7 +76,7 @@ class Probit:
     @property
     def n_unknowns(self) -> int:
         """The number of unknowns."""
-        return self.X.shape[1] + self.fit_intercept
+        return int(self.X.shape[1]) + self.fit_intercept
 
     def split(self, u: Array) -> tuple[Array, float]:
         """Return w and b."""
@@ -153,4 +153,3 @@ class Probit:
                 errors.take(some).add(np.abs(pull[some]), total)
                 hessian[:d, :d] += sign * total
         return -h @ steps, hessian
-

@@ -1,6 +1,6 @@
 """Newton's method with Levenberg damping for a smooth function of few unknowns that need not be convex."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -76,10 +76,13 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int, policy
     """
     policy = policy or Policy()
     u, value, damping, n_iter = np.asarray(start, dtype=np.float64), problem.value(start), 0.0, 0
+    before: Minimum | None = None  # where values last told better from worse; from there on gradients do
     while True:
         gradient, hessian = problem.derivatives(u)
         n_iter += 1
         length = norm(gradient) / problem.weight
+        if before is not None and length > tol and not length < 0.5 * before.gradient_norm:
+            return replace(before, n_iter=n_iter)
         unit = policy.first_damping * max(float(np.abs(diagonal(hessian)).mean()), EPS * problem.weight)
         factor = _factor(hessian, 0.0)
         if length <= tol and factor is not None:
@@ -96,7 +99,9 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int, policy
             p: Array = -dpotrs(factor, gradient)[0]
             predicted = -float(gradient @ p) - 0.5 * float(p @ hessian @ p)
             if predicted <= policy.resolution * EPS * abs(value):
-                return Minimum(u, value, length, n_iter, "converged" if length <= tol else "precision")
+                before = Minimum(u, value, length, n_iter, "precision")
+                u, value = u + p, problem.value(u + p)
+                break
             trial = problem.value(u + p)
             ratio = (value - trial) / predicted if np.isfinite(trial) else -1.0
             if ratio < policy.poor:
