@@ -41,6 +41,7 @@ LAYERS = [
     ["preprocessing"],
     ["robustness"],
     ["calibration"],
+    ["_estimators.error_bar"],
     ["_tables.files"],
     ["_tables.schema"],
     ["_tables.archive", "_tables.model_checks"],
