@@ -658,7 +658,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         _check_sign(least, "X_err")
         return Diagonal(np.ascontiguousarray(errors))
     if errors.shape == (n, d, d):
-        return Factored(np.zeros((n, d)), _roots(errors).transpose(0, 2, 1))  # symmetric: columns are rows
+        return Factored(np.zeros((n, d)), _roots(errors, map).transpose(0, 2, 1))  # symmetric: columns are rows
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
@@ -707,19 +707,29 @@ def _check_sign(least: float, name: str) -> None:
         raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 
 
-def _roots(covariances: Array) -> Array:
-    """Return the symmetric roots of the covariances, or raise if one of them is none."""
-    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
-    if apart.max(initial=0.0) > ROUNDING:
-        i = int(np.argmax(apart))
-        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
-    values, axes = np.linalg.eigh(covariances)
-    least = values[:, 0] / largest
-    if least.min(initial=0.0) < -ROUNDING:
-        i = int(np.argmin(least))
-        raise ValueError(
-            "X_err must hold positive semidefinite covariances; that of sample "
-            f"{i} has the eigenvalue {values[i, 0]:.3g}"
-        )
-    return np.asarray((axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :]) @ axes.transpose(0, 2, 1))
+def _roots(covariances: Array, map: Any = map) -> Array:
+    """Return the symmetric roots of the covariances, or raise if one of them is none; blocks of rows are mapped."""
+    firsts = _firsts(covariances)
+    roots = np.empty(covariances.shape)
+
+    def fill(first: int) -> None:
+        some = covariances[first : first + firsts.step]
+        largest = np.maximum(np.abs(some).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+        apart = np.abs(some - some.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+        if apart.max(initial=0.0) > ROUNDING:
+            i = first + int(np.argmax(apart))
+            raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+        values, axes = np.linalg.eigh(some)
+        least = values[:, 0] / largest
+        if least.min(initial=0.0) < -ROUNDING:
+            i = int(np.argmin(least))
+            raise ValueError(
+                "X_err must hold positive semidefinite covariances; that of sample "
+                f"{first + i} has the eigenvalue {values[i, 0]:.3g}"
+            )
+        axes *= np.sqrt(np.sqrt(np.maximum(values, 0.0)))[:, np.newaxis, :]
+        np.matmul(axes, axes.transpose(0, 2, 1), out=roots[first : first + firsts.step])
+
+    for _ in map(fill, firsts):
+        pass
+    return roots
