@@ -56,6 +56,8 @@ CONSTANT = 1e-10
 # and log kappa, both of which the data determine to about 1/sqrt(n).
 MAX_ITER = 100
 AT_REST = 1e-13
+# The decrement at which probabilities are good enough to compare log losses.
+ROUGHLY = 1e-6
 LONGEST = 1.5
 # Part of a step below which rounding decides.
 SHORTEST = 1e-6
@@ -706,8 +708,10 @@ class _Found(NamedTuple):
     pvalue: float
 
 
-def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_classes: int) -> _Found:
-    """Return the parameters of greatest likelihood."""
+def _fit_probabilities(
+    margins: _Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
+) -> _Found:
+    """Return the parameters of greatest likelihood; those of a ``rough`` fit are for error bars as they are stated."""
     used = weights > 0
     if not used.all():
         margins = _Margins(*(part[used] for part in margins))
@@ -726,7 +730,7 @@ def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_class
     scale = unit or 1.0
     # About their mean, so that alpha and beta are nearly independent.
     margins = _Margins(margins.weights, (centre - offset) / scale, margins.apart / scale, margins.variances / scale**2)
-    fit = _Likelihood(_model(margins, n_classes), targets, weights)
+    fit = _Likelihood(_model(margins, n_classes), targets, weights, rough)
     found = fit.parameters(informative=unit > 0)
 
     def back(parameters: tuple[float, Array, float]) -> tuple[float, Array, float]:
@@ -753,6 +757,7 @@ class _Likelihood:
     model: _TwoClasses | _ManyClasses
     targets: Array
     weights: Array
+    rough: bool = False
 
     def derivatives(self, x: Array) -> tuple[float, Array, Array]:
         """Return the value, its gradient, and the Fisher information."""
@@ -788,7 +793,7 @@ class _Likelihood:
         start = platt.copy()
         start[1] = 0.0
         stated = self.minimum(start, free)
-        if not varies:
+        if self.rough or not varies:
             return _Found(_unpacked(stated), _unpacked(stated), pvalue)
         free[1] = True
         best = self.minimum(stated, free)
@@ -799,7 +804,8 @@ class _Likelihood:
 
     def minimum(self, x: Array, free: NDArray[np.bool_]) -> Array:
         """Return the minimum over the free parameters, by Newton's method with the Fisher information."""
-        rest, limit = AT_REST * float(self.weights.sum()), np.log(MAX_KAPPA)
+        rest = (ROUGHLY if self.rough else AT_REST) * float(self.weights.sum())
+        limit = np.log(MAX_KAPPA)
         value, gradient, information = self.derivatives(x)
         for _ in range(MAX_ITER):
             g = gradient[free]
