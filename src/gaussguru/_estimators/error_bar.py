@@ -244,12 +244,11 @@ class ErrorBarClassifier(Classifier):
 
     def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
         """Return the values as an array, and their errors."""
+        if isinstance(X_err, numbers.Real) and hasattr(X, "__len__"):
+            X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
         X, X_err = split_errors(X, X_err)
-        exact = X_err is None
         values: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
-        if isinstance(X_err, numbers.Real):
-            X_err = np.full(len(values), float(X_err))
-        if exact and not np.isfinite(values).all():
+        if X_err is None and not np.isfinite(values).all():
             what = "NaN" if np.isnan(values).any() else "infinity"
             raise ValueError(
                 f"Input X contains {what}: X must be finite without X_err. A value that was not measured is NaN in X "
