@@ -495,7 +495,7 @@ def with_one(errors, value):
         (lambda X, e, y: (X, y, e[:, :2]), ValueError, "X_err must"),
         (lambda X, e, y: (X, y, -1.0), ValueError, "none below 0"),
         (lambda X, e, y: (X, y, "small"), ValueError, "X_err must hold numbers"),
-        (lambda X, e, y: (X, y, np.where([False, True, False], np.inf, e)), ValueError, "feature 1 was measured for no"),
+        (lambda X, e, y: (X, y, np.where([False, True, False], np.inf, e)), ValueError, "feature 1 was measured"),
         (lambda X, e, y: (with_one(X, np.nan), y, None), ValueError, "NaN.*X_err"),
         (lambda X, e, y: (with_one(X, np.inf), y, e), ValueError, "infinity"),
         (lambda X, e, y: (sp.csr_array(X), y, e), TypeError, "[Ss]parse"),
