@@ -55,6 +55,8 @@ CONSTANT = 1e-10
 # Of the likelihood: iterations, and the longest step in log alpha and log kappa.
 MAX_ITER = 100
 LONGEST = 1.5
+# The decrement, per unit of weight, at which probabilities are good enough to compare log losses.
+ROUGHLY = 1e-6
 # Part of a step below which rounding decides.
 SHORTEST = 1e-4
 # Largest alpha, in units of 1 over the deviation of the scores: an overlap of the classes of 1 % of that. And the
@@ -729,8 +731,10 @@ class _Found(NamedTuple):
     pvalue: float
 
 
-def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_classes: int) -> _Found:
-    """Return the parameters of greatest likelihood."""
+def _fit_probabilities(
+    margins: _Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
+) -> _Found:
+    """Return the parameters of greatest likelihood; those of a ``rough`` fit are for error bars as they are stated."""
     used = weights > 0
     if not used.all():
         margins = _Margins(*(part[used] for part in margins))
@@ -749,7 +753,7 @@ def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_class
     scale = unit or 1.0
     # About their mean, so that alpha and beta are nearly independent.
     margins = _Margins(margins.weights, (centre - offset) / scale, margins.apart / scale, margins.variances / scale**2)
-    fit = _Likelihood(_model(margins, n_classes), labels, targets, weights)
+    fit = _Likelihood(_model(margins, n_classes), labels, targets, weights, rough)
     found = fit.parameters(informative=unit > 0)
 
     def back(parameters: tuple[float, Array, float]) -> tuple[float, Array, float]:
@@ -778,6 +782,7 @@ class _Likelihood:
     labels: Index
     targets: Array
     weights: Array
+    rough: bool = False
 
     def derivatives(self, x: Array) -> tuple[float, Array, Array]:
         """Return the value, its gradient, and the Fisher information."""
@@ -820,7 +825,7 @@ class _Likelihood:
         start = platt.copy()
         start[1] = 0.0
         stated = self.minimum(start, free)
-        if not varies:
+        if self.rough or not varies:
             return _Found(_unpacked(stated), _unpacked(stated), pvalue)
         free[1] = True
         best = self.minimum(stated, free)
@@ -835,6 +840,8 @@ class _Likelihood:
         By Newton's method with the Fisher information, corrected by differences of gradients (BFGS): where the errors
         are large the likelihood is not concave, and its curvature not that information.
         """
+        total = float(self.weights.sum())
+        rest = max(self.model.at_rest * min(1.0, total), ROUGHLY * total if self.rough else 0.0)
         value, gradient, information = self.derivatives(x)
         inverse = np.linalg.pinv(information[np.ix_(free, free)], rcond=1e-12, hermitian=True)
         n_logs = np.count_nonzero(free[:2])
@@ -842,7 +849,7 @@ class _Likelihood:
             g = gradient[free]
             step = -inverse @ g
             decrement = -float(g @ step)
-            if not decrement > self.model.at_rest * min(1.0, float(self.weights.sum())):
+            if not decrement > rest:
                 break
             t = 1.0 / max(1.0, float(np.abs(step[:n_logs]).max(initial=0.0)) / LONGEST)
             while t > SHORTEST:
