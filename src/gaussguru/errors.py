@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,10 +74,13 @@ class Measured:
     ----------
     X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
     err : X_err in any of its forms
+    components : Components, default=None
+        What is known of every sample as a mixture, of which X and ``err`` are the mean and the covariance.
     """
 
     X: Any
     err: Any
+    components: "Components | None" = None
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2:
@@ -85,6 +88,8 @@ class Measured:
         errors = self.err.shape if hasattr(self.err, "shape") else np.shape(self.err)
         if errors[:1] != self.shape[:1]:
             raise ValueError(f"X_err must be for the {len(self)} samples of X; got shape {errors}")
+        if self.components is not None and len(self.components) != len(self):
+            raise ValueError(f"components must be for the {len(self)} samples of X; got {len(self.components)}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,13 +105,77 @@ class Measured:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> "Measured":
-        return Measured(take_rows(self.X, index), take_rows(self.err, index))
+        components = None if self.components is None else self.components[index]
+        return Measured(take_rows(self.X, index), take_rows(self.err, index), components)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError(
             "X carries error bars, and a step that takes only an array would lose them: wrap a transformer in "
             "gaussguru.preprocessing.WithErrors, or give the values alone, without X_err"
         )
+
+
+class _Population(Protocol):
+    """What :class:`Components` asks of a population."""
+
+    @property
+    def n_components(self) -> int: ...
+
+    def shares(self, rows: Any) -> Array: ...
+
+    def scores(self, rows: Any, coef: Array, intercept: Array) -> tuple[Array, Array]: ...
+
+
+@dataclass(frozen=True)
+class Components:
+    """The truth of every sample as a mixture of Gaussians: ``sum_k q_ik N(m_ik, V_ik)``.
+
+    Nothing of it is stored: means and covariances are made from the measurements and the population, some rows at a
+    time, when they are asked for. So it takes the memory of the measurements.
+
+    Parameters
+    ----------
+    rows : measured values and their noise; some of them are taken by ``rows[index]``
+    population : distribution of the true values, as :class:`gaussguru.population.Deconvolve` finds it
+    """
+
+    rows: Any
+    population: _Population
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Components":
+        return Components(take_rows(self.rows, index), self.population)
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return self.population.n_components
+
+    @cached_property
+    def weights(self) -> Array:
+        """``q``, of shape (n_samples, n_components): the probability that a sample is of each component."""
+        return self.population.shares(self.rows)
+
+    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+        """Return what linear scores are in each component.
+
+        Parameters
+        ----------
+        coef : array-like of shape (n_scores, n_features)
+        intercept : array-like of shape (n_scores,), default=0
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_components, n_scores)
+            ``W m_ik + b``.
+        covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
+            ``W V_ik W'``.
+        """
+        W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
+        b = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (len(W),))
+        return self.population.scores(self.rows, W, b)
 
 
 def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
@@ -550,11 +619,11 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         f"for X of shape ({n}, {d})"
     )
     if isinstance(X_err, LowRank):
-        factors = _numbers(X_err.factors, "X_err.factors")
+        factors = as_numbers(X_err.factors, "X_err.factors")
         _check_finite(factors, "X_err.factors", map)
         if factors.ndim != 3 or factors.shape[:2] != (n, d):
             raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
-        std = np.zeros((n, d)) if X_err.std is None else _numbers(X_err.std, "X_err.std")
+        std = np.zeros((n, d)) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
         if std.shape not in ((n,), (n, d)):
             raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
         _check_sign(_check_finite(std, "X_err.std", map), "X_err.std")
@@ -565,7 +634,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
             raise ValueError(f"{expected}; got a sparse array of shape {errors.shape}")
         _check_sign(_check_finite(errors.data, "X_err", map), "X_err")
         return Diagonal(errors)
-    errors = _numbers(X_err, "X_err")
+    errors = as_numbers(X_err, "X_err")
     least = _check_finite(errors, "X_err", map) if least is None else least
     if errors.shape == (n,):
         _check_sign(least, "X_err")
@@ -578,7 +647,8 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
-def _numbers(values: Any, name: str) -> Array:
+def as_numbers(values: Any, name: str) -> Array:
+    """Return values as an array of float64, finite or not."""
     try:
         array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
     except (ValueError, TypeError) as error:

@@ -1,0 +1,736 @@
+"""The population of true values behind measurements with error bars, and what it says of each of them."""
+
+import warnings
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
+
+from gaussguru._data.mixtures import Em, Fit, Mixture, Readings, State, low_rank, read
+from gaussguru._data.rows import BlockMap
+from gaussguru._data.threads import block_map
+from gaussguru._estimators.validation import (
+    check_count,
+    check_flag,
+    check_jobs,
+    check_optional,
+    check_real,
+    check_weights,
+)
+from gaussguru._linalg import Array
+from gaussguru.errors import Components, Measured, like, split_errors
+
+# An error above so many spreads of a feature says nothing: the value was not measured.
+UNINFORMATIVE = 1000.0
+# Rows on which starts and numbers of components are compared, and from whose population that of all rows is found.
+SUBSAMPLE = 10_000
+# Iterations after which the best of several starts is known well enough.
+TRIAL = 30
+# The most components that "auto" tries.
+MOST_COMPONENTS = 5
+# Folds of held-out samples for "auto"; a single one from so many rows on, whose likelihood is then known well enough.
+FOLDS, MANY = 5, 4000
+# There a likelihood per sample is compared, of which differences below this do not matter.
+ROUGH = 1e-4
+# Iterations of k-means for a start.
+LLOYD = 10
+
+
+class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """Replace measurements by what they say, with their error bars, of the true values.
+
+    A catalogue has ``x_i = t_i + e_i``: truth plus noise ``e_i ~ N(0, S_i)`` of known covariance. The spread of the
+    ``x_i`` contains the noise already, so the truth is not a cloud around ``x_i``. With the population
+    ``t ~ sum_k pi_k N(mu_k, T_k)``, fitted to all samples together by maximum likelihood, it is ::
+
+        t_i | x_i ~ sum_k q_ik N(m_ik, V_ik)        m_ik = mu_k + T_k (T_k + S_i)^-1 (x_i - mu_k)
+        q_ik ~ pi_k N(x_i; mu_k, T_k + S_i)         V_ik = T_k - T_k (T_k + S_i)^-1 T_k
+
+    (extreme deconvolution: Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5). A good measurement stays where it is, a poor
+    one moves to what the population, and the other features of the same sample, let expect. A value that was not
+    measured is one of infinite error: NaN in X, or infinity in X_err. So is one whose error is above 1000 spreads of
+    its feature. An error of 0 is an exact value.
+
+    It is a transformer: ``transform`` returns :class:`gaussguru.errors.Measured` with the posterior means, their
+    covariances, and, of more than one component, the mixture itself. No labels are used.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default=1
+        Number of Gaussians K. "auto" tries 1, 2, ... up to 5, and stops when the likelihood of held-out samples does
+        not rise by more than its standard error.
+    rank : int or None, default=None
+        With it ``T_k = F_k F_k' + diag(D_k)`` with F of so many columns (factor analysis), for many features: n d rank
+        numbers are held and not n d^2.
+    scale_errors : bool, default=False
+        Whether error bars may be wrong by a factor for each feature (one for all where errors are correlated), fitted
+        by maximum likelihood. It can be told from the spread of the population only where errors differ between
+        samples: elsewhere it stays 1.
+    outliers : bool, default=False
+        Whether to add a wide component: the mean and 4 to 10,000 times the covariance of a single Gaussian. It is the
+        last of ``weights_``, ``means_`` and ``covariances_``.
+    ridge : float, default=1e-6
+        Keeps the variance of each component along each feature at least ``ridge / pi_k`` times the squared spread of
+        the measured values: what is maximised is the mean log-likelihood minus
+        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. A feature that does not vary has the size of its mean for
+        a spread, or 1.
+    n_init : int, default=3
+        Starts of a mixture, by k-means on posterior means of a single Gaussian.
+    tol : float, default=1e-6
+        Stop when two to three iterations raise the objective, per sample, by no more than this.
+    max_iter : int, default=500
+        Most iterations of EM, on a subsample first where there are many rows, and then on all.
+    random_state : int, RandomState instance or None, default=None
+        Chooses starts, subsamples and held-out samples; None always the same.
+    n_jobs : int or None, default=None
+        Threads for large data, as in :class:`gaussguru.GuruClassifier`. The result does not depend on it.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components_,)
+        ``pi``; one more with ``outliers=True``, and so below.
+    means_ : ndarray of shape (n_components_, n_features)
+    covariances_ : ndarray of shape (n_components_, n_features, n_features)
+    n_components_ : int
+        K, given or found.
+    error_scale_ : ndarray of shape (n_features,)
+        By what error bars are multiplied; 1 unless ``scale_errors``.
+    log_likelihood_ : float
+        Mean log-likelihood of a sample.
+    lower_bound_ : float
+        What is maximised: the same, minus the ridge term. It never falls from one iteration to the next.
+    objective_curve_ : list of float
+        ``lower_bound_`` after each round of two or three iterations on all rows.
+    n_iter_ : int
+        Iterations on all rows.
+    converged_ : bool
+    spreads_ : ndarray of shape (n_features,)
+        Standard deviations of the measured values: the units of ``ridge``.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.population import Deconvolve
+    >>> rng = np.random.default_rng(0)
+    >>> truth, err = rng.normal(size=(1000, 1)), np.full((1000, 1), 1.0)
+    >>> X = truth + err * rng.normal(size=err.shape)
+    >>> found = Deconvolve().fit_transform(X, X_err=err)
+    >>> bool(np.abs(found.X - truth).mean() < np.abs(X - truth).mean())
+    True
+    """
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__transform: ClassVar = {"X_err": True}
+
+    def __init__(
+        self,
+        n_components: int | str = 1,
+        *,
+        rank: int | None = None,
+        scale_errors: bool = False,
+        outliers: bool = False,
+        ridge: float = 1e-6,
+        n_init: int = 3,
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.scale_errors = scale_errors
+        self.outliers = outliers
+        self.ridge = ridge
+        self.n_init = n_init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the population.
+
+        A fit that raises leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+            NaN is a value that was not measured.
+        y : ignored
+        X_err : error bars of X in any of their forms, default=None
+            Infinity stands for what was not measured, 0 for what is exact; None: all of it is.
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        self
+        """
+        before = self.__dict__.copy()
+        try:
+            self._fit(X, X_err, sample_weight)
+        except BaseException:
+            self.__dict__ = before
+            raise
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Measured:
+        """Fit the population, and return what the measurements say of the true values.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        y : ignored
+        X_err : error bars of X, default=None
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        Measured
+        """
+        return self.fit(X, y, X_err, sample_weight).transform(X, X_err)
+
+    def transform(self, X: Any, X_err: Any = None) -> Measured:
+        """Return what the measurements say of the true values.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        Measured
+            ``X``, the posterior means, in the form and precision of X; ``err``, the posterior covariances of shape
+            (n_samples, n_features, n_features); ``components``, where there are several.
+        """
+        X, rows = self._rows(X, X_err)
+        with self._threads(rows) as mapped:
+            means, covariances = self.population_.moments(rows, mapped)
+        components = Components(rows, self.population_) if self.population_.n_components > 1 else None
+        return Measured(like(X, means), covariances, components)
+
+    def score_samples(self, X: Any, X_err: Any = None) -> Array:
+        """Return the log-likelihood of every sample: the density of what was measured of it, noise included.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        _, rows = self._rows(X, X_err)
+        with self._threads(rows) as mapped:
+            return self.population_.log_likelihood(rows, mapped)
+
+    def score(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> float:
+        """Return the mean log-likelihood of the samples.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        y : ignored
+        X_err : error bars of X, default=None
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+        """
+        logs = self.score_samples(X, X_err)
+        return float(np.average(logs, weights=check_weights(sample_weight, len(logs))))
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.int64]]:
+        """Return true values drawn from the population, and the component of each.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        components : ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        return self.population_.sample(check_count("n_samples", n_samples), self._generator())
+
+    def refit_population(self, X: Any, X_err: Any = None, sample_weight: Any = None) -> "Deconvolve":
+        """Return another one, whose population is that of other samples, with as many components.
+
+        For use where the samples differ from those of training, as faint objects from bright ones: a classifier of
+        true values stays right, and only what is expected before a measurement changes. No labels are needed. This one
+        stays as it is. EM starts from its population; with ``scale_errors`` the factors are fitted again, else kept.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        Deconvolve
+        """
+        check_is_fitted(self)
+        other: Deconvolve = clone(self)
+        other._fit(X, X_err, sample_weight, State(self.population_, self.error_scale_))
+        return other
+
+    def reliability(self, X: Any, X_err: Any = None, direction: Any = None) -> Any:
+        """Return which part of the variance of the population the measurements of these samples know.
+
+        ``1 - mean_i V_ijj / T_jj``: 1 for exact values, 0 for none. With one feature and equal errors e it is
+        ``T / (T + e^2)``, the reliability ratio of the literature on measurement errors.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+        direction : array-like of shape (n_features,), default=None
+            Coefficients u of a score: ``1 - mean_i u' V_i u / u' T u``.
+
+        Returns
+        -------
+        ndarray of shape (n_features,), or float with a direction
+        """
+        covariances = self.transform(X, X_err).err
+        T = self.population_.covariance
+        if direction is None:
+            return 1.0 - np.einsum("ijj->j", covariances) / len(covariances) / np.diag(T)
+        u = _direction(direction, len(T))
+        return float(1.0 - u @ covariances.mean(axis=0) @ u / (u @ T @ u))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the features, which stay as they are.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        names: NDArray[Any] = _check_feature_names_in(self, input_features)
+        return names
+
+    @property
+    def weights_(self) -> Array:
+        """``pi``."""
+        return self.population_.weights
+
+    @property
+    def means_(self) -> Array:
+        """``mu``."""
+        return self.population_.means
+
+    @property
+    def covariances_(self) -> Array:
+        """``T``."""
+        return self.population_.covariances
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        if not (isinstance(self.n_components, str) and self.n_components == "auto"):
+            if isinstance(self.n_components, str):
+                raise ValueError(f"n_components must be a whole number >= 1 or 'auto'; got {self.n_components!r}")
+            check_count("n_components", self.n_components)
+        check_optional("rank", self.rank, check_count)
+        for name in ("scale_errors", "outliers"):
+            check_flag(name, getattr(self, name))
+        check_real("ridge", self.ridge, inclusive=True)
+        check_real("tol", self.tol, inclusive=True)
+        check_count("n_init", self.n_init)
+        check_count("max_iter", self.max_iter)
+        check_jobs("n_jobs", self.n_jobs)
+
+    def _generator(self) -> np.random.Generator:
+        if self.random_state is None:
+            return np.random.default_rng(0)
+        return np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _threads(self, rows: Readings) -> Any:
+        return block_map(rows.values, self.n_jobs, rows.n_features)
+
+    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any, Any]:
+        """Return X as given and as an array, and its errors."""
+        X, X_err = split_errors(X, X_err)
+        if sp.issparse(X):
+            raise TypeError(
+                "Sparse data was passed for X, but dense data is required: the true values behind zeros with errors "
+                "are not zeros; use X.toarray()"
+            )
+        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
+        return X if hasattr(X, "iloc") else array, array, X_err
+
+    def _rows(self, X: Any, X_err: Any) -> tuple[Any, Readings]:
+        """Return X, and the readings of new samples."""
+        check_is_fitted(self)
+        table, array, X_err = self._checked(X, X_err, reset=False)
+        return table, read(array, X_err, UNINFORMATIVE * self.spreads_).scaled(self.error_scale_)
+
+    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: State | None = None) -> None:
+        self._check_parameters()
+        _, array, X_err = self._checked(X, X_err, reset=True)
+        rows = read(array, X_err)
+        weight = check_weights(sample_weight, len(rows))
+        if weight is not None and not weight.all():
+            rows, weight = rows[weight > 0], weight[weight > 0]
+        rows, spreads, means = _surveyed(rows, weight)
+        search = _Search(self, rows, weight, spreads, means)
+        with self._threads(rows) as mapped:
+            found = search.run(start, mapped)
+        if not found.converged:
+            warnings.warn(
+                f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.population_: Mixture = found.state.mixture
+        self.error_scale_ = found.state.kappa
+        self.n_components_ = found.state.mixture.n_components - bool(self.outliers)
+        self.log_likelihood_, self.lower_bound_ = found.log_likelihood, found.objective
+        self.objective_curve_, self.n_iter_, self.converged_ = found.history, found.n_iter, found.converged
+        self.spreads_ = spreads
+
+
+def _surveyed(rows: Readings, weight: Array | None) -> tuple[Readings, Array, Array]:
+    """Return readings without those that say nothing, and spreads and means of the features."""
+    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
+    noise = np.broadcast_to(rows.noise_variances, rows.shape)
+    own = np.ones(len(rows)) if weight is None else weight / weight.max()
+    values = rows.values.astype(np.float64, copy=False)
+    d = rows.n_features
+    limits = np.full(d, np.inf)
+    for j in range(d):
+        seen = known[:, j]
+        if not seen.any():
+            raise ValueError(f"feature {j} was measured for no sample: leave it out")
+        # Of the better half: values of large error may lie anywhere.
+        good = seen & (noise[:, j] <= np.median(noise[seen, j]))
+        _, spread = _mean_and_spread(values[good, j], own[good])
+        limits[j] = UNINFORMATIVE * spread if spread > 0 else np.inf
+    useless = known & (noise > np.square(limits))
+    if useless.any():
+        kept = known & ~useless
+        keep = kept.any(axis=0)
+        if not keep.all():
+            raise ValueError(f"feature {int(np.argmin(keep))} has errors above {UNINFORMATIVE:g} spreads: leave it out")
+        rows, known = rows.without(useless), kept
+    means, spreads = np.empty(d), np.empty(d)
+    for j in range(d):
+        seen = known[:, j]
+        means[j], spreads[j] = _mean_and_spread(values[seen, j], own[seen])
+    flat = spreads <= 1e-12 * np.abs(means)
+    spreads = np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
+    return rows, spreads, means
+
+
+def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
+    total = weight.sum()
+    mean = float(weight @ values / total)
+    return mean, float(np.sqrt(weight @ np.square(values - mean) / total))
+
+
+class _Search:
+    """From starts to the population of all rows."""
+
+    def __init__(self, model: Deconvolve, rows: Readings, weight: Array | None, spreads: Array, means: Array) -> None:
+        self.model, self.rows, self.weight, self.spreads, self.means = model, rows, weight, spreads, means
+        self.rng = model._generator()
+        n, d = rows.shape
+        most = model.n_components if isinstance(model.n_components, int) else 1
+        if n < 2 * most:
+            raise ValueError(
+                f"n_components={model.n_components!r} needs at least {2 * most} samples of positive weight; got {n}"
+            )
+        if model.rank is not None and model.rank > d:
+            raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
+        free = _varying(rows) if model.scale_errors else None
+        self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
+
+    def run(self, start: State | None, mapped: BlockMap) -> Fit:
+        n = len(self.rows)
+        if start is not None:
+            if self.model.outliers:
+                self.em = replace(self.em, wide=start.mixture.covariances[-1])
+            return self.em.run(self.rows, self.weight, start, mapped)
+        few = slice(None) if n <= SUBSAMPLE else np.sort(self.rng.choice(n, SUBSAMPLE, replace=False))
+        rows = self.rows[few]
+        weight = None if self.weight is None else self.weight[few]
+        K = self.model.n_components
+        K = self._number(rows, weight, mapped) if isinstance(K, str) else K
+        found = self._fit(rows, weight, K, mapped)
+        return found if n <= SUBSAMPLE else self.em.run(self.rows, self.weight, found.state, mapped)
+
+    def _number(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> int:
+        """Return how many components samples ask for that they were not fitted to.
+
+        One more must raise their mean log-likelihood by more than its standard error, from sample to sample.
+        """
+        n = len(rows)
+        fold = self.rng.permutation(n) % FOLDS
+        folds = range(FOLDS if n < MANY else 1)
+        outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
+        own = None if weight is None else weight[outside]
+        em, self.em = self.em, replace(self.em, tol=max(self.em.tol, ROUGH))
+        best, logs = 0, np.zeros(0)
+        for K in range(1, MOST_COMPONENTS + 1):
+            parts = []
+            for k in folds:
+                inside = np.flatnonzero(fold != k)
+                if len(inside) < 2 * K:
+                    break
+                found = self._fit(rows[inside], None if weight is None else weight[inside], K, mapped)
+                held = rows[fold == k].scaled(found.state.kappa)
+                parts.append(found.state.mixture.log_likelihood(held, mapped))
+            if len(parts) < len(folds):
+                break
+            new = np.concatenate(parts)
+            if best:
+                gain = new - logs
+                mean = np.average(gain, weights=own)
+                if mean <= np.sqrt(np.average(np.square(gain - mean), weights=own) / len(gain)):
+                    break
+            best, logs = K, new
+        self.em = em
+        return max(best, 1)
+
+    def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap) -> Fit:
+        """Return the best fit of K components, from several starts."""
+        self.em = replace(self.em, wide=None)
+        one = self.em.run(rows, weight, self._single(rows, weight), mapped)
+        if K == 1 and not self.model.outliers:
+            return one
+        T = one.state.mixture.covariances[0]
+        if K == 1:
+            starts = [one.state]
+        else:
+            scaled = rows.scaled(one.state.kappa)
+            means, _ = one.state.mixture.moments(scaled, mapped)
+            axes = np.linalg.cholesky(T)
+            points = np.linalg.solve(axes, (means - one.state.mixture.means[0]).T).T
+            starts = [self._start(points, means, weight, K, one.state) for _ in range(self.model.n_init)]
+        if self.model.outliers:
+            self.em = replace(self.em, wide=T)
+            starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
+        if len(starts) == 1:
+            return self.em.run(rows, weight, starts[0], mapped)
+        short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter), tol=max(self.em.tol, ROUGH))
+        trials = [short.run(rows, weight, start, mapped) for start in starts]
+        best = max(trials, key=lambda trial: trial.objective)
+        return self.em.run(rows, weight, best.state, mapped)
+
+    def _single(self, rows: Readings, weight: Array | None) -> State:
+        """Return a Gaussian by its moments: the covariance of the measured values less that of the noise."""
+        values = rows.values.astype(np.float64, copy=False) - self.means
+        if rows.known is not None:
+            values = np.where(rows.known, values, 0.0)
+        own = np.ones(len(rows)) if weight is None else weight
+        units = self.spreads
+        C = (values * own[:, np.newaxis]).T @ values / own.sum() / np.multiply.outer(units, units)
+        noise = own @ np.broadcast_to(rows.noise_variances, rows.shape) / own.sum() / np.square(units)
+        values, axes = np.linalg.eigh(C - np.diag(noise))
+        T = (axes * np.maximum(values, 0.05)) @ axes.T * np.multiply.outer(units, units)
+        return self._state(np.ones(1), self.means[np.newaxis], T[np.newaxis], np.ones(len(units)))
+
+    def _state(self, weights: Array, means: Array, covariances: Array, kappa: Array) -> State:
+        if self.model.rank is None:
+            return State(Mixture(weights, means, covariances), kappa)
+        parts = [low_rank(T, self.model.rank) for T in covariances]
+        F, D = np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])
+        T = F @ F.transpose(0, 2, 1) + np.stack([np.diag(own) for own in D])
+        return State(Mixture(weights, means, T, F, D), kappa)
+
+    def _start(self, points: Array, values: Array, weight: Array | None, K: int, one: State) -> State:
+        """Return a start by k-means."""
+        labels = _clusters(points, K, self.rng)
+        own = np.ones(len(points)) if weight is None else weight
+        T = one.mixture.covariances[0]
+        weights, means, covariances = np.empty(K), np.empty((K, len(T))), np.empty((K, len(T), len(T)))
+        for k in range(K):
+            q = own * (labels == k)
+            weights[k] = q.sum()
+            means[k] = q @ values / q.sum()
+            apart = values - means[k]
+            # Some of the whole population keeps clusters of few samples from being flat.
+            covariances[k] = 0.8 * (apart * q[:, np.newaxis]).T @ apart / q.sum() + 0.2 * T
+        return self._state(weights / weights.sum(), means, covariances, one.kappa)
+
+
+def _widened(state: State, mean: Array, T: Array) -> State:
+    """Return a mixture with a wide component, of a twentieth of the weight to begin with."""
+    mixture = state.mixture
+    loadings, uniquenesses = mixture.loadings, mixture.uniquenesses
+    if loadings is not None and uniquenesses is not None:
+        loadings = np.concatenate([loadings, loadings[:1]])
+        uniquenesses = np.concatenate([uniquenesses, uniquenesses[:1]])
+    return State(
+        Mixture(
+            np.append(0.95 * mixture.weights, 0.05),
+            np.vstack([mixture.means, mean]),
+            np.concatenate([mixture.covariances, 10.0 * T[np.newaxis]]),
+            loadings,
+            uniquenesses,
+        ),
+        state.kappa,
+    )
+
+
+def _varying(rows: Readings) -> NDArray[np.bool_]:
+    """Return for which features errors differ between samples, so that a factor can be told from the spread."""
+    noise = np.broadcast_to(rows.noise_variances, rows.shape)
+    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
+    most = np.where(known, noise, 0.0).max(axis=0)
+    least = np.where(known, noise, np.inf).min(axis=0)
+    varying = (most > 0) & (least < (1 - 1e-6) * most)
+    return varying if rows.is_diagonal else np.full(len(varying), bool(varying.any()))
+
+
+def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return clusters by k-means, none of them empty (k-means++: Arthur & Vassilvitskii 2007)."""
+    n = len(points)
+    squares = np.einsum("ij,ij->i", points, points)
+
+    def distances(centres: Array) -> Array:
+        apart = squares[:, np.newaxis] - 2 * points @ centres.T + np.square(centres).sum(axis=1)
+        return np.asarray(np.maximum(apart, 0.0))
+
+    centres = points[[rng.integers(n)]]
+    while len(centres) < K:
+        near = distances(centres).min(axis=1)
+        total = near.sum()
+        centres = np.vstack([centres, points[rng.choice(n, p=near / total if total > 0 else None)]])
+    for _ in range(LLOYD):
+        labels = distances(centres).argmin(axis=1)
+        for k in range(K):
+            if not np.any(labels == k):
+                labels[rng.integers(n)] = k
+        for k in range(K):
+            if np.any(labels == k):
+                centres[k] = points[labels == k].mean(axis=0)
+    missing = np.setdiff1d(np.arange(K), labels)
+    labels[rng.choice(n, len(missing), replace=False)] = missing
+    return np.asarray(labels)
+
+
+def _direction(direction: Any, n_features: int) -> Array:
+    u = np.asarray(direction, dtype=np.float64).ravel()
+    if u.shape != (n_features,) or not np.isfinite(u).all() or not u.any():
+        raise ValueError(f"direction must hold {n_features} finite numbers, not all 0; got {direction!r}")
+    return u
+
+
+def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
+    """Return which part of the variance of the measured values is not noise: ``1 - mean err^2 / spread^2``.
+
+    The first thing to look at: where it is near 1, error bars cannot matter much. Values that were not measured are
+    left out. Noise of more than the spread gives a negative number: then the error bars are too large, or there is
+    nothing behind them.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+    X_err : error bars of X, default=None
+    direction : array-like of shape (n_features,), default=None
+        Coefficients u of a score ``u.x``, whose reliability is asked for instead, of samples with all their values.
+
+    Returns
+    -------
+    ndarray of shape (n_features,), or float with a direction
+    """
+    X, X_err = split_errors(X, X_err)
+    array = np.asarray(X, dtype=np.float64)
+    if array.ndim != 2 or not len(array):
+        raise ValueError(f"X must have two dimensions, samples and features; got shape {array.shape}")
+    rows, spreads, _ = _surveyed(read(array, X_err), None)
+    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
+    if direction is None:
+        noise = np.broadcast_to(rows.noise_variances, rows.shape)
+        return 1.0 - np.where(known, noise, 0.0).sum(axis=0) / known.sum(axis=0) / np.square(spreads)
+    u = _direction(direction, rows.n_features)
+    whole = known[:, u != 0].all(axis=1)
+    if not whole.any():
+        raise ValueError("no sample has all the values that direction asks for")
+    some = rows[whole]
+    noise = some.noise @ np.square(u) if some.is_diagonal else np.einsum("j,ijk,k->i", u, some.noise, u)
+    return float(1.0 - noise.mean() / np.var(some.values @ u))
+
+
+def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
+    """Return how well the error bars alone tell the classes: a cross-validated area under the ROC curve.
+
+    0.5 is not at all. Much above it the sizes of the errors depend on the class, as where interesting objects were
+    looked at longer: a classifier that is given them as features learns the selection, and fails where that changes.
+
+    A logistic regression of the logarithms of the errors, their squares, and which values are missing or exact.
+
+    Parameters
+    ----------
+    X_err : error bars: standard deviations of shape (n_samples,) or (n_samples, n_features), covariances, LowRank
+    y : array-like of shape (n_samples,)
+    cv : int, default=5
+        Number of folds.
+
+    Returns
+    -------
+    float
+        For more than two classes the mean over classes, each against the rest.
+    """
+    y = column_or_1d(y)
+    sizes = _sizes(X_err)
+    if len(sizes) != len(y):
+        raise ValueError(f"X_err and y must have the same number of samples; got {len(sizes)} and {len(y)}")
+    usual = np.isfinite(sizes) & (sizes > 0)
+    logs = np.log(np.where(usual, sizes, 1.0))
+    centre = logs.sum(axis=0) / np.maximum(usual.sum(axis=0), 1)
+    logs = np.where(usual, logs - centre, 0.0)
+    columns = np.column_stack([logs, np.square(logs), ~np.isfinite(sizes), sizes == 0])
+    columns = columns[:, np.ptp(columns, axis=0) > 0]
+    if not columns.shape[1]:
+        return 0.5
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    folds = StratifiedKFold(check_count("cv", cv, low=2), shuffle=True, random_state=0)
+    chances = cross_val_predict(model, columns, y, cv=folds, method="predict_proba")
+    if chances.shape[1] == 2:
+        return float(roc_auc_score(y, chances[:, 1]))
+    return float(roc_auc_score(y, chances, multi_class="ovr"))
+
+
+def _sizes(X_err: Any) -> Array:
+    """Return the standard deviations of error bars, (n_samples, n_features) or (n_samples, 1)."""
+    if sp.issparse(X_err):
+        return np.asarray(X_err.toarray(), dtype=np.float64)
+    if hasattr(X_err, "factors"):
+        own = np.zeros(len(X_err)) if X_err.std is None else np.asarray(X_err.std, dtype=np.float64)
+        own = own[:, np.newaxis] if own.ndim == 1 else own
+        return np.asarray(np.sqrt(np.square(own) + np.square(np.asarray(X_err.factors)).sum(axis=2)))
+    errors = np.asarray(X_err, dtype=np.float64)
+    if errors.ndim not in (1, 2, 3):
+        raise ValueError(f"X_err must have one to three dimensions; got shape {errors.shape}")
+    if errors.ndim == 3:
+        errors = np.sqrt(np.einsum("ijj->ij", errors))
+    if np.any(errors < 0):
+        raise ValueError(f"X_err must hold standard deviations, none below 0; got {np.nanmin(errors):g}")
+    return errors if errors.ndim == 2 else errors[:, np.newaxis]
