@@ -40,6 +40,7 @@ LAYERS = [
     ["_estimators.cross_validation"],
     ["preprocessing"],
     ["robustness"],
+    ["calibration"],
     ["_tables.files"],
     ["_tables.schema"],
     ["_tables.archive", "_tables.model_checks"],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, owens_t
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, owens_t
 from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
 
@@ -29,6 +29,13 @@ FLAT = 1e-13
 CHUNK = 1 << 21
 CACHED = 1 << 17
 
+# Of the integral over the best of independent scores, in standard deviations of one: its step, and a smaller one for
+# many classes, of which the best has a narrower distribution; how far it goes beyond the best mean, and below the peak
+# of a class that is behind, which is halfway; and where it begins at the lowest.
+STEP, FINE_STEP, FEW = 0.4, 0.25, 10
+BEYOND, BELOW, LOWEST = 8.0, 7.0, 20.0
+LOG_ROOT = 0.5 * np.log(2 * np.pi)
+
 
 def score_covariance(coef: Array, errors: Errors) -> Array:
     """Return the covariance ``W Sigma_i W'`` of the scores of every sample, of shape (n_samples, n_rows, n_rows)."""
@@ -44,6 +51,79 @@ def score_covariance(coef: Array, errors: Errors) -> Array:
         for k, w in enumerate(coef):
             result[part, k] = some.times(w) @ coef.T
     return result
+
+
+def mixture_moments(weights: Array, means: Array, covariances: Array) -> tuple[Array, Array]:
+    """Return means and standard deviations of mixtures of Gaussians, of shape (n_samples, n_scores).
+
+    ``weights`` has shape (n_samples, n_components), ``means`` (..., n_scores), ``covariances`` (..., n_scores,
+    n_scores).
+    """
+    mean = np.einsum("ik,ikc->ic", weights, means)
+    variances = np.einsum("ikcc->ikc", covariances) + np.square(means - mean[:, np.newaxis])
+    return mean, np.sqrt(np.maximum(np.einsum("ik,ikc->ic", weights, variances), 0.0))
+
+
+def independent_log_probabilities(scores: Array) -> Array:
+    """Return the logarithms of the probabilities to be on top when independent noise of variance 1 is added.
+
+    ::
+
+        P(c) = E_t prod_{k != c} Phi(score_c - score_k + t) = int Phi'(x - score_c) prod_{k != c} Phi(x - score_k) dx
+
+    by the trapezoidal rule, which for such functions converges faster than any power of the step: with the constants
+    above it is good to 1e-9 of each probability for up to 100 classes (1e-7 for 1000), down to 1e-100. Its weights are
+    positive, so a higher score always has the higher probability.
+
+    Parameters
+    ----------
+    scores : array of shape (n_samples, n_classes)
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_classes)
+    """
+    logs = np.empty(scores.shape)
+    for part in independent_blocks(scores):
+        logs[part] = _independent(scores[part])[0]
+    return logs
+
+
+def independent_slopes(scores: Array) -> tuple[Array, Array]:
+    """Return :func:`independent_log_probabilities` of a block of samples, and their derivatives.
+
+    The derivative of ``log P(c)`` by ``score_k`` has shape (n_samples, n_classes, n_classes); rows add up to 0.
+    """
+    logs, share, hazard = _independent(scores)
+    slopes = -(share @ hazard.transpose(0, 2, 1))
+    own = np.einsum("icc->ic", slopes)
+    own[:] = 0.0
+    own[:] = -slopes.sum(axis=2)
+    return logs, slopes
+
+
+def independent_blocks(scores: Array) -> list[slice]:
+    """Return blocks of samples whose points of integration fit into memory."""
+    step = max(1, int(CHUNK * FINE_STEP / (scores.shape[1] * (LOWEST + BEYOND))))
+    return [slice(first, first + step) for first in range(0, len(scores), step)]
+
+
+def _independent(scores: Array) -> tuple[Array, Array, Array]:
+    """Return log probabilities, how they are shared by the points of the integral, and ``Phi'/Phi`` at these."""
+    best = scores.max(axis=1)[:, np.newaxis]
+    step = STEP if scores.shape[1] <= FEW else FINE_STEP
+    low = min(LOWEST, 0.5 * float(np.max(best - scores, initial=0.0)) + BELOW)
+    grid = step * np.arange(-np.ceil(low / step), BEYOND / step + 1)  # the same points for any neighbours
+    at = (best + grid)[:, np.newaxis, :] - scores[:, :, np.newaxis]
+    below = log_ndtr(at)
+    hazard = -0.5 * np.square(at) - below - LOG_ROOT
+    terms = below.sum(axis=1)[:, np.newaxis, :] + hazard
+    top = terms.max(axis=2, keepdims=True)
+    share = np.exp(terms - top)
+    total = share.sum(axis=2, keepdims=True)
+    logs = (top + np.log(total))[:, :, 0]
+    logs -= logsumexp(logs, axis=1, keepdims=True)  # by rounding, and by what is left of the integral
+    return logs, share / total, np.exp(hazard)
 
 
 def standardise(scores: Array, spread: Any) -> Array:

@@ -125,7 +125,7 @@ def certified_radius(estimator: Any, X: Any) -> Array:
     ndarray of shape (n_samples,)
     """
     X, _ = split_errors(X)
-    scores, coef = _linear(estimator, X)
+    scores, coef = linear_scores(estimator, X)
     return distance_to_boundary(scores, coef)
 
 
@@ -223,7 +223,7 @@ def robustness_curve(
     errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     accuracy, error = np.zeros((2, len(levels)))
     if method == "analytic":
-        scores, coef = _linear(estimator, X)
+        scores, coef = linear_scores(estimator, X)
         labels, known = places(final_estimator(estimator).classes_, y, len(scores))
         product = coef @ coef.T if X_err is None else score_covariance(coef, errors_at_one)
         for i, level in enumerate(levels):
@@ -317,14 +317,14 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
         own = False
     if has_unmeasured(X_err):
         X, X_err = fill_unmeasured(estimator, X, X_err)
-    scores, coef = _linear(estimator, X)
+    scores, coef = linear_scores(estimator, X)
     noise = final._score_noise() if own else np.zeros((len(coef), len(coef)))
     if X_err is not None:
         noise = noise + score_covariance(coef, check_errors(X_err, X))
     return scores, noise
 
 
-def _linear(estimator: Any, X: Any) -> tuple[Array, Array]:
+def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
     """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
     check_is_fitted(estimator)
     final = final_estimator(estimator)

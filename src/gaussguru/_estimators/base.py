@@ -34,8 +34,10 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._problems.protocol import Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
+from gaussguru.errors import check_errors, split_errors
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
+from gaussguru.probabilities import mixture_moments, score_covariance
 
 
 class CollapseWarning(UserWarning):
@@ -91,18 +93,20 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self.__dict__ = before
             raise
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of every sample.
+    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+        """Return the class of every sample: the one with the best score.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            They decide on a class only where they say that a value was not measured.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        best = winners(self.decision_function(X))  # first: it says so where nothing was fitted
+        best = winners(self.decision_function(X, X_err))  # first: it says so where nothing was fitted
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
@@ -119,19 +123,72 @@ class LinearScores:
     coef_: Array
     intercept_: Array
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            They decide on a score only where they say that a value was not measured.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
+        return self._scores(self._measured(X, X_err)[0])
+
+    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+        """Return the scores of every sample, and their standard deviations under its error bars.
+
+        ::
+
+            m = w.x + b,     s^2 = w' Sigma w
+
+        The spread counts the error bars alone, not the noise of the model: it is 0 without any. Of X whose errors are
+        a mixture (``Measured.components``) they are the mean and the standard deviation of the mixture.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            Standard deviations or covariances in any form that ``fit`` of :class:`GuruClassifier` takes.
+
+        Returns
+        -------
+        margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
+        """
+        if getattr(X, "components", None) is not None:
+            margin, spread = mixture_moments(*self._score_moments(X, X_err))
+        else:
+            X, X_err = self._measured(X, X_err)
+            margin = self._scores(X).reshape(X.shape[0], -1)
+            variances = np.zeros(margin.shape) if X_err is None else check_errors(X_err, X).variances(self.coef_)
+            spread = np.sqrt(np.maximum(variances, 0.0))
+        return (margin[:, 0], spread[:, 0]) if len(self.coef_) == 1 else (margin, spread)
+
+    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+        """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
+
+        Weights of shape (n_samples, n_components), means (..., n_scores) and covariances (..., n_scores, n_scores);
+        one component unless X has more, and one score for two classes.
+        """
+        components = getattr(X, "components", None)
+        X, X_err = self._measured(X, X_err)
+        if components is not None:
+            means, covariances = components.scores(self.coef_, self.intercept_)
+            return np.asarray(components.weights), means, covariances
+        n, n_scores = X.shape[0], len(self.coef_)
+        means = self._scores(X).reshape(n, 1, n_scores)
+        if X_err is None:
+            return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
+        return np.ones((n, 1)), means, score_covariance(self.coef_, check_errors(X_err, X))[:, np.newaxis]
+
+    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+        """Return samples and error bars, checked."""
         check_is_fitted(self)
-        return self._scores(check_features(X, estimator=self))
+        X, X_err = split_errors(X, X_err)
+        return check_features(X, estimator=self), X_err
 
     def _scores(self, X: Any) -> Array:
         with block_map(X, self.n_jobs, len(self.coef_)) as mapped:

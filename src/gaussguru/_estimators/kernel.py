@@ -40,6 +40,7 @@ from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace
+from gaussguru.errors import split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
 from gaussguru.probabilities import standardise
@@ -410,7 +411,7 @@ class KernelGuruClassifier(GuruEstimator):
         params = {"gamma": float(gamma), "degree": self.degree, "coef0": self.coef0}
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any, X_err: None = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample: of more than two classes, one for each.
 
         Computed in pieces: no more than some MB are needed beside the result.
@@ -419,14 +420,39 @@ class KernelGuruClassifier(GuruEstimator):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             With ``kernel="precomputed"``, the kernel values with all samples of the fit.
+        X_err : None
+            Error bars are not supported: a kernel makes no Gaussian of them.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         check_is_fitted(self)
+        _refuse_errors(X, X_err)
         scores = self._kernel_scores(check_features(X, estimator=self)) + self.intercept_
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
+
+    def margin_and_spread(self, X: Any, X_err: None = None) -> tuple[Array, Array]:
+        """Return the scores of every sample, and 0 for their standard deviations: there are no error bars.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X_err : None
+            Error bars are not supported: a kernel makes no Gaussian of them.
+
+        Returns
+        -------
+        margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
+        """
+        margin = self.decision_function(X, X_err)
+        return margin, np.zeros(margin.shape)
+
+    def _score_moments(self, X: Any, X_err: None = None) -> tuple[Array, Array, Array]:
+        """Return weights, means and covariances of the scores, as linear classifiers do; one component, no errors."""
+        scores = self.decision_function(X, X_err)
+        n, n_scores = len(scores), len(self.dual_coef_)
+        return np.ones((n, 1)), scores.reshape(n, 1, n_scores), np.zeros((n, 1, n_scores, n_scores))
 
     def _kernel_scores(self, X: Any) -> Array:
         points = self.support_ if self._kernel.is_precomputed else self.X_fit_
@@ -457,6 +483,15 @@ class KernelGuruClassifier(GuruEstimator):
         tags.input_tags.sparse = self.kernel not in ("precomputed", "chi2")
         tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
+
+
+def _refuse_errors(X: Any, X_err: Any) -> None:
+    """Raise if there are error bars."""
+    if split_errors(X, X_err)[1] is not None:
+        raise ValueError(
+            "X_err is not supported by KernelGuruClassifier: what errors of the features do in the space of the kernel "
+            "is not Gaussian; use GuruClassifier, or give the values without errors"
+        )
 
 
 def _centre(X: Any) -> Array | None:

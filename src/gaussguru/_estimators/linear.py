@@ -387,19 +387,6 @@ class GuruClassifier(LinearScores, GuruEstimator):
         coef, intercept = _binary(self) if len(self.coef_) == 1 else (self.coef_.copy(), self.intercept_.copy())
         return coef, intercept if self.fit_intercept else 0 * intercept
 
-    def decision_function(self, X: Any) -> Array:
-        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return self._scores(self._measured(X)[0])
-
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
         """Return samples and error bars, with what is known without a measurement where there was none."""
         check_is_fitted(self)

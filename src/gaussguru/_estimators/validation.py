@@ -150,7 +150,7 @@ def check_samples(
     if y is None:
         raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
     X = check_features(X, estimator=estimator, reset=reset, lazy=True)
-    classes, labels = _encode_labels(y)
+    classes, labels = encode_labels(y)
     _check_lengths(X, labels)
     weights = check_weights(sample_weight, X.shape[0])
     totals = _totals(labels, weights, len(classes))
@@ -167,7 +167,7 @@ def check_part(
     """Return checked training data of which more may come; ``classes`` are all labels that may occur."""
     if first and classes is None:
         raise ValueError("classes must be given in the first call of partial_fit: all labels that will ever occur")
-    known = estimator.classes_ if classes is None else _encode_labels(classes)[0]
+    known = estimator.classes_ if classes is None else encode_labels(classes)[0]
     if not first and not np.array_equal(known, estimator.classes_):
         earlier = estimator.classes_.tolist()
         raise ValueError(f"classes must be those of the first call, {earlier!r}; got {known.tolist()!r}")
@@ -217,7 +217,7 @@ def explain_not_finite(X: Any) -> ValueError:
     return ValueError("X has values whose squares overflow or underflow; rescale X and sigma together")
 
 
-def _encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the classes, sorted, and the place of every sample's class among them; of two, whether it is the second.
 
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.

@@ -1,0 +1,833 @@
+"""Probabilities that count both the overlap of the classes and the error bars of a sample.
+
+A score of a classifier has a mean and, under the error bars of its sample, a spread. Probit calibration with a spread
+for each sample turns both into a probability; :class:`CalibratedWithErrorsCV` fits it to scores of samples that the
+classifier has not seen.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, logsumexp
+from scipy.stats import chi2
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.pipeline import Pipeline
+from sklearn.utils import Bunch, check_array, get_tags
+from sklearn.utils.metadata_routing import (
+    UNUSED,
+    MetadataRouter,
+    MethodMapping,
+    process_routing,
+)
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import Measured, check_errors, split_errors, take_rows
+from gaussguru.probabilities import (
+    LOG_ROOT,
+    independent_blocks,
+    independent_log_probabilities,
+    independent_slopes,
+    mixture_moments,
+    score_covariance,
+    top_probabilities,
+)
+from gaussguru.robustness import linear_scores
+
+__all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
+
+# Numbers of a covariance of scores held at a time.
+CHUNK = 1 << 22
+# Below, an orthant probability is rounding, or was not computed at all: the quadrature has its size.
+FAINT = 1e-12
+# Margins that vary by no more than this fraction of their size are constant.
+CONSTANT = 1e-10
+# Of the likelihood: iterations, decrement per unit of weight at which it is at rest, and the longest step in log alpha
+# and log kappa, both of which the data determine to about 1/sqrt(n).
+MAX_ITER = 100
+AT_REST = 1e-13
+LONGEST = 1.5
+# Part of a step below which rounding decides.
+SHORTEST = 1e-6
+# Error bars are taken to be wrong by no more than this factor.
+MAX_KAPPA = 1e3
+
+
+def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+    """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
+
+    Parameters
+    ----------
+    estimator : fitted classifier, Pipeline or search
+        A classifier of this library; a pipeline whose steps carry errors (:class:`gaussguru.preprocessing.WithErrors`,
+        :class:`gaussguru.population.Deconvolve`) before one; or any classifier with a ``decision_function``, which with
+        error bars must be affine in X.
+    X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+    X_err : error bars of X, default=None
+        In the units of X as it is given here.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_samples, n_components)
+        One component, unless a step of the pipeline makes more.
+    means : ndarray of shape (n_samples, n_components, n_scores)
+        One score for two classes, else one for each.
+    covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
+    """
+    final, X = _walk(estimator, X, X_err)
+    if hasattr(final, "_score_moments"):
+        moments: tuple[Array, Array, Array] = final._score_moments(X)
+        return moments
+    check_is_fitted(final)
+    if not hasattr(final, "decision_function"):
+        raise TypeError(f"estimator must have a decision_function; got {type(final).__name__}")
+    values, errors = split_errors(X)
+    if errors is None:
+        scores = np.asarray(final.decision_function(values), dtype=np.float64)
+        scores = scores.reshape(len(scores), 1, -1)
+        return np.ones((len(scores), 1)), scores, np.zeros((*scores.shape, scores.shape[2]))
+    scores, coef = linear_scores(final, values)
+    covariances = score_covariance(
+        coef, check_errors(errors, values if hasattr(values, "shape") else np.asarray(values))
+    )
+    return np.ones((len(scores), 1)), scores.reshape(len(scores), 1, -1), covariances[:, np.newaxis]
+
+
+def margin_and_spread(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    """Return the scores of every sample, and their standard deviations under its error bars.
+
+    Parameters
+    ----------
+    estimator : fitted classifier, Pipeline or search
+        As in :func:`score_moments`.
+    X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+    X_err : error bars of X, default=None
+
+    Returns
+    -------
+    margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
+    """
+    final, X = _walk(estimator, X, X_err)
+    if hasattr(final, "margin_and_spread"):
+        both: tuple[Array, Array] = final.margin_and_spread(X)
+        return both
+    margin, spread = mixture_moments(*score_moments(final, X))
+    return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
+
+
+def _walk(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+    """Return the classifier at the end of searches and pipelines, and the samples as it sees them, with their errors.
+
+    A pipeline whose first step does not know errors is taken as a whole, where there are any.
+    """
+    X = _with_errors(X, X_err)
+    while True:
+        if hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif isinstance(estimator, Pipeline) and not (isinstance(X, Measured) and not takes_errors(estimator)):
+            check_is_fitted(estimator)
+            for _, step in estimator.steps[:-1]:
+                if step is not None and step != "passthrough":
+                    X = step.transform(X)
+            estimator = estimator[-1]
+        else:
+            return estimator, X
+
+
+def _with_errors(X: Any, X_err: Any) -> Any:
+    """Return X and its errors in one."""
+    return X if X_err is None or isinstance(X, Measured) else Measured(X, X_err)
+
+
+def takes_errors(estimator: Any) -> bool:
+    """Return whether an estimator, or the first step of a pipeline, can be fitted to :class:`Measured`."""
+    for name in ("best_estimator_", "estimator"):
+        estimator = getattr(estimator, name, estimator)
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if step is not None and step != "passthrough"]
+        return bool(steps) and takes_errors(steps[0])
+    return bool(has_fit_parameter(estimator, "X_err"))
+
+
+class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """Probabilities of the classes of a sample with error bars, fitted by cross-validation.
+
+    With the score ``m`` of a sample and its spread ``s`` under the error bars (:func:`margin_and_spread`)::
+
+        P(y = 1 | x) = Phi((alpha m + beta) / sqrt(1 + alpha^2 kappa^2 s^2))
+
+    is the probability of the second of two classes: the true score is ``N(m, s^2)``, and given the true score the
+    classes overlap as in a probit regression. Without error bars this is Platt's method with ``Phi`` for the logistic
+    function; two samples of the same score and different error bars get different probabilities. Of errors that are
+    mixtures (``Measured.components``) it is the mean over the components. With more classes::
+
+        P(c | x) = P(alpha m_c + beta_c + e_c + alpha kappa n_c is largest),   e ~ N(0, I/2),   n ~ N(0, W V W')
+
+    with the covariance ``W V W'`` of the scores under the error bars.
+
+    The parameters maximise the likelihood on scores of samples that were left out of the fit, fold by fold, with
+    Platt's smoothed targets ``(N_c + 1) / (N_c + C)`` for the class of a sample and ``1 / (N_c + C)`` for each of the
+    others, where ``N_c`` is the total weight of its class; so ``alpha`` stays finite where classes are separated. Then
+    the classifier is fitted once more, to all samples. Scores that do not rise with the probability of their class have
+    ``alpha_ = 0``, and all samples the same probabilities but for nothing.
+
+    Parameters
+    ----------
+    estimator : classifier, Pipeline or search, default=None
+        What makes the scores; None is ``GuruClassifier()``. One that does not know error bars is fitted without them;
+        they still count in the probabilities, if its scores are linear.
+    cv : int, cross-validation generator or iterable, default=5
+        How to split the samples. A number is that of stratified folds, of which there are no more than samples in the
+        largest class. A fold without a sample of some class to fit to is left out, with a warning.
+    scale_errors : bool, default=False
+        Whether to fit ``kappa``, a factor of all error bars; else it is 1.
+    n_jobs : int or None, default=None
+        How many folds are fitted at the same time, as processes of joblib.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The slope: 1 over the overlap of the classes, in the units of the scores.
+    beta_ : float or ndarray of shape (n_classes,)
+        The intercept; of more than two classes one for each, which add up to 0.
+    kappa_ : float
+        The factor of the error bars: 1 unless ``scale_errors``, and where it cannot be known, because there are no
+        errors or all spreads are the same.
+    kappa_pvalue_ : float
+        Of the hypothesis that the error bars do not matter, ``kappa = 0``: from the likelihood ratio against the best
+        ``kappa``, whether this is used or not, which is half chi^2 of one degree of freedom and half 0. It is NaN
+        without error bars, and 1 where all spreads are the same. Weights count as repetitions.
+    estimator_ : classifier
+        Fitted to all samples.
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+        Number of features, if ``estimator_`` has it.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if ``estimator_`` has them.
+
+    References
+    ----------
+    Platt, J. (1999). Probabilistic outputs for support vector machines. *Advances in Large Margin Classifiers*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.calibration import CalibratedWithErrorsCV
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(400, 2))
+    >>> y = truth[:, 0] + rng.normal(size=400) > 0
+    >>> X_err = rng.uniform(0.1, 1.0, size=(400, 2))
+    >>> X = truth + X_err * rng.normal(size=(400, 2))
+    >>> clf = CalibratedWithErrorsCV(GuruClassifier()).fit(X, y, X_err=X_err)
+    >>> exact, vague = clf.predict_proba([[1.0, 0.0]] * 2, X_err=[[0.1, 0.1], [2.0, 2.0]])[:, 1]
+    >>> bool(exact > vague > 0.5)
+    True
+    """
+
+    __metadata_request__fit: ClassVar = {"X_err": True, "groups": UNUSED}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
+    def __init__(
+        self, estimator: Any = None, *, cv: Any = 5, scale_errors: bool = False, n_jobs: int | None = None
+    ) -> None:
+        self.estimator = estimator
+        self.cv = cv
+        self.scale_errors = scale_errors
+        self.n_jobs = n_jobs
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None, **params: Any
+    ) -> Self:
+        """Fit the classifier and the probabilities.
+
+        A fit that raises leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples: weight 2 is a sample that occurs twice. They count in the likelihood, and in the
+            fit of the estimator if it takes them (in all steps of a pipeline that do).
+        X_err : error bars of X, default=None
+            Given to an estimator that takes them as :class:`gaussguru.errors.Measured`, in place of X.
+        groups : array-like of shape (n_samples,), default=None
+            For splitters that keep groups together.
+        **params
+            What else the estimator and the splitter ask for, with scikit-learn's metadata routing enabled.
+
+        Returns
+        -------
+        self
+        """
+        check_flag("scale_errors", self.scale_errors)
+        check_jobs("n_jobs", self.n_jobs)
+        samples, values, y, classes, labels = self._checked(X, y, X_err)
+        weights = check_weights(sample_weight, len(labels))
+        estimator = self._estimator()
+        seen = values if isinstance(samples, Measured) and not takes_errors(estimator) else samples
+        routed = self._routed(sample_weight if weights is None else weights, X_err, groups, params, estimator)
+        folds = self._folds(values, y, labels, classes, weights, routed.splitter.split)
+        job = _Fold(estimator, seen, samples, y, routed.estimator.fit, classes)
+        parts = Parallel(n_jobs=self.n_jobs)(delayed(job.run)(train, test) for train, test in folds)
+        order = np.concatenate([test for _, test in folds])
+        fitted = _fit_probabilities(
+            _Margins.joined(parts), labels[order], np.ones(len(order)) if weights is None else weights[order],
+            len(classes),
+        )  # fmt: skip
+        final = _fit(clone(estimator), seen, y, routed.estimator.fit)
+        self.estimator_, self.classes_ = final, classes
+        self.alpha_, beta, self.kappa_ = fitted.scaled if self.scale_errors else fitted.stated
+        self.beta_ = float(beta[1]) if len(classes) == 2 else beta
+        self.kappa_pvalue_ = fitted.pvalue
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(final, name):
+                setattr(self, name, getattr(final, name))
+        return self
+
+    def _estimator(self) -> Any:
+        return GuruClassifier() if self.estimator is None else self.estimator
+
+    def _checked(self, X: Any, y: Any, X_err: Any) -> tuple[Any, Any, NDArray[Any], NDArray[Any], Index]:
+        """Return the samples with their errors and without, labels, classes, and places of labels among them."""
+        if y is None:
+            raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
+        samples = _with_errors(_rows_of(X), X_err)
+        values = split_errors(samples)[0]
+        classes, labels = encode_labels(y)
+        if len(labels) != values.shape[0]:
+            raise ValueError(f"X and y must have the same number of samples; got {values.shape[0]} and {len(labels)}")
+        labels = labels.astype(np.intp)
+        return samples, values, classes[labels], classes, labels
+
+    def _routed(self, weights: Any, X_err: Any, groups: Any, params: dict[str, Any], estimator: Any) -> Bunch:
+        """Return what the splitter and the estimator are given beside X and y."""
+        given = {"sample_weight": weights, "groups": groups} | params
+        given = {name: value for name, value in given.items() if value is not None}
+        if sklearn.get_config()["enable_metadata_routing"]:
+            # Errors go to the estimator with X.
+            errors = {} if X_err is None else {"X_err": X_err}
+            routed = process_routing(self, "fit", **given, **errors) if given or errors else None
+            to_fit = dict(routed.estimator.fit) if routed else {}
+            to_fit.pop("X_err", None)
+            return Bunch(splitter=Bunch(split=routed.splitter.split if routed else {}), estimator=Bunch(fit=to_fit))
+        if params:
+            raise ValueError(
+                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which "
+                "decides whether they go to the splitter or to the estimator"
+            )
+        to_fit = {} if weights is None else dict.fromkeys(_weight_names(estimator), weights)
+        return Bunch(splitter=Bunch(split={"groups": groups}), estimator=Bunch(fit=to_fit))
+
+    def _folds(
+        self, X: Any, y: Any, labels: Index, classes: NDArray[Any], weights: Array | None, given: dict[str, Any]
+    ) -> list[tuple[Index, Index]]:
+        """Return the folds, without those that lack a class to fit to."""
+        cv = self.cv
+        if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+            if cv < 2:
+                raise ValueError(f"cv must be at least 2 folds; got {cv}")
+            # A class of fewer samples than folds is in all folds but as many.
+            cv = StratifiedKFold(max(2, min(int(cv), int(np.bincount(labels).max()))))
+        splitter = check_cv(cv, y, classifier=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The least populated class")
+            folds = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, **given)]
+        kept, without = [], set()
+        for train, test in folds:
+            counts = np.bincount(labels[train], None if weights is None else weights[train], len(classes))
+            without.update(classes[counts == 0].tolist())
+            if counts.all():
+                kept.append((train, test))
+        if not kept:
+            raise ValueError(
+                f"no fold of cv={self.cv!r} has samples of all classes to fit to: {sorted(without)!r} are missing. "
+                "At least two samples of a class are needed, in different folds"
+            )
+        if without:
+            warnings.warn(
+                f"{len(folds) - len(kept)} of {len(folds)} folds have no sample of {sorted(without)!r} to fit to, and "
+                "are left out of the calibration: use fewer folds",
+                UserWarning,
+                stacklevel=3,
+            )
+        return kept
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of the probabilities, accurate also where these are very small.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            They need not be of the size of those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        X = _with_errors(_rows_of(X), X_err)
+        n, n_classes = len(X) if isinstance(X, Measured) else X.shape[0], len(self.classes_)
+        step = max(1, CHUNK // n_classes**2)
+        parts = []
+        for first in range(0, max(n, 1), step):
+            part = X if n <= step else take_rows(X, np.arange(first, min(first + step, n)))
+            parts.append(self._log_probabilities(*score_moments(self.estimator_, part)))
+        return np.concatenate(parts)
+
+    def _log_probabilities(self, weights: Array, means: Array, covariances: Array) -> Array:
+        margins = _Margins.of(weights, means, covariances)
+        beta = np.array([0.0, self.beta_]) if len(self.classes_) == 2 else np.asarray(self.beta_)
+        model = _model(margins, len(self.classes_))
+        logs = model.logs(self.alpha_, beta, self.kappa_)
+        if len(self.classes_) == 2 or not covariances.any():
+            return logs
+        return _exact(logs, margins, self.alpha_, beta, self.kappa_, covariances)
+
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class.
+
+        For more than three classes, and samples with error bars, one direction of the noise is integrated exactly and
+        the others at quasi-random points (:func:`gaussguru.robustness.top_probabilities`), to about 1e-3; else they are
+        exact.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            They need not be of the size of those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X, X_err))
+
+    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+        """Return the class with the highest probability.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = np.argmax(self.predict_proba(X, X_err), axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+        """Return the scores of ``estimator_`` and their standard deviations: :func:`margin_and_spread`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
+        """
+        check_is_fitted(self)
+        return margin_and_spread(self.estimator_, X, X_err)
+
+    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+        check_is_fitted(self)
+        return score_moments(self.estimator_, X, X_err)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        float
+        """
+        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata goes: to the fit itself, to the estimator and to the splitter."""
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(estimator=self._estimator(), method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+            .add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self._estimator())
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.pairwise = inner.input_tags.pairwise
+        tags.input_tags.positive_only = inner.input_tags.positive_only
+        if inner.classifier_tags is not None:
+            tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        return tags
+
+
+def _rows_of(X: Any) -> Any:
+    """Return X as something of which rows can be taken."""
+    if sp.issparse(X):
+        return X.tocsr()
+    if isinstance(X, Measured) or hasattr(X, "iloc"):
+        return X
+    # What the values are is for the estimator to check; that there are rows of them, here.
+    return check_array(X, dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
+
+
+def _weight_names(estimator: Any) -> list[str]:
+    """Return the names by which weights reach an estimator, or the steps of a pipeline that take them."""
+    if isinstance(estimator, Pipeline):
+        return [
+            f"{name}__{inner}"
+            for name, step in estimator.steps
+            if step is not None and step != "passthrough"
+            for inner in _weight_names(step)
+        ]
+    return ["sample_weight"] if has_fit_parameter(estimator, "sample_weight") else []
+
+
+def _fit(estimator: Any, X: Any, y: Any, given: dict[str, Any]) -> Any:
+    return estimator.fit(X, y, **given)
+
+
+class _Fold(NamedTuple):
+    """What the fits of all folds share: samples as the estimator is fitted to them, and with all their errors."""
+
+    estimator: Any
+    seen: Any
+    samples: Any
+    y: NDArray[Any]
+    given: dict[str, Any]
+    classes: NDArray[Any]
+
+    def run(self, train: Index, test: Index) -> "_Margins":
+        """Return the scores of the samples that were left out."""
+        n = len(self.y)
+        given = {
+            name: take_rows(value, train) if hasattr(value, "__len__") and len(value) == n else value
+            for name, value in self.given.items()
+        }
+        fitted = _fit(clone(self.estimator), self._take(self.seen, train, train), self.y[train], given)
+        if not np.array_equal(fitted.classes_, self.classes):
+            raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")
+        step = max(1, CHUNK // len(self.classes) ** 2)
+        parts = [test[first : first + step] for first in range(0, len(test), step)]
+        return _Margins.joined(
+            [_Margins.of(*score_moments(fitted, self._take(self.samples, part, train))) for part in parts]
+        )
+
+    def _take(self, X: Any, rows: Index, train: Index) -> Any:
+        part = take_rows(X, rows)
+        return part[:, train] if get_tags(self.estimator).input_tags.pairwise else part
+
+
+class _Margins(NamedTuple):
+    """What a likelihood needs to know of scores that are mixtures.
+
+    ``centre`` is the mean of the scores (n_samples, n_scores), ``apart`` what the components are away from it
+    (n_samples, n_components, n_scores), ``variances`` (n_samples, n_components) half the mean variance of the
+    differences of two scores; of two classes ``variances`` is that of the one score there is.
+    """
+
+    weights: Array
+    centre: Array
+    apart: Array
+    variances: Array
+
+    @property
+    def log_weights(self) -> Array:
+        """The logarithms of the weights; of a component that is not there minus infinity."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.weights))
+
+    @classmethod
+    def of(cls, weights: Array, means: Array, covariances: Array) -> "_Margins":
+        centre = np.einsum("ik,ikc->ic", weights, means)
+        apart, n_scores = means - centre[:, np.newaxis], means.shape[2]
+        if n_scores == 1:
+            variances = covariances[:, :, 0, 0]
+        else:
+            trace, total = np.einsum("ikcc->ik", covariances), covariances.sum(axis=(2, 3))
+            variances = (trace - total / n_scores) / (n_scores - 1)
+        return cls(weights, centre, apart, np.maximum(variances, 0.0))
+
+    @classmethod
+    def joined(cls, parts: "list[_Margins]") -> "_Margins":
+        """Return those of all samples, with as many components as the part that has most."""
+        most = max(part.weights.shape[1] for part in parts)
+        if any(part.weights.shape[1] < most for part in parts):
+            parts = [part._padded(most) for part in parts]
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _padded(self, n_components: int) -> "_Margins":
+        more = (0, n_components - self.weights.shape[1])
+        return _Margins(
+            np.pad(self.weights, ((0, 0), more)),
+            self.centre,
+            np.pad(self.apart, ((0, 0), more, (0, 0))),
+            np.pad(self.variances, ((0, 0), more)),
+        )
+
+
+Terms = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class _TwoClasses:
+    """``P(1) = sum_k q_k Phi((alpha (m + kappa d_k) + beta) / sqrt(1 + alpha^2 kappa^2 v_k))``."""
+
+    margins: _Margins
+
+    def _standardised(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array, Array]:
+        """Return the arguments of Phi, and of what they are made: numerator, its part by kappa, denominator."""
+        _, centre, apart, variances = self.margins
+        by_kappa = alpha * kappa * apart[:, :, 0]
+        numerator = alpha * centre + (beta[1] - beta[0]) + by_kappa
+        root = np.sqrt(1.0 + np.square(alpha * kappa) * variances)
+        return numerator / root, numerator, by_kappa, root
+
+    def logs(self, alpha: float, beta: Array, kappa: float) -> Array:
+        """Return the logarithms of the probabilities."""
+        u = self._standardised(alpha, beta, kappa)[0]
+        return np.column_stack([self._mixed(log_ndtr(-u)), self._mixed(log_ndtr(u))])
+
+    def _mixed(self, logs: Array) -> Array:
+        if logs.shape[1] == 1:
+            return logs[:, 0]
+        return np.asarray(logsumexp(self.margins.log_weights + logs, axis=1))
+
+    def terms(self, alpha: float, beta: Array, kappa: float) -> Terms:
+        """Return log probabilities (n, 2) and their derivatives by log alpha, log kappa and beta (n, 2, 4)."""
+        u, numerator, by_kappa, root = self._standardised(alpha, beta, kappa)
+        shrunk = u * (1.0 - 1.0 / np.square(root))
+        logs, slopes = np.empty((len(u), 2)), np.empty((len(u), 2, 4))
+        steps = numerator - (beta[1] - beta[0]), by_kappa
+        by = [steps[0] / root - shrunk, steps[1] / root - shrunk, 1.0 / root]
+        for c, sign in ((0, -1.0), (1, 1.0)):
+            logs[:, c] = self._mixed(log_ndtr(sign * u))
+            density = sign * np.exp(self.margins.log_weights - 0.5 * np.square(u) - LOG_ROOT - logs[:, c, np.newaxis])
+            a, kap, b = (np.einsum("ik,ik->i", density, part) for part in by)
+            slopes[:, c] = np.column_stack([a, kap, -b, b])
+        return logs, slopes
+
+
+@dataclass(frozen=True)
+class _ManyClasses:
+    """``P(c)`` of independent noise of the same variance ``1/2 + alpha^2 kappa^2 v_k`` on all scores of a sample."""
+
+    margins: _Margins
+
+    def _standardised(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array, Array]:
+        _, centre, apart, variances = self.margins
+        by_kappa = alpha * kappa * apart
+        numerator = alpha * centre[:, np.newaxis] + beta + by_kappa
+        root = np.sqrt(0.5 + np.square(alpha * kappa) * variances)[:, :, np.newaxis]
+        return numerator / root, numerator, by_kappa, root
+
+    def logs(self, alpha: float, beta: Array, kappa: float) -> Array:
+        """Return the logarithms of the probabilities."""
+        z = self._standardised(alpha, beta, kappa)[0]
+        logs = independent_log_probabilities(z.reshape(-1, z.shape[2])).reshape(z.shape)
+        return np.asarray(logsumexp(self.margins.log_weights[:, :, np.newaxis] + logs, axis=1))
+
+    def terms(self, alpha: float, beta: Array, kappa: float) -> Terms:
+        """Return log probabilities (n, C) and their derivatives by log alpha, log kappa and beta (n, C, 2 + C)."""
+        z, numerator, by_kappa, root = self._standardised(alpha, beta, kappa)
+        n, K, C = z.shape
+        shrunk = z * (1.0 - 0.5 / np.square(root))
+        by = np.stack([(numerator - beta) / root - shrunk, by_kappa / root - shrunk], axis=3)
+        logs, slopes = np.empty((n, C)), np.empty((n, C, 2 + C))
+        for part in independent_blocks(z.reshape(n, -1)):
+            flat, inner = independent_slopes(z[part].reshape(-1, C))
+            mine = self.margins.log_weights[part][:, :, np.newaxis] + flat.reshape(-1, K, C)
+            logs[part] = logsumexp(mine, axis=1)
+            share = np.exp(mine - logs[part][:, np.newaxis])
+            inner = inner.reshape(-1, K, C, C) * share[:, :, :, np.newaxis]
+            slopes[part, :, :2] = np.einsum("ikcl,iklp->icp", inner, by[part], optimize=True)
+            slopes[part, :, 2:] = np.einsum("ikcl,ik->icl", inner, 1.0 / root[part, :, 0])
+        return logs, slopes
+
+
+def _model(margins: _Margins, n_classes: int) -> _TwoClasses | _ManyClasses:
+    return _TwoClasses(margins) if n_classes == 2 else _ManyClasses(margins)
+
+
+def _exact(logs: Array, margins: _Margins, alpha: float, beta: Array, kappa: float, covariances: Array) -> Array:
+    """Return log probabilities with the covariances of the scores, where those of equal noise are ``logs``."""
+    n_classes = logs.shape[1]
+    noise = np.square(alpha * kappa) * covariances
+    noisy = np.flatnonzero(noise.any(axis=(1, 2, 3)))
+    exact = np.zeros((len(noisy), n_classes))
+    for k in range(margins.weights.shape[1]):
+        scores = alpha * (margins.centre[noisy] + kappa * margins.apart[noisy, k]) + beta
+        among, _ = top_probabilities(scores, noise[noisy, k] + 0.5 * np.eye(n_classes))
+        exact += margins.weights[noisy, k, np.newaxis] * among
+    faint = exact < FAINT
+    exact[faint] = np.minimum(np.exp(logs[noisy][faint]), FAINT)
+    result = logs.copy()
+    with np.errstate(divide="ignore"):
+        result[noisy] = np.where(faint, np.minimum(logs[noisy], np.log(FAINT)), np.log(exact))
+    result[noisy] -= np.log(exact.sum(axis=1, keepdims=True))
+    return result
+
+
+class _Found(NamedTuple):
+    """``alpha``, ``beta`` and ``kappa``, with the error bars as they are stated and scaled, and the p-value."""
+
+    stated: tuple[float, Array, float]
+    scaled: tuple[float, Array, float]
+    pvalue: float
+
+
+def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_classes: int) -> _Found:
+    """Return the parameters of greatest likelihood."""
+    used = weights > 0
+    if not used.all():
+        margins = _Margins(*(part[used] for part in margins))
+        labels, weights = labels[used], weights[used]
+    targets = smoothed_targets(labels, weights, n_classes)
+    centre = margins.centre
+    if n_classes > 2:
+        centre = centre - centre.mean(axis=1, keepdims=True)
+        apart = margins.apart - margins.apart.mean(axis=2, keepdims=True)
+        margins = margins._replace(centre=centre, apart=apart)
+    # In units of their own deviation, alpha is about 1 and steps mean the same for all scores.
+    offset = np.average(centre, axis=0, weights=weights)
+    unit = float(np.sqrt(np.average(np.square(centre - offset), axis=0, weights=weights).mean()))
+    if not unit > CONSTANT * float(np.abs(centre).max()):
+        unit = 0.0
+    scale = unit or 1.0
+    # About their mean, so that alpha and beta are nearly independent.
+    margins = _Margins(margins.weights, (centre - offset) / scale, margins.apart / scale, margins.variances / scale**2)
+    fit = _Likelihood(_model(margins, n_classes), targets, weights)
+    found = fit.parameters(informative=unit > 0)
+
+    def back(parameters: tuple[float, Array, float]) -> tuple[float, Array, float]:
+        alpha, beta, kappa = parameters
+        alpha /= scale
+        beta = beta - alpha * (np.concatenate([[0.0], offset]) if n_classes == 2 else offset)
+        return alpha, beta - (beta[0] if n_classes == 2 else beta.mean()), kappa
+
+    return _Found(back(found.stated), back(found.scaled), found.pvalue)
+
+
+def smoothed_targets(labels: Index, weights: Array, n_classes: int) -> Array:
+    """Return Platt's targets: ``(N_c + 1) / (N_c + C)`` for the class c of a sample, ``1 / (N_c + C)`` for others."""
+    totals = np.bincount(labels, weights, n_classes)
+    targets = np.repeat(1.0 / (totals[labels] + n_classes)[:, np.newaxis], n_classes, axis=1)
+    targets[np.arange(len(labels)), labels] *= totals[labels] + 1.0
+    return targets
+
+
+@dataclass(frozen=True)
+class _Likelihood:
+    """Minus the log likelihood of targets, as a function of log alpha, log kappa and beta, in this order."""
+
+    model: _TwoClasses | _ManyClasses
+    targets: Array
+    weights: Array
+
+    def derivatives(self, x: Array) -> tuple[float, Array, Array]:
+        """Return the value, its gradient, and the Fisher information."""
+        logs, slopes = self.model.terms(*_unpacked(x))
+        weighted = self.weights[:, np.newaxis] * self.targets
+        gradient = -np.einsum("ic,icp->p", weighted, slopes)
+        rooted = slopes * np.sqrt(self.weights[:, np.newaxis] * np.exp(logs))[:, :, np.newaxis]
+        flat = rooted.reshape(-1, rooted.shape[2])
+        return -float(np.einsum("ic,ic->", weighted, logs)), gradient, flat.T @ flat
+
+    def parameters(self, *, informative: bool) -> _Found:
+        """Return the parameters of greatest likelihood."""
+        margins = self.model.margins
+        n_classes = self.targets.shape[1]
+        free = np.ones(2 + n_classes, dtype=bool)
+        free[:2] = False
+        none = self.minimum(np.concatenate([[-np.inf, -np.inf], np.zeros(n_classes)]), free)
+        spreads = margins.variances + np.square(margins.apart).sum(axis=2)
+        known = margins.weights > 0
+        has_errors = bool(np.any(spreads[known] > 0))
+        varies = float(np.ptp(spreads[known])) > CONSTANT * float(spreads[known].max())
+        pvalue = 1.0 if has_errors else np.nan
+        # Alpha is above 0 if the likelihood rises with it there: without errors it has one maximum.
+        low = none.copy()
+        low[0] = np.log(1e-6)
+        if not informative or self.derivatives(low)[1][0] >= 0:
+            constant = (0.0, none[2:], 1.0)
+            return _Found(constant, constant, pvalue)
+        free[0] = True
+        platt = self.minimum(np.concatenate([[0.0], none[1:]]), free)
+        if not has_errors:
+            return _Found(_with_kappa(platt, 1.0), _with_kappa(platt, 1.0), pvalue)
+        start = platt.copy()
+        start[1] = 0.0
+        stated = self.minimum(start, free)
+        if not varies:
+            return _Found(_unpacked(stated), _unpacked(stated), pvalue)
+        free[1] = True
+        best = self.minimum(stated, free)
+        ratio = 2.0 * (self.derivatives(platt)[0] - self.derivatives(best)[0])
+        if ratio <= 0:
+            return _Found(_unpacked(stated), _with_kappa(platt, 0.0), 1.0)
+        return _Found(_unpacked(stated), _unpacked(best), 0.5 * float(chi2.sf(ratio, 1)))
+
+    def minimum(self, x: Array, free: NDArray[np.bool_]) -> Array:
+        """Return the minimum over the free parameters, by Newton's method with the Fisher information."""
+        rest, limit = AT_REST * float(self.weights.sum()), np.log(MAX_KAPPA)
+        value, gradient, information = self.derivatives(x)
+        for _ in range(MAX_ITER):
+            g = gradient[free]
+            step = -np.linalg.pinv(information[np.ix_(free, free)], rcond=1e-12, hermitian=True) @ g
+            decrement = -float(g @ step)
+            if not decrement > rest:
+                break
+            logs = np.abs(step[: np.count_nonzero(free[:2])])
+            t = 1.0 / max(1.0, float(logs.max(initial=0.0)) / LONGEST)
+            while t > SHORTEST:
+                trial = x.copy()
+                trial[free] += t * step
+                if free[1]:
+                    trial[1] = np.clip(trial[1], -limit, limit)
+                there = self.derivatives(trial)
+                if there[0] <= value - 1e-4 * t * decrement:
+                    break
+                t *= 0.5
+            else:
+                break
+            x, (value, gradient, information) = trial, there
+        return x
+
+
+def _unpacked(x: Array) -> tuple[float, Array, float]:
+    return float(np.exp(x[0])), x[2:], float(np.exp(x[1]))
+
+
+def _with_kappa(x: Array, kappa: float) -> tuple[float, Array, float]:
+    alpha, beta, _ = _unpacked(x)
+    return alpha, beta, kappa
