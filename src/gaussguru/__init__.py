@@ -7,6 +7,7 @@ from gaussguru._estimators.adversary import sample_noise, worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier, sigma_max
 from gaussguru._estimators.path import sigma_path
@@ -14,6 +15,7 @@ from gaussguru._estimators.path import sigma_path
 __all__ = [
     "AdversarialSVC",
     "CollapseWarning",
+    "ErrorBarClassifier",
     "GuruClassifier",
     "GuruClassifierCV",
     "KernelGuruClassifier",

@@ -1,0 +1,648 @@
+"""The one classifier for a table of values and their errors."""
+
+import copy
+import numbers
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import sklearn
+from numpy.typing import NDArray
+from scipy.special import ndtri_exp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+
+from gaussguru._data.threads import Pool, n_threads
+from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.path import follow, noise_levels
+from gaussguru._estimators.probit import ProbitWithErrors, probit_path
+from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
+from gaussguru._linalg import Array, Index
+from gaussguru.calibration import CalibratedWithErrorsCV, _fit_probabilities, _Found, _Margins, _model, score_moments
+from gaussguru.errors import Components, Measured, check_errors, split_errors, take_rows
+from gaussguru.population import Deconvolve
+
+METHODS = ("shrunk", "posterior", "probit")
+# Noise levels of the two paths of GURU, from the top of their grid (see sigma_path) down to so much of it. With the
+# posterior covariances in the fit the level matters less, and a fit costs ten times as much.
+SIGMAS = {"shrunk": (10, 1e-3), "posterior": (5, 1e-2)}
+# Ridges of the probit, from coefficients that are nothing for features of spread 1 to any that occur.
+RIDGES = np.geomspace(300.0, 1e-3, 12)
+# Rows on which methods and levels are compared and probabilities calibrated. Log losses of two candidates differ from
+# row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and alpha to 1 or 2 percent.
+SELECTION_ROWS = 10_000
+# So many of them are of each class, if there are.
+FEWEST = 500
+# Numbers of posterior covariances that are held at a time in a prediction.
+CHUNK = 1 << 22
+# Scores of which the covariance with all others is computed together.
+STACK = 64
+
+
+class ErrorBarClassifier(Classifier):
+    """Classifier for samples whose features are measured with known errors: values ± errors in, probabilities out.
+
+    Measured values are truth plus noise. What was measured, its error bars, and the population of all samples say what
+    the truth of a sample may be (:class:`gaussguru.population.Deconvolve`): ``N(m_i, V_i)``, near the measurement where
+    its errors are small, near what the population and the other features let expect where they are large or a value is
+    missing. A linear classifier is fitted to that, and its scores become probabilities that count both the overlap of
+    the classes and the error bars of the sample (:class:`gaussguru.calibration.CalibratedWithErrorsCV`)::
+
+        P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))
+
+    so that two samples of the same values and different errors have different probabilities. Features are scaled by
+    the spread of the population, values and errors together.
+
+    Three methods find ``w``, and cross-validation takes the one, and its noise level or ridge, that has the least log
+    loss on samples that it was not fitted to:
+
+    * "shrunk": :class:`GuruClassifier` on the posterior means alone;
+    * "posterior": the same with the posterior covariances as ``X_err``: the best for what noise does to the hinge loss;
+    * "probit": the likelihood of the formula above, maximised over ``w`` directly. It is not convex, and what is found
+      is a local maximum; a sample of which little is known counts little. It is the best where errors differ much.
+
+    All of them, at all levels, share one loop over the folds, and the same scores of left-out samples serve to choose
+    and to calibrate. With more than 10,000 samples this is done on a stratified subsample of so many: log losses of two
+    candidates are then compared to about 0.002, and the calibration has two or three parameters. Population and
+    classifier are always fitted to all samples.
+
+    Parameters
+    ----------
+    estimator : classifier, default=None
+        A linear classifier to be used in place of the three methods: it is fitted to posterior means, and for
+        "posterior", if its ``fit`` has an ``X_err``, also with the posterior covariances.
+    kernel : None, default=None
+        None is a linear classifier, and the only one there is.
+    n_components : int or "auto", default=1
+        Number of Gaussians of the population; "auto" lets held-out likelihood decide.
+    methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
+        The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out.
+    cv : int, cross-validation generator or iterable, default=5
+        How to split the samples. A number is that of stratified folds of samples in random order, which keep
+        ``groups`` together; there are no more of them than samples of the smallest class.
+    scale_errors : bool, default=False
+        Whether to fit ``kappa``, a factor of all error bars; else it is 1.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, times ``sample_weight``. They count in the fit and in the probabilities, which are then
+        those for classes of these weights.
+    random_state : int, RandomState instance or None, default=None
+        Orders the samples before they are split, chooses subsamples and starts; None always the same.
+    n_jobs : int or None, default=None
+        Threads: folds at the same time, and for large fits. None uses the cores that the process may use. The result
+        does not depend on it.
+
+    Attributes
+    ----------
+    method_ : str
+        The method chosen; "shrunk" without error bars is a plain :class:`GuruClassifier`.
+    sigma_ : float or None
+        The noise level chosen, in units of the spread of the population; None for "probit" and for an ``estimator``.
+    ridge_ : float or None
+        The ridge chosen, of "probit".
+    cv_scores_ : dict of ndarrays
+        "method", "level" (sigma, ridge, or NaN) and "log_loss" of every candidate.
+    population_ : gaussguru.population.Deconvolve
+        The population, in the units of X.
+    reliability_ : ndarray of shape (n_features,)
+        Which part of the variance of each feature in the population the measurements know: 1 where errors are 0.
+    alpha_, beta_, kappa_, kappa_pvalue_
+        The probabilities, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
+    estimator_ : classifier
+        The classifier of scaled posteriors.
+    centre_, scale_ : ndarrays of shape (n_features,)
+        Mean and spread of the population, by which features are scaled for it.
+    has_errors_ : bool
+        Whether it was fitted with error bars. Then it wants them in every prediction.
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru import ErrorBarClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(400, 2))
+    >>> y = truth[:, 0] + 0.5 * rng.normal(size=400) > 0
+    >>> X_err = rng.uniform(0.1, 1.0, size=(400, 2))
+    >>> X = truth + X_err * rng.normal(size=(400, 2))
+    >>> clf = ErrorBarClassifier().fit(X, y, X_err=X_err)
+    >>> exact, vague = clf.predict_proba([[1.0, 0.0]] * 2, X_err=[[0.1, 0.1], [2.0, 2.0]])[:, 1]
+    >>> bool(exact > vague > 0.5)
+    True
+    """
+
+    __metadata_request__fit: ClassVar = {"X_err": True, "groups": UNUSED}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
+    __metadata_request__decision_function: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        kernel: None = None,
+        n_components: int | str = 1,
+        methods: Sequence[str] = METHODS,
+        cv: Any = 5,
+        scale_errors: bool = False,
+        class_weight: dict[Any, float] | str | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.kernel = kernel
+        self.n_components = n_components
+        self.methods = methods
+        self.cv = cv
+        self.scale_errors = scale_errors
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None) -> Self:
+        """Fit population, classifier and probabilities.
+
+        A fit that raises, or that is interrupted, leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+            The measured values. NaN is a value that was not measured, where there is an ``X_err``.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples: weight 2 is a sample that occurs twice.
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix, gaussguru.errors.LowRank or float, default=None
+            Error bars in the units of X: standard deviations, or covariances. Infinity is a value that was not
+            measured, 0 an exact one, a single number the error of all values. None is a classifier of exact values.
+        groups : array-like of shape (n_samples,), default=None
+            Samples of the same group are kept together in the folds.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any) -> Self:
+        self._check_parameters()
+        X, X_err = self._checked(X, X_err, reset=True)
+        plain = check_weights(sample_weight, len(X))
+        # Of classes and weights alone: what X holds is looked at by the population.
+        labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
+        seed = seed_of(self.random_state)
+        self.population_ = Deconvolve(self.n_components, random_state=seed, n_jobs=self.n_jobs)
+        self.population_.fit(X, X_err=X_err, sample_weight=plain)
+        distribution = self.population_.population_
+        self.has_errors_ = X_err is not None
+        self.centre_, self.scale_ = distribution.mean, np.sqrt(np.diag(distribution.covariance))
+        table = _Table(self, X, X_err, plain, labelled, seed)
+        chosen, self.cv_scores_ = self._chosen(table, groups)
+        self.method_ = chosen.method
+        self.sigma_ = chosen.level if chosen.method in SIGMAS and self.estimator is None else None
+        self.ridge_ = chosen.level if chosen.method == "probit" else None
+        self.classes_ = labelled.classes
+        seen = table.posterior(self.population_, slice(None))
+        self.reliability_ = np.ones(X.shape[1])
+        if self.has_errors_:
+            shares = np.full(len(X), 1.0 / len(X)) if plain is None else plain / plain.sum()
+            self.reliability_ -= shares @ np.einsum("ijj->ij", seen.err)
+        self.estimator_ = self._refitted(chosen, seen, table)
+        self._calibrated = self._with_probabilities(chosen.found)
+        for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_"):
+            setattr(self, name, getattr(self._calibrated, name))
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.kernel is not None:
+            raise ValueError(f"kernel must be None: only linear classifiers take error bars; got {self.kernel!r}")
+        if isinstance(self.methods, str) or not len(self.methods) or any(name not in METHODS for name in self.methods):
+            raise ValueError(f"methods must be one or more of {list(METHODS)}; got {self.methods!r}")
+        check_flag("scale_errors", self.scale_errors)
+        check_jobs("n_jobs", self.n_jobs)
+
+    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
+        """Return the values as an array, and their errors."""
+        X, X_err = split_errors(X, X_err)
+        exact = X_err is None
+        values: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
+        if isinstance(X_err, numbers.Real):
+            X_err = np.full(len(values), float(X_err))
+        if exact and not np.isfinite(values).all():
+            what = "NaN" if np.isnan(values).any() else "infinity"
+            raise ValueError(
+                f"Input X contains {what}: X must be finite without X_err. A value that was not measured is NaN in X "
+                "where error bars are given; X_err=0 says that all others are exact"
+            )
+        return values, X_err
+
+    def _chosen(self, table: "_Table", groups: Any) -> tuple["_Candidate", dict[str, NDArray[Any]]]:
+        """Return the candidate of least log loss, with its probabilities, and the log losses of all."""
+        labelled = table.labelled
+        rows, factors = _subsample(labelled, table.seed)
+        weights = labelled.all_weights * factors
+        labels = labelled.labels.astype(np.intp)
+        folds = self._folds(labels, labelled, groups, table.seed)
+        inside = np.zeros(len(labels), dtype=bool)
+        inside[rows] = True
+        folds = [(train[inside[train]], test[inside[test]]) for train, test in folds]
+        methods = [name for name in dict.fromkeys(self.methods) if self.has_errors_ or name != "posterior"]
+        families = self._families(methods or ["shrunk"], table, rows, weights)
+        pool = Pool(n_threads(self.n_jobs))
+        job = _Fold(table, families, weights, _single_threaded(self.population_), pool.here, sklearn.get_config())
+        # What does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
+        with warnings.catch_warnings(), pool as mapped:
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            parts = list(mapped(job.run, folds))
+            order = np.concatenate([test for _, test in folds])
+            candidates = [(family.method, level) for family in families for level in family.levels]
+
+            def judged(k: int) -> tuple[_Found, float]:
+                margins = _Margins.joined([part[k] for part in parts])
+                return self._judged(margins, labels[order], weights[order], len(labelled.classes))
+
+            outcomes = list(mapped(judged, range(len(candidates))))
+        losses = np.array([loss for _, loss in outcomes])
+        best = int(np.argmin(losses))
+        scores = {
+            "method": np.array([method for method, _ in candidates]),
+            "level": np.array([level for _, level in candidates]),
+            "log_loss": losses,
+        }
+        return _Candidate(candidates[best][0], float(candidates[best][1]), outcomes[best][0]), scores
+
+    def _judged(self, margins: _Margins, labels: Index, weights: Array, n_classes: int) -> tuple[_Found, float]:
+        """Return the probabilities of greatest likelihood, and their log loss."""
+        found = _fit_probabilities(margins, labels, weights, n_classes)
+        logs = _model(margins, n_classes).logs(*(found.scaled if self.scale_errors else found.stated))
+        return found, float(-np.average(logs[np.arange(len(labels)), labels], weights=weights))
+
+    def _folds(self, labels: Index, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
+        cv = self.cv
+        if isinstance(cv, numbers.Integral):
+            check_count("cv", cv, low=2)
+            counts = np.bincount(labels[labelled.all_weights > 0])
+            n_folds = max(2, min(int(cv), int(counts.min())))
+            kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+            cv = kind(n_folds, shuffle=True, random_state=seed)
+        y = labelled.classes[labels]
+        split = CalibratedWithErrorsCV(cv=cv)._folds
+        return split(np.zeros((len(y), 1)), y, labels, labelled.classes, labelled.weights, {"groups": groups})
+
+    def _families(self, methods: list[str], table: "_Table", rows: Index, weights: Array) -> list["_Family"]:
+        """Return the methods with their levels."""
+        if self.estimator is not None:
+            methods = [method for method in methods if method != "probit"] or ["shrunk"]
+            if not has_fit_parameter(self.estimator, "X_err"):
+                methods = ["shrunk"]
+            return [_Family(method, np.array([np.nan]), self.estimator) for method in methods]
+        families = []
+        model = GuruClassifier(n_jobs=1, random_state=table.seed)
+        for method in methods:
+            if method == "probit":
+                families.append(_Family(method, RIDGES, None))
+                continue
+            seen = table.posterior(self.population_, rows)
+            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
+            n_levels, ratio = SIGMAS[method]
+            families.append(_Family(method, np.geomspace(top, ratio * top, n_levels), model))
+        return families
+
+    def _refitted(self, chosen: "_Candidate", seen: Any, table: "_Table") -> Any:
+        """Return the classifier chosen, fitted to all samples."""
+        X, X_err = split_errors(seen)
+        model: Any = self.estimator
+        if model is not None:
+            model = clone(model)
+        elif chosen.method == "probit":
+            model = ProbitWithErrors(chosen.level, n_jobs=self.n_jobs)
+        else:
+            model = GuruClassifier(chosen.level, random_state=table.seed, n_jobs=self.n_jobs)
+        labelled = table.labelled
+        given = {} if labelled.weights is None else {"sample_weight": labelled.weights}
+        if chosen.method != "shrunk" and X_err is not None:
+            given["X_err"] = X_err
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
+            return model.fit(X, labelled.classes[labelled.labels.astype(np.intp)], **given)
+
+    def _with_probabilities(self, found: _Found) -> CalibratedWithErrorsCV:
+        """Return the classifier of posteriors with its probabilities."""
+        fitted = CalibratedWithErrorsCV(self.estimator_, cv=self.cv, scale_errors=self.scale_errors)
+        fitted.estimator_, fitted.classes_ = self.estimator_, self.classes_
+        fitted.alpha_, beta, fitted.kappa_ = found.scaled if self.scale_errors else found.stated
+        fitted.beta_ = float(beta[1]) if len(self.classes_) == 2 else beta
+        fitted.kappa_pvalue_ = found.pvalue
+        return fitted
+
+    def _posteriors(self, X: Any, X_err: Any) -> Iterator[Any]:
+        """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
+        check_is_fitted(self)
+        X, X_err = self._checked(X, X_err, reset=False)
+        if self.has_errors_ and X_err is None:
+            raise ValueError(
+                "X_err is missing: this classifier was fitted to values with error bars, and what a value says depends "
+                "on its error. Give those of these samples, or X_err=0 for exact values"
+            )
+        if X_err is None:
+            yield (X - self.centre_) / self.scale_
+            return
+        step = max(1, CHUNK // X.shape[1] ** 2)
+        for first in range(0, len(X), step):
+            part = slice(first, first + step)
+            yield _posterior(self.population_, X[part], take_rows(X_err, part), self.centre_, self.scale_)
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of the probabilities, accurate also where these are very small.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`fit`; they need not be of the size of those. If the fit had error bars they must be given: 0
+            for exact values.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.concatenate([self._calibrated.predict_log_proba(part) for part in self._posteriors(X, X_err)])
+
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class, given what was measured and how well.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X, X_err))
+
+    def decision_function(self, X: Any, X_err: Any = None) -> Array:
+        """Return a score that decides: of two classes ``Phi^-1(P)`` of the second one, else log probabilities.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        logs = self.predict_log_proba(X, X_err)
+        if logs.shape[1] > 2:
+            return logs
+        likely = logs[:, 1] > logs[:, 0]
+        lower = ndtri_exp(np.minimum(logs.min(axis=1), -np.log(2.0)))
+        return np.asarray(np.where(likely, -lower, lower))
+
+    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+        """Return the class with the highest probability.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        float
+        """
+        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
+
+    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+        """Return the scores of ``estimator_`` and their standard deviations, given what was measured and how well.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
+        """
+        parts = [self._calibrated.margin_and_spread(part) for part in self._posteriors(X, X_err)]
+        margin, spread = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return margin, spread
+
+    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+        """Return weights, means and covariances of the scores of ``estimator_``."""
+        parts = [score_moments(self.estimator_, part) for part in self._posteriors(X, X_err)]
+        weights, means, covariances = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return weights, means, covariances
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
+
+@dataclass(frozen=True)
+class _Standardised(Components):
+    """Mixtures of the truth, in units of the spread of the population."""
+
+    centre: Array
+    scale: Array
+
+    def __getitem__(self, index: Any) -> "_Standardised":
+        return _Standardised(take_rows(self.rows, index), self.population, self.centre, self.scale)
+
+    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+        """Return means and covariances of the scores, component by component."""
+        W = np.asarray(coef, dtype=np.float64) / self.scale
+        return super().scores(W, intercept - W @ self.centre)
+
+
+def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scale: Array) -> Measured:
+    """Return what is known of the truth, in units of the spread of the population."""
+    found = population.transform(X, X_err)
+    components = found.components
+    if components is not None:
+        components = _Standardised(components.rows, components.population, centre, scale)
+    return Measured((found.X - centre) / scale, found.err / np.multiply.outer(scale, scale), components)
+
+
+def _single_threaded(population: Deconvolve) -> Deconvolve:
+    """Return the same population for one thread of several."""
+    other = copy.copy(population)
+    other.n_jobs = 1
+    return other
+
+
+class _Candidate(NamedTuple):
+    """A method at a level, and its probabilities."""
+
+    method: str
+    level: float
+    found: _Found
+
+
+class _Family(NamedTuple):
+    """A method and its levels, with a classifier as a template."""
+
+    method: str
+    levels: Array
+    model: Any
+
+
+class _Table(NamedTuple):
+    """The samples of a fit."""
+
+    owner: ErrorBarClassifier
+    X: Array
+    X_err: Any
+    weights: Array | None
+    labelled: Samples
+    seed: int
+
+    def posterior(self, population: Deconvolve, rows: Any) -> Any:
+        """Return what is known of the truth of some rows; of exact ones an array."""
+        X, centre, scale = self.X[rows], self.owner.centre_, self.owner.scale_
+        if self.X_err is None:
+            return (X - centre) / scale
+        return _posterior(population, X, take_rows(self.X_err, rows), centre, scale)
+
+    def samples(self, seen: Any, rows: Any, weights: Array) -> Samples:
+        """Return rows with their labels."""
+        X = split_errors(seen)[0]
+        return Samples(X, self.labelled.classes, self.labelled.labels[rows], weights[rows])
+
+    def population(self, whole: Deconvolve, rows: Index) -> Deconvolve:
+        """Return the population of some rows; that of all where some feature is not among them."""
+        if self.X_err is None:
+            return whole
+        weights = None if self.weights is None else self.weights[rows]
+        try:
+            return whole.refit_population(self.X[rows], take_rows(self.X_err, rows), weights)
+        except ValueError:
+            return whole
+
+
+class _Fold(NamedTuple):
+    """What all folds share."""
+
+    table: _Table
+    families: list[_Family]
+    weights: Array
+    whole: Deconvolve
+    mapped: Any
+    config: dict[str, Any]
+
+    def run(self, fold: tuple[Index, Index]) -> list[_Margins]:
+        """Return the scores of left-out samples of every candidate."""
+        with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
+            return self._run(*fold)
+
+    def _run(self, train: Index, test: Index) -> list[_Margins]:
+        table = self.table
+        population = table.population(self.whole, train)
+        inside, outside = table.posterior(population, train), table.posterior(population, test)
+        samples = table.samples(inside, train, self.weights)
+        found: list[_Margins] = []
+        for family in self.families:
+            if self.table.owner.estimator is not None:
+                found.append(self._of_estimator(family, inside, outside, train))
+                continue
+            found.extend(_margins_of(list(self._path(family, samples, inside)), outside))
+        return found
+
+    def _path(self, family: _Family, samples: Samples, inside: Any) -> Iterator[tuple[Array, Array]]:
+        """Yield coefficients and intercepts, level after level."""
+        errors = split_errors(inside)[1]
+        if family.method == "probit":
+            checked = None if errors is None else check_errors(errors, samples.X)
+            for found in probit_path(samples, checked, family.levels, map=self.mapped):
+                yield found.coef, found.intercept
+            return
+        errors = errors if family.method == "posterior" else None
+        for fitted, _ in follow(family.model, samples, family.levels, errors, self.mapped):
+            yield fitted.coef_, fitted.intercept_
+
+    def _of_estimator(self, family: _Family, inside: Any, outside: Any, train: Index) -> _Margins:
+        X, X_err = split_errors(inside)
+        labelled = self.table.labelled
+        given = {} if labelled.weights is None else {"sample_weight": self.weights[train]}
+        if family.method == "posterior" and X_err is not None:
+            given["X_err"] = X_err
+        y = labelled.classes[labelled.labels[train].astype(np.intp)]
+        return _Margins.of(*score_moments(clone(family.model).fit(X, y, **given), outside))
+
+
+def _stacked(found: list[tuple[Array, Array]]) -> ProbitWithErrors:
+    """Return a classifier with the scores of several at once."""
+    stack = ProbitWithErrors(n_jobs=1)
+    stack.coef_, stack.intercept_ = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    stack.n_features_in_ = stack.coef_.shape[1]
+    return stack
+
+
+def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[_Margins]:
+    """Return the scores that classifiers give to samples."""
+    width = len(found[0][1])
+    step = max(1, STACK // width)
+    result = []
+    for first in range(0, len(found), step):
+        some = found[first : first + step]
+        weights, means, covariances = _stacked(some)._score_moments(seen)
+        for k in range(len(some)):
+            part = slice(k * width, (k + 1) * width)
+            result.append(_Margins.of(weights, means[:, :, part], covariances[:, :, part, part]))
+    return result
+
+
+def _subsample(samples: Samples, seed: int) -> tuple[Index, Array]:
+    """Return rows to choose with, in order, and what to multiply all weights by to keep the shares of the classes."""
+    labels, weights = samples.labels.astype(np.intp), samples.all_weights
+    n, factors = len(labels), np.ones(len(labels))
+    if n <= SELECTION_ROWS:
+        return np.arange(n), factors
+    rng = np.random.default_rng(seed)
+    rows = []
+    for c in range(len(samples.classes)):
+        mine = np.flatnonzero((labels == c) & (weights > 0))
+        size = min(len(mine), max(FEWEST, round(SELECTION_ROWS * len(mine) / n)))
+        chosen = rng.permutation(mine)[:size]
+        factors[mine] = weights[mine].sum() / weights[chosen].sum()
+        rows.append(chosen)
+    kept = np.sort(np.concatenate(rows))
+    return kept, factors * weights[kept].sum() / (weights * factors)[kept].sum()

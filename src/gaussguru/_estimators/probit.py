@@ -1,0 +1,199 @@
+"""Probit regression on samples with error bars."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import assert_all_finite
+
+from gaussguru._data.rows import BlockMap
+from gaussguru._data.threads import block_map
+from gaussguru._estimators.base import Classifier, LinearScores, outside
+from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
+from gaussguru._linalg import Array, diagonal
+from gaussguru._problems.probit import Probit
+from gaussguru._solvers.damped_newton import Minimum, minimise
+from gaussguru.errors import Errors, check_errors, split_errors
+
+
+class ProbitFit(NamedTuple):
+    """A classifier in the units of X, and the minima that it was found at, one for each row of coefficients."""
+
+    coef: Array
+    intercept: Array
+    minima: list[Minimum]
+
+
+def probit_path(
+    samples: Samples,
+    errors: Errors | None,
+    ridges: Any,
+    *,
+    fit_intercept: bool = True,
+    start: tuple[Array, Array] | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    map: BlockMap = map,
+) -> Iterator[ProbitFit]:
+    """Yield probit regressions at one ridge after another, each found from the one before.
+
+    The first starts from coefficients and intercepts that are given, else from ``w = 0`` and the class frequencies: at
+    a large ridge the minimum is near, and a path from large to small ridges follows it.
+
+    Parameters
+    ----------
+    samples : Samples
+        Dense X; with more than two classes one regression of each class against the others.
+    errors : Errors or None
+        Covariances of what the features may be about X.
+    ridges : array-like of floats
+    start : pair of arrays of shape (n_rows, n_features) and (n_rows,), default=None
+    """
+    X = np.asarray(samples.X, dtype=np.float64)
+    weights = samples.all_weights
+    shares = weights / weights.sum()
+    centre = shares @ X
+    X = X - centre
+    squares = shares @ np.square(X)
+    if errors is not None:
+        within = np.zeros((X.shape[1], X.shape[1]))
+        errors.add(shares, within)
+        squares = squares + diagonal(within)
+    spreads = np.sqrt(squares)
+    spreads[spreads <= 0] = 1.0
+    classes = [1] if samples.width == 1 else range(samples.width)
+    problems = [
+        Probit(X, np.where(samples.labels == c, 1.0, -1.0), weights, errors, spreads, 0.0, fit_intercept, map)
+        for c in classes
+    ]
+    # Without an intercept the origin stays where it is.
+    if not fit_intercept:
+        problems = [replace(problem, X=np.asarray(samples.X, dtype=np.float64)) for problem in problems]
+        centre = np.zeros_like(centre)
+    if start is None:
+        points = [p.join(np.zeros(len(centre)), float(ndtri(shares @ (p.signs > 0)))) for p in problems]
+    else:
+        points = [p.join(w, float(b + centre @ w)) for p, w, b in zip(problems, *start, strict=True)]
+    for ridge in ridges:
+        minima = [
+            minimise(replace(p, ridge=float(ridge)), u, tol=tol, max_iter=max_iter)
+            for p, u in zip(problems, points, strict=True)
+        ]
+        points = [found.u for found in minima]
+        coef, intercept = (
+            np.array(part) for part in zip(*(p.split(u) for p, u in zip(problems, points, strict=True)), strict=True)
+        )
+        yield ProbitFit(coef, intercept - coef @ centre, minima)
+
+
+class ProbitWithErrors(LinearScores, Classifier):
+    """Probit regression that counts what is not known of the features of every sample.
+
+    Where the truth of a sample is ``N(x_i, V_i)`` (``X_err``: the posterior of a measurement, not its error), the
+    labels have the likelihood of a probit model of the truth, with the truth integrated out::
+
+        max over w, b   sum_i s_i log Phi(y_i (w.x_i + b) / sqrt(1 + w' V_i w)) - (ridge/2) sum_j (r_j w_j)^2
+
+    with the spread ``r_j`` of feature j in the population, ``r_j^2 = Var(x_ij) + mean V_ijj``. A sample of which
+    little is known counts little, unlike in an expected hinge loss. The problem is not convex where ``V`` is not 0:
+    what is found is a local minimum, the one that a descent from ``w = 0`` leads to. More than two classes are
+    regressions of each class against the others, with the same noise.
+
+    Parameters
+    ----------
+    ridge : float, default=1.0
+        Weight of the ridge: coefficients of ``1/sqrt(ridge)`` for a feature of spread 1 are usual.
+    fit_intercept : bool, default=True
+    class_weight : dict, "balanced" or None, default=None
+    tol : float, default=1e-6
+        Stop when the length of the gradient, for features of spread 1, is at most ``tol`` times the total weight.
+    max_iter : int, default=100
+        Most Hessians formed for a class.
+    n_jobs : int or None, default=None
+        Threads for large data.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    classes_ : ndarray of shape (n_classes,)
+    gradient_norm_ : float
+        The largest length of a gradient at the solution, in units of the total weight.
+    objective_ : float
+        Minus the penalised log-likelihood, summed over classes that were fitted against the others.
+    n_iter_ : int
+    converged_ : bool
+    """
+
+    def __init__(
+        self,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+        X_err : error bars of X in any form, finite, default=None
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+        check_real("ridge", self.ridge, inclusive=True)
+        check_flag("fit_intercept", self.fit_intercept)
+        check_real("tol", self.tol)
+        check_count("max_iter", self.max_iter)
+        check_jobs("n_jobs", self.n_jobs)
+        X, X_err = split_errors(X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
+        assert_all_finite(samples.X, input_name="X")
+        errors = None if X_err is None else check_errors(X_err, samples.X)
+        width = samples.X.shape[1] if np.ndim(X_err) == 3 else samples.width
+        with block_map(samples.X, self.n_jobs, width) as mapped:
+            (found,) = probit_path(
+                samples,
+                errors,
+                [self.ridge],
+                fit_intercept=self.fit_intercept,
+                tol=self.tol,
+                max_iter=self.max_iter,
+                map=mapped,
+            )
+        self.classes_ = samples.classes
+        self.coef_, self.intercept_ = found.coef, found.intercept
+        self.gradient_norm_ = max(minimum.gradient_norm for minimum in found.minima)
+        self.objective_ = sum(minimum.value for minimum in found.minima)
+        self.n_iter_ = max(minimum.n_iter for minimum in found.minima)
+        self.converged_ = all(minimum.converged for minimum in found.minima)
+        if not self.converged_:
+            warnings.warn(
+                f"the gradient is {self.gradient_norm_:.1e} of the total weight, not tol={self.tol:g}; increase "
+                "max_iter, tol or ridge",
+                ConvergenceWarning,
+                stacklevel=outside(),
+            )
+        return self
