@@ -441,22 +441,34 @@ class Factored(Errors):
         """The number of samples."""
         return len(self.factors)
 
+    @property
+    def columns(self) -> Array:
+        """The columns of all factors one after the other, (n_samples * rank, n_features), as products read them.
+
+        They lie so in memory where :func:`check_errors` made them.
+        """
+        n, d, rank = self.factors.shape
+        return self.factors.transpose(0, 2, 1).reshape(n * rank, d)
+
     def variances(self, U: Array) -> Array:
         """Return ``sum_j e_ij^2 u_j^2 + ||F_i' u||^2``."""
-        along = np.einsum("ijr,kj->ikr", self.factors, U, optimize=True)
-        return np.asarray(np.square(self.std) @ np.square(U).T + np.einsum("ikr,ikr->ik", along, along))
+        n, _, rank = self.factors.shape
+        along = (self.columns @ U.T).reshape(n, rank, len(U))
+        return np.asarray(np.square(self.std) @ np.square(U).T + np.einsum("irk,irk->ik", along, along))
 
     def times(self, u: Array) -> Array:
         """Return ``e_ij^2 u_j + F_i F_i' u``."""
-        return np.asarray(np.square(self.std) * u + np.einsum("ijr,ir->ij", self.factors, self._along(u)))
+        common = self._along(u)[:, np.newaxis] @ self.factors.transpose(0, 2, 1)
+        return np.asarray(np.square(self.std) * u + common[:, 0])
 
     def pull(self, t: Array, u: Array) -> Array:
         """Return ``sum_i t_i (e_ij^2 u_j + F_i F_i' u)``."""
-        common = np.einsum("ijr,ir->j", self.factors, self._along(u) * t[:, np.newaxis], optimize=True)
+        common = (self._along(u) * t[:, np.newaxis]).reshape(-1) @ self.columns
         return np.asarray((t @ np.square(self.std)) * u + common)
 
     def _along(self, u: Array) -> Array:
-        return np.asarray(np.einsum("ijr,j->ir", self.factors, u))
+        n, _, rank = self.factors.shape
+        return np.asarray((self.columns @ u).reshape(n, rank))
 
     def between(self, u: Array, v: Array) -> Array:
         """Return ``sum_j e_ij^2 u_j v_j + (F_i' u).(F_i' v)``."""
@@ -466,12 +478,14 @@ class Factored(Errors):
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum t_i (diag(e_i^2) + F_i F_i')``."""
         diagonal(out)[:] += t @ np.square(self.std)
-        flat = (self.factors * np.sqrt(t)[:, np.newaxis, np.newaxis]).transpose(1, 0, 2).reshape(out.shape[0], -1)
-        out += flat @ flat.T
+        flat = self.columns * np.repeat(np.sqrt(t), self.factors.shape[2])[:, np.newaxis]
+        out += flat.T @ flat
 
     def roots(self, t: Array) -> Array:
         """Return ``sum t_i e_ij`` and beside it ``sum t_i F_i``."""
-        return np.column_stack([t @ self.std, np.einsum("ijr,i->jr", self.factors, t)])
+        _, d, rank = self.factors.shape
+        total = t @ self.columns.reshape(len(t), rank * d)
+        return np.column_stack([t @ self.std, total.reshape(rank, d).T])
 
     @staticmethod
     def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
@@ -487,7 +501,7 @@ class Factored(Errors):
 
     def take(self, index: Index | slice) -> "Factored":
         """Return those of some samples."""
-        return Factored(self.std[index], self.factors[index])
+        return Factored(self.std[index], self.factors.transpose(0, 2, 1)[index].transpose(0, 2, 1))
 
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
@@ -627,6 +641,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         if std.shape not in ((n,), (n, d)):
             raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
         _check_sign(_check_finite(std, "X_err.std", map), "X_err.std")
+        factors = np.ascontiguousarray(factors.transpose(0, 2, 1)).transpose(0, 2, 1)
         return Factored(np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))), factors)
     if sp.issparse(X_err):
         errors = sp.csr_matrix(X_err, dtype=np.float64)
@@ -643,7 +658,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         _check_sign(least, "X_err")
         return Diagonal(np.ascontiguousarray(errors))
     if errors.shape == (n, d, d):
-        return Factored(np.zeros((n, d)), _roots(errors))
+        return Factored(np.zeros((n, d)), _roots(errors, map).transpose(0, 2, 1))  # symmetric: columns are rows
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
@@ -692,19 +707,29 @@ def _check_sign(least: float, name: str) -> None:
         raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 
 
-def _roots(covariances: Array) -> Array:
-    """Return the symmetric roots of the covariances, or raise if one of them is none."""
-    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
-    if apart.max(initial=0.0) > ROUNDING:
-        i = int(np.argmax(apart))
-        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
-    values, axes = np.linalg.eigh(covariances)
-    least = values[:, 0] / largest
-    if least.min(initial=0.0) < -ROUNDING:
-        i = int(np.argmin(least))
-        raise ValueError(
-            "X_err must hold positive semidefinite covariances; that of sample "
-            f"{i} has the eigenvalue {values[i, 0]:.3g}"
-        )
-    return np.asarray((axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :]) @ axes.transpose(0, 2, 1))
+def _roots(covariances: Array, map: Any = map) -> Array:
+    """Return the symmetric roots of the covariances, or raise if one of them is none; blocks of rows are mapped."""
+    firsts = _firsts(covariances)
+    roots = np.empty(covariances.shape)
+
+    def fill(first: int) -> None:
+        some = covariances[first : first + firsts.step]
+        largest = np.maximum(np.abs(some).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+        apart = np.abs(some - some.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+        if apart.max(initial=0.0) > ROUNDING:
+            i = first + int(np.argmax(apart))
+            raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+        values, axes = np.linalg.eigh(some)
+        least = values[:, 0] / largest
+        if least.min(initial=0.0) < -ROUNDING:
+            i = int(np.argmin(least))
+            raise ValueError(
+                "X_err must hold positive semidefinite covariances; that of sample "
+                f"{first + i} has the eigenvalue {values[i, 0]:.3g}"
+            )
+        axes *= np.sqrt(np.sqrt(np.maximum(values, 0.0)))[:, np.newaxis, :]
+        np.matmul(axes, axes.transpose(0, 2, 1), out=roots[first : first + firsts.step])
+
+    for _ in map(fill, firsts):
+        pass
+    return roots

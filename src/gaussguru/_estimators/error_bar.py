@@ -264,7 +264,7 @@ class ErrorBarClassifier(Classifier):
         # What does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
         with warnings.catch_warnings(), pool as mapped:
             warnings.simplefilter("ignore", ConvergenceWarning)
-            parts = list(mapped(job.run, folds))
+            parts, starts = (list(part) for part in zip(*mapped(job.run, folds), strict=True))
             order = np.concatenate([test for _, test in folds])
             candidates = [(family.method, level) for family in families for level in family.levels]
 
@@ -280,7 +280,8 @@ class ErrorBarClassifier(Classifier):
             "level": np.array([level for _, level in candidates]),
             "log_loss": losses,
         }
-        return _Candidate(candidates[best][0], float(candidates[best][1]), outcomes[best][0]), scores
+        method, level = candidates[best]
+        return _Candidate(method, float(level), outcomes[best][0], starts[0][best]), scores
 
     def _judged(self, margins: _Margins, labels: Index, weights: Array, n_classes: int) -> tuple[_Found, float]:
         """Return the probabilities of greatest likelihood, and their log loss."""
@@ -326,10 +327,12 @@ class ErrorBarClassifier(Classifier):
         if model is not None:
             model = clone(model)
         elif chosen.method == "probit":
-            model = ProbitWithErrors(chosen.level, n_jobs=self.n_jobs)
+            model = ProbitWithErrors(chosen.level, warm_start=True, n_jobs=self.n_jobs)
         else:
-            model = GuruClassifier(chosen.level, random_state=table.seed, n_jobs=self.n_jobs)
+            model = GuruClassifier(chosen.level, warm_start=True, random_state=table.seed, n_jobs=self.n_jobs)
         labelled = table.labelled
+        if chosen.start is not None:
+            model.classes_, (model.coef_, model.intercept_) = labelled.classes, chosen.start
         given = {} if labelled.weights is None else {"sample_weight": labelled.weights}
         if chosen.method != "shrunk" and X_err is not None:
             given["X_err"] = X_err
@@ -510,11 +513,12 @@ def _single_threaded(population: Deconvolve) -> Deconvolve:
 
 
 class _Candidate(NamedTuple):
-    """A method at a level, and its probabilities."""
+    """A method at a level, its probabilities, and coefficients and intercepts of the first fold to start from."""
 
     method: str
     level: float
     found: _Found
+    start: tuple[Array, Array] | None
 
 
 class _Family(NamedTuple):
@@ -568,23 +572,27 @@ class _Fold(NamedTuple):
     mapped: Any
     config: dict[str, Any]
 
-    def run(self, fold: tuple[Index, Index]) -> list[_Margins]:
-        """Return the scores of left-out samples of every candidate."""
+    def run(self, fold: tuple[Index, Index]) -> tuple[list[_Margins], list[Any]]:
+        """Return the scores of left-out samples of every candidate, and its coefficients and intercepts."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
             return self._run(*fold)
 
-    def _run(self, train: Index, test: Index) -> list[_Margins]:
+    def _run(self, train: Index, test: Index) -> tuple[list[_Margins], list[Any]]:
         table = self.table
         population = table.population(self.whole, train)
         inside, outside = table.posterior(population, train), table.posterior(population, test)
         samples = table.samples(inside, train, self.weights)
-        found: list[_Margins] = []
+        margins: list[_Margins] = []
+        classifiers: list[Any] = []
         for family in self.families:
             if self.table.owner.estimator is not None:
-                found.append(self._of_estimator(family, inside, outside, train))
+                margins.append(self._of_estimator(family, inside, outside, train))
+                classifiers.append(None)
                 continue
-            found.extend(_margins_of(list(self._path(family, samples, inside)), outside))
-        return found
+            path = list(self._path(family, samples, inside))
+            margins.extend(_margins_of(path, outside))
+            classifiers.extend(path)
+        return margins, classifiers
 
     def _path(self, family: _Family, samples: Samples, inside: Any) -> Iterator[tuple[Array, Array]]:
         """Yield coefficients and intercepts, level after level."""

@@ -113,6 +113,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         Stop when the length of the gradient, for features of spread 1, is at most ``tol`` times the total weight.
     max_iter : int, default=100
         Most Hessians formed for a class.
+    warm_start : bool, default=False
+        Start from the coefficients of the previous fit, if it had as many.
     n_jobs : int or None, default=None
         Threads for large data.
 
@@ -137,6 +139,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         class_weight: dict[Any, float] | str | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
+        warm_start: bool = False,
         n_jobs: int | None = None,
     ) -> None:
         self.ridge = ridge
@@ -144,6 +147,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.warm_start = warm_start
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
@@ -167,17 +171,18 @@ class ProbitWithErrors(LinearScores, Classifier):
         check_flag("fit_intercept", self.fit_intercept)
         check_real("tol", self.tol)
         check_count("max_iter", self.max_iter)
+        check_flag("warm_start", self.warm_start)
         check_jobs("n_jobs", self.n_jobs)
         X, X_err = split_errors(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         assert_all_finite(samples.X, input_name="X")
-        errors = None if X_err is None else check_errors(X_err, samples.X)
         width = samples.X.shape[1] if np.ndim(X_err) == 3 else samples.width
         with block_map(samples.X, self.n_jobs, width) as mapped:
             (found,) = probit_path(
                 samples,
-                errors,
+                None if X_err is None else check_errors(X_err, samples.X, mapped),
                 [self.ridge],
+                start=self._start(samples),
                 fit_intercept=self.fit_intercept,
                 tol=self.tol,
                 max_iter=self.max_iter,
@@ -197,3 +202,9 @@ class ProbitWithErrors(LinearScores, Classifier):
                 stacklevel=outside(),
             )
         return self
+
+    def _start(self, samples: Samples) -> tuple[Array, Array] | None:
+        """Return where a warm start begins."""
+        if not self.warm_start or not hasattr(self, "coef_"):
+            return None
+        return (self.coef_, self.intercept_) if self.coef_.shape == (samples.width, samples.X.shape[1]) else None
