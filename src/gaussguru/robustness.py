@@ -282,10 +282,10 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     The expectation is a bivariate normal probability, and computed exactly. The sum of the gains is how many errors
     fewer are to be expected: measure the samples with the largest first.
 
-    For a calibrated classifier the overlap is that of the calibration (``t = 1`` in its units); for one that is not,
-    it is the noise of the model. It matters that the classifier sees posterior means and covariances
-    (:class:`gaussguru.population.Deconvolve`), as otherwise ``v`` is the noise around the measured value, which is too
-    large.
+    For a calibrated classifier the overlap is that of the calibration (``t = 1`` in its units), and a factor ``kappa``
+    of the errors counts in ``v`` and ``v'``; for one that is not, the overlap is the noise of the model. It matters
+    that the classifier sees posterior means and covariances (:class:`gaussguru.population.Deconvolve`), as otherwise
+    ``v`` is the noise around the measured value, which is too large.
 
     Two approximations. The posterior of a population of several components is a mixture: what the new reading says of
     the component itself is left out, and scores of all components are taken to move together. And with more than two
@@ -295,8 +295,9 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     Parameters
     ----------
     model : fitted classifier, Pipeline or search
-        As in :func:`gaussguru.calibration.score_moments`: best one that ends in
-        :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
+        Best a :class:`gaussguru.ErrorBarClassifier`, or a pipeline with Deconvolve in, before or around a
+        :class:`gaussguru.calibration.CalibratedWithErrorsCV`; else as in
+        :func:`gaussguru.calibration.score_moments`.
     X : array-like or Measured of shape (n_samples, n_features)
         NaN is a value that was not measured.
     X_err : error bars of X, default=None
