@@ -33,16 +33,14 @@ from gaussguru.errors import Components, Measured, like, split_errors
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
 UNINFORMATIVE = 1000.0
-# Rows on which starts and numbers of components are compared, and from whose population that of all rows is found.
-SUBSAMPLE = 10_000
-# Iterations after which the best of several starts is known well enough.
-TRIAL = 30
+# Rows on which starts are compared, on which numbers of components are, and for how many iterations starts are.
+TRIAL_ROWS, SUBSAMPLE, TRIAL = 3000, 10_000, 20
+# From the population of a subsample that of so many times its rows is found, and so on up to all.
+GROWTH = 4
 # The most components that "auto" tries.
 MOST_COMPONENTS = 5
 # Folds of held-out samples for "auto"; a single one from so many rows on, whose likelihood is then known well enough.
 FOLDS, MANY = 5, 4000
-# There a likelihood per sample is compared, of which differences below this do not matter.
-ROUGH = 1e-4
 # Iterations of k-means for a start.
 LLOYD = 10
 
@@ -87,8 +85,9 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         a spread, or 1.
     n_init : int, default=3
         Starts of a mixture, by k-means on posterior means of a single Gaussian.
-    tol : float, default=1e-6
-        Stop when two to three iterations raise the objective, per sample, by no more than this.
+    tol : float, default=0.005
+        Stop when two iterations in a row raise the log-likelihood of all samples together by no more than this for
+        each parameter of the population. (Of what is known of a parameter, a standard error is worth 0.5.)
     max_iter : int, default=500
         Most iterations of EM, on a subsample first where there are many rows, and then on all.
     random_state : int, RandomState instance or None, default=None
@@ -111,7 +110,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     lower_bound_ : float
         What is maximised: the same, minus the ridge term. It never falls from one iteration to the next.
     objective_curve_ : list of float
-        ``lower_bound_`` after each round of two or three iterations on all rows.
+        ``lower_bound_`` after each iteration on all rows that was not taken back.
     n_iter_ : int
         Iterations on all rows.
     converged_ : bool
@@ -144,7 +143,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         outliers: bool = False,
         ridge: float = 1e-6,
         n_init: int = 3,
-        tol: float = 1e-6,
+        tol: float = 0.005,
         max_iter: int = 500,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -459,6 +458,7 @@ class _Search:
     def __init__(self, model: Deconvolve, rows: Readings, weight: Array | None, spreads: Array, means: Array) -> None:
         self.model, self.rows, self.weight, self.spreads, self.means = model, rows, weight, spreads, means
         self.rng = model._generator()
+        self.order = self.rng.permutation(len(rows))
         n, d = rows.shape
         most = model.n_components if isinstance(model.n_components, int) else 1
         if n < 2 * most:
@@ -476,13 +476,22 @@ class _Search:
             if self.model.outliers:
                 self.em = replace(self.em, wide=start.mixture.covariances[-1])
             return self.em.run(self.rows, self.weight, start, mapped)
-        few = slice(None) if n <= SUBSAMPLE else np.sort(self.rng.choice(n, SUBSAMPLE, replace=False))
-        rows = self.rows[few]
-        weight = None if self.weight is None else self.weight[few]
         K = self.model.n_components
-        K = self._number(rows, weight, mapped) if isinstance(K, str) else K
-        found = self._fit(rows, weight, K, mapped)
-        return found if n <= SUBSAMPLE else self.em.run(self.rows, self.weight, found.state, mapped)
+        if isinstance(K, str):
+            K = self._number(*self._some(min(SUBSAMPLE, n)), mapped)
+        size = min(SUBSAMPLE, n)
+        found = self._fit(*self._some(size), K, mapped)
+        while size < n:
+            size = n if n <= GROWTH * size else GROWTH * size
+            found = self.em.run(*self._some(size), found.state, mapped)
+        return found
+
+    def _some(self, size: int) -> tuple[Readings, Array | None]:
+        """Return rows at random, the first of an order in which smaller subsamples are part of larger ones."""
+        if size == len(self.rows):
+            return self.rows, self.weight
+        few = np.sort(self.order[:size])
+        return self.rows[few], None if self.weight is None else self.weight[few]
 
     def _number(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> int:
         """Return how many components samples ask for that they were not fitted to.
@@ -494,7 +503,6 @@ class _Search:
         folds = range(FOLDS if n < MANY else 1)
         outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
         own = None if weight is None else weight[outside]
-        em, self.em = self.em, replace(self.em, tol=max(self.em.tol, ROUGH))
         best, logs = 0, np.zeros(0)
         for K in range(1, MOST_COMPONENTS + 1):
             parts = []
@@ -514,7 +522,6 @@ class _Search:
                 if mean <= np.sqrt(np.average(np.square(gain - mean), weights=own) / len(gain)):
                     break
             best, logs = K, new
-        self.em = em
         return max(best, 1)
 
     def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap) -> Fit:
@@ -527,20 +534,20 @@ class _Search:
         if K == 1:
             starts = [one.state]
         else:
-            scaled = rows.scaled(one.state.kappa)
-            means, _ = one.state.mixture.moments(scaled, mapped)
-            axes = np.linalg.cholesky(T)
-            points = np.linalg.solve(axes, (means - one.state.mixture.means[0]).T).T
-            starts = [self._start(points, means, weight, K, one.state) for _ in range(self.model.n_init)]
+            few = slice(0, TRIAL_ROWS)
+            some, own = rows[few], None if weight is None else weight[few]
+            means, _ = one.state.mixture.moments(some.scaled(one.state.kappa), mapped)
+            points = np.linalg.solve(np.linalg.cholesky(T), (means - one.state.mixture.means[0]).T).T
+            starts = [self._start(points, means, own, K, one.state) for _ in range(self.model.n_init)]
         if self.model.outliers:
             self.em = replace(self.em, wide=T)
             starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
-        if len(starts) == 1:
-            return self.em.run(rows, weight, starts[0], mapped)
-        short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter), tol=max(self.em.tol, ROUGH))
-        trials = [short.run(rows, weight, start, mapped) for start in starts]
-        best = max(trials, key=lambda trial: trial.objective)
-        return self.em.run(rows, weight, best.state, mapped)
+        if len(starts) > 1:
+            short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter))
+            trials = [short.run(some, own, start, mapped) for start in starts]
+            # The first of those that are as good: rounding should not choose between them.
+            starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
+        return self.em.run(rows, weight, starts[0], mapped)
 
     def _single(self, rows: Readings, weight: Array | None) -> State:
         """Return a Gaussian by its moments: the covariance of the measured values less that of the noise."""

@@ -30,10 +30,9 @@ from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, Index, diagonal
 from gaussguru.errors import ROUNDING, LowRank, as_numbers
 
-# Numbers of the matrices C that are held at a time by a thread: they should stay in the cache.
-BLOCK = 1 << 17
-# A sample whose component has less than this probability does not count in its sums: the inverse is saved.
-NEGLIGIBLE = 1e-10
+# Numbers of the matrices C of a block of rows, and the most rows of it (measured with 3 and 20 features: of fewer NumPy
+# has little to do at a time, more leave the cache).
+BLOCK, ROWS = 1 << 18, 4096
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,10 @@ class Readings:
     @cached_property
     def noise_variances(self) -> Array:
         """The variance of the noise on every value."""
-        return self.noise if self.is_diagonal else np.asarray(np.einsum("ijj->ij", self.noise))
+        if self.is_diagonal:
+            return self.noise
+        variances: Array = np.einsum("ijj->ij", self.noise)
+        return variances
 
     @cached_property
     def counts(self) -> Array:
@@ -120,9 +122,9 @@ class Readings:
             covariances,
         )
 
-    def blocks(self, n_components: int = 1) -> list[slice]:
+    def blocks(self) -> list[slice]:
         """Return slices of rows."""
-        step = max(1, BLOCK // (self.n_features**2 * n_components))
+        step = min(max(1, BLOCK // self.n_features**2), ROWS)
         return [slice(first, first + step) for first in range(0, len(self), step)]
 
 
@@ -152,7 +154,8 @@ def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
         variances = np.square(std)
         sizes = np.sqrt(variances + np.einsum("ijr,ijr->ij", factors, factors))
     else:
-        errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+        # In one order, as sums depend on it.
+        errors = np.ascontiguousarray(X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err"))
         if errors.shape not in ((n,), (n, d), (n, d, d)):
             raise ValueError(
                 f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape "
@@ -208,10 +211,15 @@ def _check_covariances(covariances: Array) -> None:
 class Seen(NamedTuple):
     """Samples seen from one component."""
 
-    residuals: Array  # 0 where not measured
-    covariances: Array  # C, with the unit matrix for what was not measured
     log_densities: Array
     solved: Array  # a
+    whitener: Array  # J of shape (column, row, sample) with P = J' J; 0 for what was not measured
+
+    @property
+    def precisions(self) -> Array:
+        """P, of shape (n_samples, n_features, n_features)."""
+        rows = np.ascontiguousarray(self.whitener.transpose(2, 0, 1))
+        return np.asarray(rows @ rows.transpose(0, 2, 1))
 
 
 class Sums(NamedTuple):
@@ -270,28 +278,25 @@ class Mixture:
         """Return a block of samples as component k sees it."""
         mean, T = self.means[k], self.covariances[k]
         residuals = rows.values.astype(np.float64, copy=False) - mean
-        noise = rows.noise
-        if noise.ndim == 2:
-            C = np.repeat(T[np.newaxis], len(rows), axis=0)
-            np.einsum("ijj->ij", C)[:] += noise
+        d = rows.n_features
+        C = np.empty((d, d, len(rows)))  # samples last: see _whitener
+        C[:] = T[:, :, np.newaxis]
+        if rows.is_diagonal:
+            np.einsum("jjb->bj", C)[:] += rows.noise
         else:
-            C = T + noise
-        if rows.known is not None:
-            residuals[~rows.known] = 0.0
-            C *= rows.known[:, :, np.newaxis]
-            C *= rows.known[:, np.newaxis, :]
-            np.einsum("ijj->ij", C)[:] += ~rows.known
-        try:
-            pivots = np.einsum("ijj->ij", np.linalg.cholesky(C))
-        except np.linalg.LinAlgError:
-            raise ValueError(
-                "the population is singular: features that depend on each other were measured without error; "
-                "increase ridge"
-            ) from None
-        solved = np.linalg.solve(C, residuals[:, :, np.newaxis])[:, :, 0]
-        squares = np.einsum("ij,ij->i", residuals, solved)
-        logs = -0.5 * (squares + rows.counts * math.log(2 * math.pi)) - np.log(pivots).sum(axis=1)
-        return Seen(residuals, C, logs, solved)
+            C += rows.noise.transpose(1, 2, 0)
+        known = rows.known
+        if known is not None and not known.all():
+            residuals *= known
+            C *= known.T
+            C *= known.T[:, np.newaxis]
+            np.einsum("jjb->bj", C)[:] += ~known
+        J, logs = _whitener(C)
+        if known is not None:
+            np.einsum("jjb->bj", J)[:] *= known
+        white = np.einsum("jib,jb->ib", J, np.ascontiguousarray(residuals.T))
+        logs -= 0.5 * (np.einsum("ib,ib->b", white, white) + rows.counts * math.log(2 * math.pi))
+        return Seen(logs, np.einsum("jib,ib->bj", J, white), J)
 
     def joint(self, rows: Readings) -> tuple[list[Seen], Array]:
         """Return what every component sees, and the logarithms of ``pi_k N(x; mu_k, C_k)``."""
@@ -300,28 +305,28 @@ class Mixture:
             logs = np.log(self.weights) + np.column_stack([view.log_densities for view in views])
         return views, logs
 
-    def sums(self, rows: Readings, weight: Array | None) -> Sums:
+    def sums(self, rows: Readings, weight: Array | None, with_noise: bool = False) -> Sums:
         """Return the sums of EM over a block of samples."""
         views, logs = self.joint(rows)
         total = logsumexp(logs, axis=1)
         shares = np.exp(logs - total[:, np.newaxis])
         K, d = self.means.shape
         first, second, precision = np.zeros((K, d)), np.zeros((K, d, d)), np.zeros((K, d, d))
-        noise = np.zeros(d)
+        own = np.ones(len(rows)) if weight is None else weight
+        noise, noise_weight = np.zeros(d), np.zeros(d)
         for k, view in enumerate(views):
-            q = shares[:, k] if weight is None else shares[:, k] * weight
-            few = np.flatnonzero(shares[:, k] > NEGLIGIBLE)
-            if len(few) < len(q):
-                q, rows_k, a, C = q[few], rows[few], view.solved[few], view.covariances[few]
-            else:
-                rows_k, a, C = rows, view.solved, view.covariances
-            P = _masked_inverse(C, rows_k.known)
+            q, a = shares[:, k] * own, view.solved
+            if with_noise:
+                noise += _noise_ratio(rows, view, q)
             first[k] = q @ a
             second[k] = (a * q[:, np.newaxis]).T @ a
-            precision[k] = (q @ P.reshape(len(q), d * d)).reshape(d, d)
-            noise += _noise_ratio(rows_k, a, P, q)
-        own = np.ones(len(rows)) if weight is None else weight
-        return Sums(float(own @ total), own @ shares, first, second, precision, noise, _noise_weight(rows, own))
+            J = view.whitener
+            J *= np.sqrt(q)
+            J = J.reshape(d, -1)
+            precision[k] = J @ J.T
+        if with_noise:
+            noise_weight = _noise_weight(rows, own)
+        return Sums(float(own @ total), own @ shares, first, second, precision, noise, noise_weight)
 
     def posterior(self, k: int, rows: Readings, view: Seen | None = None) -> tuple[Array, Array]:
         """Return the mean and a factor M of the covariance ``M M'`` of the truth of every sample, in component k.
@@ -331,7 +336,7 @@ class Mixture:
         """
         view = self.seen(k, rows) if view is None else view
         T, d = self.covariances[k], rows.n_features
-        G = T @ _masked_inverse(view.covariances, rows.known)
+        G = T @ view.precisions
         means = self.means[k] + view.solved @ T
         rest = -G
         np.einsum("ijj->ij", rest)[:] += 1.0
@@ -349,7 +354,7 @@ class Mixture:
             logs = self.joint(rows[part])[1]
             return np.asarray(np.exp(logs - logsumexp(logs, axis=1, keepdims=True)))
 
-        return _stacked(mapped(of, rows.blocks(self.n_components)), (0, self.n_components))
+        return _stacked(mapped(of, rows.blocks()), (0, self.n_components))
 
     def log_likelihood(self, rows: Readings, mapped: BlockMap = map) -> Array:
         """Return the logarithm of the density of every sample, of what was measured of it."""
@@ -357,7 +362,7 @@ class Mixture:
         def of(part: slice) -> Array:
             return np.asarray(logsumexp(self.joint(rows[part])[1], axis=1))
 
-        return _stacked(mapped(of, rows.blocks(self.n_components)), (0,))
+        return _stacked(mapped(of, rows.blocks()), (0,))
 
     def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, Array]:
         """Return mean and covariance of the truth of every sample."""
@@ -378,7 +383,7 @@ class Mixture:
                 total += apart[:, :, np.newaxis] * apart[:, np.newaxis, :]
             covariances[part] = total
 
-        for _ in mapped(fill, rows.blocks(2 * self.n_components)):
+        for _ in mapped(fill, rows.blocks()):
             pass
         return means, covariances
 
@@ -395,7 +400,7 @@ class Mixture:
                 along = coef @ M
                 covariances[part, k] = along @ along.transpose(0, 2, 1)
 
-        for _ in mapped(fill, rows.blocks(2)):
+        for _ in mapped(fill, rows.blocks()):
             pass
         return means, covariances
 
@@ -407,12 +412,33 @@ class Mixture:
         return self.means[labels] + np.einsum("ijk,ik->ij", roots[labels], normal), labels
 
 
-def _masked_inverse(C: Array, known: NDArray[np.bool_] | None) -> Array:
-    """Return the inverses, with 0 for what was not measured."""
-    P = np.linalg.inv(C)
-    if known is not None:
-        np.einsum("ijj->ij", P)[:] *= known
-    return np.asarray(P)
+def _whitener(C: Array) -> tuple[Array, Array]:
+    """Return the inverses J of the Cholesky factors of ``C = L L'``, and ``log det J``; C is lost.
+
+    C has the shape (row, column, sample), J (column, row, sample). With samples last every operation is one on long
+    vectors, and the sum of ``J' J`` over samples a product of two matrices. (The inverses of NumPy, one matrix after
+    the other, take three times as long for 20 features, and more for fewer.)
+    """
+    d, _, n = C.shape
+    J = np.zeros((d, d, n))
+    logs = np.zeros(n)
+    for i in range(d):
+        if i:
+            C[i:, i] -= np.einsum("jkb,kb->jb", C[i:, :i], C[i, :i])
+        least = C[i, i].min(initial=1.0)
+        if not least > 0:
+            raise ValueError(
+                "the population is singular: features that depend on each other were measured without error; "
+                "increase ridge"
+            )
+        logs -= 0.5 * np.log(C[i, i])
+        np.divide(1.0, np.sqrt(C[i, i]), out=J[i, i])
+        C[i:, i] *= J[i, i]
+        if i:
+            row = np.einsum("kb,jkb->jb", C[i, :i], J[:i, :i])
+            row *= -J[i, i]
+            J[:i, i] = row
+    return J, logs
 
 
 def _root(covariances: Array) -> Array:
@@ -424,19 +450,17 @@ def _root(covariances: Array) -> Array:
         return np.asarray(axes * np.sqrt(np.maximum(values, 0.0))[..., np.newaxis, :])
 
 
-def _noise_ratio(rows: Readings, a: Array, P: Array, q: Array) -> Array:
+def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
     """Return ``sum q E[e_j^2] / s_j^2 = sum q (1 + s_j^2 (a_j^2 - P_jj))`` of every feature with noise.
 
     Where the noise of features is correlated, the ratio ``E[e' S^-1 e] / n`` of all of them together.
     """
-    noise = rows.noise
+    noise, a = rows.noise, view.solved
     if noise.ndim == 2:
-        terms = (1.0 + noise * (np.square(a) - np.einsum("ijj->ij", P))) * (noise > 0)
-        return np.asarray(q @ terms)
-    known = 1.0 if rows.known is None else rows.known
-    trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, P)
-    noisy = np.count_nonzero((np.einsum("ijj->ij", noise) * known) > 0, axis=1)
-    return np.full(a.shape[1], float(q @ (noisy + trace)))
+        P = np.einsum("jib,jib->bj", view.whitener, view.whitener)
+        return np.asarray(q @ ((1.0 + noise * (np.square(a) - P)) * (noise > 0)))
+    trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, view.precisions)
+    return np.full(a.shape[1], float(q @ (np.count_nonzero(rows.noise_variances > 0, axis=1) + trace)))
 
 
 def _noise_weight(rows: Readings, weight: Array) -> Array:
@@ -459,8 +483,9 @@ INNER = 10
 EMPTY = 1e-12
 # The wide component has at least and at most this many times the covariance of a single Gaussian.
 WIDE = (4.0, 1e4)
-# A step of the acceleration is at most so many steps of EM.
-LONGEST = 64.0
+# Points that are remembered by the acceleration, and slow steps in a row after which there is nothing more to gain.
+MEMORY = 6
+PATIENCE = 2
 
 
 @dataclass(frozen=True)
@@ -487,9 +512,10 @@ class Fit:
 class Em:
     """Maximise ``sum_i w_i log p(x_i) / sum_i w_i - (ridge/2) sum_k tr(T_k^-1 diag(units^2))``.
 
-    The second term keeps every ``T_k`` above ``ridge / pi_k`` times the squared ``units``. Two steps of EM and what
-    they have in common give a third one (SQUAREM: Varadhan & Roland 2008, Scand. J. Stat. 35), which is taken if the
-    objective does not fall.
+    The second term keeps every ``T_k`` above ``ridge / pi_k`` times the squared ``units``. The last
+    points and where EM leads from each give the next one (Anderson's mixing; Henderson & Varadhan 2019, J. Comput.
+    Graph. Stat. 28), which is taken if the objective does not fall, or else that of EM. It ends when two steps in a row
+    raise the log-likelihood of all samples by no more than ``tol`` for each parameter.
     """
 
     units: Array
@@ -503,13 +529,15 @@ class Em:
     def run(self, rows: Readings, weight: Array | None, start: State, mapped: BlockMap = map) -> Fit:
         """Return the best point, from a start."""
         total = float(len(rows)) if weight is None else float(weight.sum())
+        tol = self.tol * self._n_parameters(start.mixture) / len(rows)
 
         def step(state: State) -> tuple[float, float, State]:
             scaled = rows.scaled(state.kappa)
-            parts = rows.blocks(state.mixture.n_components)
+            parts = rows.blocks()
 
             def of(part: slice) -> Sums:
-                return state.mixture.sums(scaled[part], None if weight is None else weight[part])
+                some = None if weight is None else weight[part]
+                return state.mixture.sums(scaled[part], some, self.free_kappa is not None)
 
             found: Sums | None = None
             for sums in mapped(of, parts):  # in order, so that the result does not depend on threads
@@ -518,25 +546,37 @@ class Em:
             likelihood = found.objective / total
             return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
 
-        value, likelihood, after = step(start)
-        state, n_iter, history, converged = start, 1, [value], False
+        state, (value, likelihood, after) = start, step(start)
+        n_iter, history, converged, slow = 1, [value], False, 0
+        past: list[tuple[Array, Array]] = []  # points, and where EM leads from them
         while n_iter < self.max_iter and not converged:
-            before = value
-            value_1, likelihood_1, after_1 = step(after)
-            n_iter += 1
-            jumped = self._extrapolated(state, after, after_1) if n_iter < self.max_iter else None
-            state, value, likelihood, after = after, value_1, likelihood_1, after_1
-            if jumped is not None:
+            guess = self._extrapolated(past, state, after)
+            found = None
+            if guess is not None:
                 try:
-                    value_2, likelihood_2, after_2 = step(jumped)
+                    found = step(guess)
                 except ValueError:  # too far: a covariance is none
-                    value_2 = -np.inf
+                    found = None
                 n_iter += 1
-                if value_2 >= value:
-                    state, value, likelihood, after = jumped, value_2, likelihood_2, after_2
+                if found is None or found[0] < value:
+                    past.clear()
+                    found = None
+            if found is None:
+                if n_iter >= self.max_iter:
+                    break
+                guess, found = after, step(after)
+                n_iter += 1
+            assert guess is not None
+            slow = slow + 1 if found[0] - value <= tol else 0
+            state, (value, likelihood, after) = guess, found
             history.append(value)
-            converged = value - before <= self.tol
+            converged = slow >= PATIENCE
         return Fit(state, value, likelihood, history, n_iter, converged)
+
+    def _n_parameters(self, mixture: Mixture) -> int:
+        K, d = mixture.means.shape
+        each = d + (d * (d + 1) // 2 if self.rank is None else d * (self.rank + 1))
+        return int(K * (each + 1) - 1)
 
     def _penalty(self, mixture: Mixture) -> float:
         inverses = np.linalg.inv(mixture.covariances[: self._free(mixture)])
@@ -580,45 +620,70 @@ class Em:
         factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
         return np.asarray(self.wide * min(max(factor, WIDE[0]), WIDE[1]))
 
-    def _extrapolated(self, zero: State, one: State, two: State) -> State | None:
-        """Return the point to which three in a row lead, if there is one."""
-        if zero.mixture.loadings is not None:
-            return None  # F is known but for a rotation: points in a row need not be near each other
-        points = [self._vector(state) for state in (zero, one, two)]
-        if any(point is None for point in points):
+    def _extrapolated(self, past: list[tuple[Array, Array]], state: State, after: State) -> State | None:
+        """Return the point to which the last ones lead, if there is one: Anderson's mixing of fixed points."""
+        here, there = self._vector(state), self._vector(after)
+        if here is None or there is None:
+            past.clear()
             return None
-        start, near, far = (point for point in points if point is not None)
-        r = near - start
-        v = (far - near) - r
-        bend = float(np.linalg.norm(v))
-        if bend == 0.0:
+        past.append((here, there))
+        del past[:-MEMORY]
+        if len(past) < 2:
             return None
-        length = min(max(float(np.linalg.norm(r)) / bend, 1.0), LONGEST)
-        if length == 1.0:
-            return two
-        return self._state(start + 2 * length * r + length**2 * v, two)
+        residuals = np.stack([image - point for point, image in past])
+        images = np.stack([image for _, image in past])
+        steps = np.diff(residuals, axis=0)
+        product = steps @ steps.T
+        diagonal(product)[:] *= 1.0 + 1e-10  # steps may be along the same line
+        try:
+            mixing = np.linalg.solve(product, steps @ residuals[-1])
+        except np.linalg.LinAlgError:
+            return None
+        return self._state(images[-1] - mixing @ np.diff(images, axis=0), state)
 
     def _vector(self, state: State) -> Array | None:
-        mixture, kappa = state.mixture, state.kappa
+        """Return a point as one array in units of the features, if it is not on the border."""
+        mixture = state.mixture
         if mixture.weights.min() < EMPTY:
             return None
-        covariances = mixture.covariances / np.multiply.outer(self.units, self.units)
-        parts = (np.log(mixture.weights), mixture.means / self.units, covariances, 2 * np.log(kappa))
+        units = self.units
+        parts = [np.log(mixture.weights), mixture.means / units, 2 * np.log(state.kappa)]
+        if mixture.loadings is None or mixture.uniquenesses is None:
+            parts.append(mixture.covariances / np.multiply.outer(units, units))
+        else:
+            parts += [mixture.loadings / units[:, np.newaxis], np.log(mixture.uniquenesses / np.square(units))]
         return np.concatenate([part.ravel() for part in parts])
 
     def _state(self, vector: Array, like: State) -> State | None:
+        """Return the point of an array, if it is one."""
         K, d = like.mixture.means.shape
-        logs, means, covariances, kappa = np.split(vector, np.cumsum([K, K * d, K * d * d]))
-        weights = np.exp(logs - logsumexp(logs))
-        T = covariances.reshape(K, d, d) * np.multiply.outer(self.units, self.units)
+        logs, means, kappa, rest = np.split(vector, np.cumsum([K, K * d, d]))
+        if not np.isfinite(vector).all() or np.abs(logs).max() > 700 or np.abs(kappa).max() > 40:
+            return None
+        units, F, D = self.units, like.mixture.loadings, like.mixture.uniquenesses
+        if F is None or D is None:
+            T = rest.reshape(K, d, d) * np.multiply.outer(units, units)
+        else:
+            F, D = rest[: F.size].reshape(F.shape) * units[:, np.newaxis], rest[F.size :].reshape(D.shape)
+            if np.abs(D).max() > 700:
+                return None
+            D = np.exp(D) * np.square(units)
+            T = _dense(F, D)
         if self.wide is not None:
             T[-1] = self._widened(T[-1])
         try:
             np.linalg.cholesky(T)
         except np.linalg.LinAlgError:
             return None
-        kappa = np.exp(np.clip(0.5 * kappa, -20.0, 20.0))
-        return State(Mixture(weights, means.reshape(K, d) * self.units, T), kappa)
+        weights = np.exp(logs - logsumexp(logs))
+        return State(Mixture(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
+
+
+def _dense(F: Array, D: Array) -> Array:
+    """Return ``F F' + diag(D)`` of every component."""
+    T = F @ F.transpose(0, 2, 1)
+    np.einsum("kjj->kj", T)[:] += D
+    return np.asarray(T)
 
 
 def _factor_analysis(moment: Array, F: Array, D: Array) -> tuple[Array, Array]:
@@ -628,7 +693,7 @@ def _factor_analysis(moment: Array, F: Array, D: Array) -> tuple[Array, Array]:
         inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
         beta = inner @ scaled.T  # F' (F F' + D)^-1
         crossed = moment @ beta.T
-        F = np.linalg.solve((inner + beta @ crossed).T, crossed.T).T
+        F = np.asarray(np.linalg.solve((inner + beta @ crossed).T, crossed.T).T, dtype=np.float64)
         D = np.asarray(np.maximum(np.diag(moment) - np.einsum("jr,jr->j", F, crossed), 1e-12 * np.diag(moment)))
     return F, D
 

@@ -1,0 +1,440 @@
+"""Populations of true values: posteriors against integrals, EM against what it must do."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal, norm
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gaussguru import GuruClassifier
+from gaussguru._data.mixtures import Mixture, read
+from gaussguru.errors import LowRank, Measured
+from gaussguru.population import Deconvolve, predictive_of_errors, reliability
+from gaussguru.preprocessing import WithErrors
+
+
+def draw(n, d, seed=0, *, K=1):
+    """Return true values of a mixture, measured ones, and their errors."""
+    rng = np.random.default_rng(seed)
+    roots = 0.7 * rng.normal(size=(K, d, d)) + 0.5 * np.eye(d)
+    means = 4.0 * np.arange(K)[:, np.newaxis] * np.ones(d) + rng.normal(size=(K, d))
+    labels = rng.integers(K, size=n)
+    truth = means[labels] + np.einsum("ijk,ik->ij", roots[labels], rng.normal(size=(n, d)))
+    err = rng.uniform(0.1, 1.5, size=(n, d))
+    return truth, truth + err * rng.normal(size=(n, d)), err, means, roots @ roots.transpose(0, 2, 1)
+
+
+def mixture(d, K, seed=0):
+    rng = np.random.default_rng(seed)
+    roots = 0.5 * rng.normal(size=(K, d, d)) + 1.5 * np.eye(d)
+    return Mixture(rng.dirichlet(np.full(K, 5.0)), 2 * rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1))
+
+
+def integrated(population, x, noise, known):
+    """Return density, mean and covariance of the truth of one sample, by sums over a fine grid."""
+    d = len(x)
+    points = [400, 160, 81][d - 1]
+    spread = np.sqrt(np.diag(population.covariance))
+    axes = [np.linspace(m - 7 * s, m + 7 * s, points) for m, s in zip(population.mean, spread, strict=True)]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+    prior = sum(
+        w * multivariate_normal(m, T).pdf(grid)
+        for w, m, T in zip(population.weights, population.means, population.covariances, strict=True)
+    )
+    some = np.flatnonzero(known)
+    likelihood = 1.0
+    if len(some):
+        likelihood = multivariate_normal(x[some], noise[np.ix_(some, some)]).pdf(grid[:, some])
+    mass = prior * likelihood
+    cell = np.prod([axis[1] - axis[0] for axis in axes])
+    share = mass / mass.sum()
+    mean = share @ grid
+    return mass.sum() * cell, mean, (grid - mean).T @ ((grid - mean) * share[:, np.newaxis])
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("form", ["diagonal", "sample", "covariance", "low rank"])
+def test_posteriors_are_integrals(d, form):
+    population, rng, n = mixture(d, 2, seed=d), np.random.default_rng(d), 4
+    x = 2 * rng.normal(size=(n, d))
+    std = rng.uniform(0.8, 1.6, size=(n, d))
+    if form == "sample":
+        std = np.repeat(std[:, :1], d, axis=1)
+    noise = np.stack([np.diag(np.square(row)) for row in std])
+    X_err = {"diagonal": std, "sample": std[:, 0]}.get(form)
+    if X_err is None:
+        F = 0.7 * rng.normal(size=(n, d, 1))
+        noise = noise + F @ F.transpose(0, 2, 1)
+        X_err = noise if form == "covariance" else LowRank(F, std)
+    known = np.ones((n, d), dtype=bool)
+    known[1, 0] = known[2, -1] = False
+    known[3] = False
+    rows = read(np.where(known, x, np.nan), X_err)
+    means, covariances = population.moments(rows)
+    logs = population.log_likelihood(rows)
+    for i in range(n):
+        density, mean, covariance = integrated(population, x[i], noise[i], known[i])
+        np.testing.assert_allclose(logs[i], np.log(density), atol=1e-6)
+        np.testing.assert_allclose(means[i], mean, atol=1e-5)
+        np.testing.assert_allclose(covariances[i], covariance, atol=1e-5)
+
+
+def test_components_are_the_mixture_behind_the_moments():
+    population, rng = mixture(3, 3), np.random.default_rng(0)
+    x, std = 2 * rng.normal(size=(50, 3)), rng.uniform(0.0, 2.0, size=(50, 3))
+    x[rng.random(x.shape) < 0.2] = np.nan
+    model = Deconvolve(3).fit(rng.normal(size=(60, 3)))
+    model.population_ = population
+    found = model.transform(x, std)
+    W, b = rng.normal(size=(2, 3)), rng.normal(size=2)
+    means, covariances = found.components.scores(W, b)
+    q = found.components.weights
+    assert means.shape == (50, 3, 2)
+    assert covariances.shape == (50, 3, 2, 2)
+    np.testing.assert_allclose(q.sum(axis=1), 1.0)
+    total = np.einsum("ik,ikr->ir", q, means)
+    np.testing.assert_allclose(total, found.X @ W.T + b, atol=1e-9)
+    apart = means - total[:, np.newaxis]
+    expected = np.einsum("ik,ikrs->irs", q, covariances) + np.einsum("ik,ikr,iks->irs", q, apart, apart)
+    np.testing.assert_allclose(expected, W @ found.err @ W.T, atol=1e-9)
+    some = np.array([7, 3, 3])
+    part = found[some]
+    assert len(part.components) == 3
+    np.testing.assert_array_equal(part.X, found.X[some])
+    np.testing.assert_allclose(part.components.weights, q[some])
+    np.testing.assert_allclose(part.components.scores(W, b)[1], covariances[some])
+    with pytest.raises(ValueError, match="components must be for the 50 samples"):
+        Measured(found.X, found.err, part.components)
+
+
+@pytest.mark.parametrize("size", [1e5, 1e7])
+def test_not_measured_is_the_limit_of_growing_errors(size):
+    population, rng = mixture(3, 2), np.random.default_rng(1)
+    x, std = rng.normal(size=(20, 3)), rng.uniform(0.0, 1.0, size=(20, 3))
+    lost = rng.random(x.shape) < 0.4
+    means, covariances = population.moments(read(np.where(lost, np.nan, x), std))
+    near, around = population.moments(read(x, np.where(lost, size, std)))
+    np.testing.assert_allclose(near, means, atol=1e4 * size**-2 + 1e-10)
+    np.testing.assert_allclose(around, covariances, atol=1e4 * size**-2 + 1e-10)
+
+
+def test_not_measured_in_any_form_is_the_same():
+    _, x, err, _, _ = draw(300, 3)
+    lost = np.random.default_rng(2).random(x.shape) < 0.3
+    gone = np.where(lost, np.nan, x)
+    cube = np.einsum("ij,jk->ijk", np.square(err), np.eye(3))
+    cube_lost = cube.copy()
+    rows, columns = np.nonzero(lost)
+    cube_lost[rows, columns, columns] = np.inf
+    expected = Deconvolve(2).fit_transform(gone, X_err=err)
+    for X, X_err in [
+        (x, np.where(lost, np.inf, err)),
+        (gone, np.where(lost, np.nan, err)),
+        (np.where(lost, 77.0, x), np.where(lost, 1e9, err)),
+        (gone, cube),
+        (x, cube_lost),
+        (gone, LowRank(np.zeros((300, 3, 1)), err)),
+        (gone, sp.csr_array(err)),
+    ]:
+        found = Deconvolve(2).fit_transform(X, X_err=X_err)
+        np.testing.assert_allclose(found.X, expected.X, atol=1e-7)
+        np.testing.assert_allclose(found.err, expected.err, atol=1e-7)
+
+
+def test_exact_values_stay_where_they_are():
+    _, x, err, _, _ = draw(200, 3)
+    err[:, 0] = 0.0
+    err[::2] = 0.0
+    found = Deconvolve().fit_transform(x, X_err=err)
+    np.testing.assert_allclose(found.X[:, 0], x[:, 0], atol=1e-12)
+    np.testing.assert_allclose(found.X[::2], x[::2], atol=1e-12)
+    assert np.abs(found.err[::2]).max() < 1e-24
+    assert np.linalg.eigvalsh(found.err).min() > -1e-15
+    exact = Deconvolve(ridge=0).fit(x)
+    np.testing.assert_allclose(exact.means_[0], x.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(exact.covariances_[0], np.cov(x.T, ddof=0), rtol=1e-10)
+
+
+def test_one_gaussian_is_that_of_an_optimiser():
+    _, x, err, _, _ = draw(80, 2)
+    x[::5, 1] = np.nan
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 80)
+
+    def value(p):
+        root = np.array([[np.exp(p[2]), 0.0], [p[3], np.exp(p[4])]])
+        total = 0.0
+        for row, std, s in zip(x, err, weight, strict=True):
+            some = np.flatnonzero(np.isfinite(row))
+            C = (root @ root.T + np.diag(np.square(std)))[np.ix_(some, some)]
+            apart = (row - p[:2])[some]
+            total += s * (apart @ np.linalg.solve(C, apart) + np.log(np.linalg.det(2 * np.pi * C)))
+        return total / 2 / weight.sum()
+
+    model = Deconvolve(ridge=0, tol=1e-9).fit(x, X_err=err, sample_weight=weight)
+    best = minimize(value, np.zeros(5), method="BFGS")
+    assert model.log_likelihood_ == pytest.approx(-best.fun, abs=1e-7)
+    root = np.array([[np.exp(best.x[2]), 0.0], [best.x[3], np.exp(best.x[4])]])
+    np.testing.assert_allclose(model.means_[0], best.x[:2], atol=1e-3)
+    np.testing.assert_allclose(model.covariances_[0], root @ root.T, atol=1e-3)
+    assert model.score(x, X_err=err, sample_weight=weight) == pytest.approx(model.log_likelihood_, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_components": 3}, {"rank": 1, "n_components": 2}, {"scale_errors": True}, {"outliers": True},
+     {"n_components": 2, "outliers": True, "scale_errors": True}, {"ridge": 1e-2, "n_components": 3}],
+)  # fmt: skip
+def test_the_objective_never_falls_and_ends_where_em_stays(options):
+    _, x, err, _, _ = draw(400, 3, K=2)
+    x[np.random.default_rng(0).random(x.shape) < 0.1] = np.nan
+    model = Deconvolve(**options, tol=1e-5, max_iter=3000).fit(x, X_err=err)
+    assert model.converged_
+    assert np.diff(model.objective_curve_).min() >= 0
+    assert model.lower_bound_ == model.objective_curve_[-1]
+    if not options.get("outliers"):
+        penalty = sum(np.diag(np.linalg.inv(T)) @ np.square(model.spreads_) for T in model.covariances_)
+        assert model.log_likelihood_ - 0.5 * model.ridge * penalty == pytest.approx(model.lower_bound_, abs=1e-10)
+    # No small change of the means or of a covariance is better.
+    rng = np.random.default_rng(3)
+    rows = read(x, err).scaled(model.error_scale_)
+    population = model.population_
+    for _ in range(10):
+        moved = copy.deepcopy(population)
+        moved.means[0] += 0.01 * rng.normal(size=3)
+        logs = moved.log_likelihood(rows).mean()
+        assert logs < model.log_likelihood_
+
+
+def test_parameters_of_many_samples_are_recovered():
+    truth, x, err, means, covariances = draw(100_000, 3, K=2)
+    x[np.random.default_rng(0).random(x.shape) < 0.1] = np.nan
+    model = Deconvolve(2).fit(x, X_err=err)
+    order = np.argsort(model.means_[:, 0])
+    np.testing.assert_allclose(model.weights_, 0.5, atol=0.01)
+    np.testing.assert_allclose(model.means_[order], means, atol=0.04)
+    np.testing.assert_allclose(model.covariances_[order], covariances, atol=0.06)
+    found = model.transform(x[:2000], err[:2000])
+    apart = found.X - truth[:2000]
+    scaled = np.einsum("ij,ijk,ik->i", apart, np.linalg.inv(found.err), apart)
+    assert scaled.mean() == pytest.approx(3.0, rel=0.05)  # the covariances are those of the errors that are left
+    drawn, labels = model.sample(50_000)
+    np.testing.assert_allclose(np.bincount(labels) / 50_000, model.weights_, atol=0.01)
+    np.testing.assert_allclose(np.cov(drawn.T), model.population_.covariance, rtol=0.05, atol=0.1)
+
+
+def test_affine_maps_of_features_change_nothing_else():
+    _, x, err, _, _ = draw(400, 3, K=2)
+    x[::7, 1] = np.nan
+    factors, shift = np.array([1e-4, 1.0, -1e5]), np.array([10.0, -5.0, 3e5])
+    one = Deconvolve(2).fit(x, X_err=err)
+    other = Deconvolve(2).fit(x * factors + shift, X_err=err * np.abs(factors))
+    np.testing.assert_allclose(other.means_, one.means_ * factors + shift, rtol=1e-6)
+    np.testing.assert_allclose(other.covariances_, one.covariances_ * np.outer(factors, factors), rtol=1e-4)
+    a, b = one.transform(x, err), other.transform(x * factors + shift, err * np.abs(factors))
+    np.testing.assert_allclose(b.X, a.X * factors + shift, rtol=1e-5)
+    # A mixture of the features: the likelihood has the same maximum.
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(3, 3))
+    whole = Deconvolve(ridge=0, tol=1e-8).fit(x[~np.isnan(x).any(axis=1)], X_err=err[~np.isnan(x).any(axis=1)])
+    values, errors = x[~np.isnan(x).any(axis=1)], err[~np.isnan(x).any(axis=1)]
+    noise = np.einsum("ij,jk,jl->ikl", np.square(errors), A, A)
+    mapped = Deconvolve(ridge=0, tol=1e-8).fit(values @ A, X_err=noise)
+    np.testing.assert_allclose(mapped.covariances_[0], A.T @ whole.covariances_[0] @ A, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_are_repetitions():
+    _, x, err, _, _ = draw(120, 2)
+    weight = np.random.default_rng(0).integers(0, 3, 120)
+    one = Deconvolve(tol=1e-8).fit(x, X_err=err, sample_weight=weight.astype(float))
+    other = Deconvolve(tol=1e-8).fit(np.repeat(x, weight, axis=0), X_err=np.repeat(err, weight, axis=0))
+    np.testing.assert_allclose(one.means_, other.means_, atol=1e-5)
+    np.testing.assert_allclose(one.covariances_, other.covariances_, atol=1e-4)
+    x[weight == 0] = 1e6  # they do not count at all
+    third = Deconvolve(tol=1e-8).fit(x, X_err=err, sample_weight=5.0 * weight)
+    np.testing.assert_allclose(third.covariances_, one.covariances_, rtol=1e-9)
+
+
+def test_factors_of_wrong_error_bars_are_found():
+    rng = np.random.default_rng(0)
+    n, scale = 20_000, np.array([0.5, 1.0, 2.0])
+    truth = rng.normal(size=(n, 3)) @ rng.normal(size=(3, 3))
+    err = rng.uniform(0.2, 2.0, size=(n, 3))
+    x = truth + scale * err * rng.normal(size=(n, 3))
+    model = Deconvolve(scale_errors=True).fit(x, X_err=err)
+    np.testing.assert_allclose(model.error_scale_, scale, rtol=0.03)
+    right = Deconvolve().fit(x, X_err=err * model.error_scale_)
+    np.testing.assert_allclose(model.transform(x[:5], err[:5]).X, right.transform(x[:5], err[:5] * scale).X, atol=0.05)
+    # One for all where errors are correlated, and none where they cannot be told from the population.
+    cube = np.square(err)[:, :, np.newaxis] * np.eye(3)
+    common = Deconvolve(scale_errors=True).fit(truth + 1.5 * err * rng.normal(size=(n, 3)), X_err=cube)
+    np.testing.assert_allclose(common.error_scale_, 1.5, rtol=0.02)
+    same = Deconvolve(scale_errors=True).fit(x, X_err=np.full((n, 3), 0.3))
+    np.testing.assert_array_equal(same.error_scale_, 1.0)
+
+
+def test_number_of_components_is_that_of_held_out_samples():
+    _, x, err, _, _ = draw(1500, 2, K=3)
+    assert Deconvolve("auto").fit(x, X_err=err).n_components_ == 3
+    _, x, err, _, _ = draw(1500, 2, K=1)
+    assert Deconvolve("auto").fit(x, X_err=err).n_components_ == 1
+
+
+def test_a_wide_component_takes_the_outliers():
+    truth, x, err, _, _ = draw(2000, 2)
+    x[:40] += 60.0 * np.sign(np.random.default_rng(0).normal(size=(40, 2)))
+    plain, model = Deconvolve().fit(x, X_err=err), Deconvolve(outliers=True).fit(x, X_err=err)
+    T = np.cov(truth.T)
+    assert np.abs(model.covariances_[0] - T).max() < 0.3 < np.abs(plain.covariances_[0] - T).max()
+    assert model.n_components_ == 1
+    assert model.weights_[-1] == pytest.approx(0.02, abs=0.01)
+    assert model.transform(x, err).components.weights[:40, -1].min() > 0.99
+
+
+def test_a_population_of_few_factors():
+    rng = np.random.default_rng(0)
+    F, D = rng.normal(size=(12, 2)), rng.uniform(0.5, 1.0, 12)
+    n = 20_000
+    truth = rng.normal(size=(n, 2)) @ F.T + np.sqrt(D) * rng.normal(size=(n, 12))
+    err = rng.uniform(0.2, 1.0, size=(n, 12))
+    x = truth + err * rng.normal(size=err.shape)
+    model = Deconvolve(rank=2).fit(x, X_err=err)
+    np.testing.assert_allclose(model.covariances_[0], F @ F.T + np.diag(D), atol=0.15)
+    full = Deconvolve(rank=12, tol=1e-4).fit(x[:500], X_err=err[:500])
+    assert full.log_likelihood_ == pytest.approx(
+        Deconvolve(tol=1e-4).fit(x[:500], X_err=err[:500]).log_likelihood_, abs=0.02
+    )
+
+
+def test_tables_precision_and_names():
+    _, x, err, _, _ = draw(80, 2)
+    frame = pd.DataFrame(x, columns=["a", "b"], index=np.arange(80) + 5)
+    errors = pd.DataFrame(err, columns=["a", "b"], index=frame.index)
+    found = Deconvolve().fit_transform(frame, X_err=errors)
+    assert list(found.X.columns) == ["a", "b"]
+    assert found.X.index.equals(frame.index)
+    model = Deconvolve().fit(frame, X_err=errors)
+    assert list(model.get_feature_names_out()) == ["a", "b"]
+    np.testing.assert_array_equal(found.X.to_numpy(), Deconvolve().fit_transform(x, X_err=err).X)
+    with pytest.raises(ValueError, match="must have the index of X"):
+        model.transform(frame, errors.iloc[::-1])
+    single = Deconvolve().fit_transform(x.astype(np.float32), X_err=err)
+    assert single.X.dtype == np.float32
+    np.testing.assert_allclose(single.X, found.X, atol=1e-5)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.transform(frame, errors).X, found.X)
+    mixed = Deconvolve(2).fit_transform(x, X_err=err)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mixed)).components.weights, mixed.components.weights)
+    assert clone(Deconvolve(3, rank=2)).get_params() == Deconvolve(3, rank=2).get_params()
+
+
+def test_threads_change_nothing():
+    _, x, err, _, _ = draw(40_000, 6)
+    one, two = (Deconvolve(n_jobs=jobs, max_iter=30).fit(x, X_err=err) for jobs in (1, 2))
+    np.testing.assert_array_equal(one.covariances_, two.covariances_)
+    np.testing.assert_array_equal(one.transform(x, err).X, two.transform(x, err).X)
+
+
+def test_steps_of_a_pipeline():
+    truth, x, err, _, _ = draw(400, 3, K=2)
+    y = truth.sum(axis=1) > 6
+    x[::9, 0] = np.nan
+    pipe = make_pipeline(WithErrors(StandardScaler()), Deconvolve(2), GuruClassifier(sigma=0.1))
+    data = Measured(x, np.where(np.isnan(x), np.inf, err))
+    pipe.fit(data, y)
+    scaled = WithErrors(StandardScaler()).fit_transform(data)
+    by_hand = Deconvolve(2).fit_transform(scaled)
+    direct = GuruClassifier(sigma=0.1).fit(by_hand.X, y, X_err=by_hand.err)
+    np.testing.assert_allclose(pipe[-1].coef_, direct.coef_, rtol=1e-6)
+    np.testing.assert_array_equal(pipe.predict(data), direct.predict(by_hand))
+    assert np.mean(pipe.predict(data) == y) > 0.9
+
+
+def test_the_population_of_other_samples():
+    _, x, err, _, _ = draw(500, 2)
+    model = Deconvolve().fit(x, X_err=err)
+    before = model.means_.copy()
+    other = model.refit_population(x + 3.0, err)
+    np.testing.assert_array_equal(model.means_, before)
+    np.testing.assert_allclose(other.means_, before + 3.0, atol=1e-2)
+    assert isinstance(other, Deconvolve)
+    assert Deconvolve(2, outliers=True).fit(x, X_err=err).refit_population(x[:300], err[:300]).n_components_ == 2
+
+
+def test_reliability_is_what_is_not_noise():
+    rng = np.random.default_rng(0)
+    n, e = 100_000, np.array([0.5, 1.0, 0.0])
+    truth = rng.normal(size=(n, 3)) * [1.0, 2.0, 1.0]
+    x = truth + e * rng.normal(size=(n, 3))
+    expected = np.square([1.0, 2.0, 1.0]) / (np.square([1.0, 2.0, 1.0]) + np.square(e))
+    np.testing.assert_allclose(reliability(x, np.broadcast_to(e, x.shape)), expected, atol=0.01)
+    u = np.array([1.0, -1.0, 0.0])
+    assert reliability(x, np.broadcast_to(e, x.shape), direction=u) == pytest.approx(5 / 6.25, abs=0.01)
+    model = Deconvolve().fit(x, X_err=np.broadcast_to(e, x.shape))
+    np.testing.assert_allclose(model.reliability(x, np.broadcast_to(e, x.shape)), expected, atol=0.01)
+    along = model.reliability(x, np.broadcast_to(e, x.shape), direction=u)
+    assert along == pytest.approx(1 - (0.2 + 0.8) / 5, abs=0.01)
+    assert model.reliability(x[:3], np.full((3, 3), np.inf)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_errors_that_tell_the_class_are_noticed():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=1000)
+    err = rng.lognormal(size=(1000, 3))
+    assert predictive_of_errors(err, y) == pytest.approx(0.5, abs=0.06)
+    err[:, 1] *= np.where(y == 1, 3.0, 1.0)
+    # Two normal distributions whose means are log 3 apart.
+    assert predictive_of_errors(err, y) == pytest.approx(norm.cdf(np.log(3) / np.sqrt(2)), abs=0.03)
+    err[:, 0] = np.where(y == 1, np.inf, 1.0)
+    assert predictive_of_errors(err, y) > 0.99
+    assert predictive_of_errors(np.ones(1000), y) == 0.5
+    assert predictive_of_errors(rng.lognormal(size=600), rng.integers(3, size=600)) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("X", "X_err", "options", "message"),
+    [
+        (np.ones((5, 2)), -np.ones((5, 2)), {}, "none below 0"),
+        (np.ones((5, 2)), np.full((5, 2), np.nan), {}, "X_err has NaN"),
+        (np.ones((5, 2)), np.ones((5, 3)), {}, "got shape"),
+        (np.ones((5, 2)), np.ones(4), {}, "got shape"),
+        (np.full((5, 2), np.inf), np.ones((5, 2)), {}, "infinity"),
+        (np.array([[1.0, np.nan]] * 5), np.ones((5, 2)), {}, "feature 1 was measured for no sample"),
+        (np.ones((5, 2)), None, {"n_components": 3}, "needs at least 6 samples"),
+        (np.ones((5, 2)), None, {"n_components": "many"}, "'auto'"),
+        (np.ones((5, 2)), None, {"rank": 3}, "at most the number of features"),
+        (np.ones((5, 2)), np.array([[[1.0, 2.0], [2.0, 1.0]]] * 5), {}, "positive semidefinite"),
+        (np.ones((5, 2)), np.array([[[1.0, 2.0], [0.0, 9.0]]] * 5), {}, "symmetric"),
+        (np.ones((5, 2)), LowRank(np.ones((5, 3, 1))), {}, "factors must have shape"),
+        (np.arange(10.0).reshape(5, 2), None, {"ridge": 0}, "singular"),
+    ],
+)
+def test_bad_input_is_refused(X, X_err, options, message):
+    model = Deconvolve(**options)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, X_err=X_err)
+    with pytest.raises(NotFittedError):
+        model.transform(X)
+
+
+def test_degenerate_populations_have_a_ridge():
+    x = np.column_stack([np.full(50, 7.0), np.arange(50.0), 2 * np.arange(50.0)])
+    model = Deconvolve(ridge=1e-6).fit(x)
+    assert model.covariances_[0, 0, 0] == pytest.approx(1e-6 * 49.0)
+    found = model.transform(np.array([[np.nan, 3.0, np.nan]]))
+    np.testing.assert_allclose(found.X, [[7.0, 3.0, 6.0]], rtol=1e-3)
+    with pytest.raises(TypeError, match="dense data is required"):
+        model.transform(sp.csr_array(x))
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        Deconvolve(2, max_iter=2, n_init=1).fit(*draw(100, 2)[1:2], X_err=draw(100, 2)[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Deconvolve(2).fit(x)
