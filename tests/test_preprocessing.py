@@ -385,8 +385,7 @@ def test_guru_in_a_search_gives_the_numbers_of_a_loop():
         np.testing.assert_allclose(search.best_estimator_[-1].coef_, best.coef_, rtol=1e-4, atol=1e-6)
 
     with sklearn.config_context(enable_metadata_routing=True):
-        last = GuruClassifier(tol=1e-10).set_fit_request(X_err=True).set_score_request(X_err=True)
-        pipe = make_pipeline(WithErrors(StandardScaler()), last)
+        pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(tol=1e-10))
         check(GridSearchCV(pipe, grid, cv=FOLDS, error_score="raise").fit(X, Y, X_err=STD))
         one = cross_validate(pipe.set_params(guruclassifier__sigma=0.1), X, Y, cv=FOLDS, params={"X_err": STD})
         np.testing.assert_allclose(one["test_score"], expected[0], rtol=1e-6)
@@ -438,8 +437,7 @@ def test_classifier_takes_what_a_pipeline_carries():
     assert pipe.score(Measured(X, STD), Y) == pytest.approx(inner.score(scaled, Y, X_err=STD / scale), rel=1e-12)
     np.testing.assert_array_equal(pipe.predict(Measured(X, STD)), pipe.predict(X))
     with sklearn.config_context(enable_metadata_routing=True):
-        asking = GuruClassifier(0.5).set_predict_proba_request(X_err=True).set_score_request(X_err=True)
-        pipe = make_pipeline(WithErrors(StandardScaler()), asking).fit(X, Y)
+        pipe = make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.5)).fit(X, Y)
         np.testing.assert_allclose(pipe.predict_proba(X, X_err=STD), expected, rtol=1e-9)
         assert pipe.score(X, Y, X_err=STD) == pytest.approx(inner.score(scaled, Y, X_err=STD / scale), rel=1e-12)
 

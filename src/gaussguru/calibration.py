@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Measured, check_errors, split_errors, take_rows
+from gaussguru.errors import Measured, check_products, split_errors, take_rows
 from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import (
     LOG_ROOT,
@@ -98,7 +98,7 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Arr
         return np.ones((len(scores), 1)), scores, np.zeros((*scores.shape, scores.shape[2]))
     scores, coef = linear_scores(final, values)
     covariances = score_covariance(
-        coef, check_errors(errors, values if hasattr(values, "shape") else np.asarray(values))
+        coef, check_products(errors, values if hasattr(values, "shape") else np.asarray(values))
     )
     return np.ones((len(scores), 1)), scores.reshape(len(scores), 1, -1), covariances[:, np.newaxis]
 

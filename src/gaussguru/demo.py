@@ -236,8 +236,7 @@ def _svm(X: Any, y: Any, X_err: Any = None) -> Any:
     if X_err is None:
         return GridSearchCV(**search).fit(X, y)
     with sklearn.config_context(enable_metadata_routing=True):
-        scorer = expected_accuracy_scorer.set_score_request(X_err=True)
-        return GridSearchCV(**search, scoring=scorer).fit(X, y, X_err=X_err)
+        return GridSearchCV(**search, scoring=expected_accuracy_scorer).fit(X, y, X_err=X_err)
 
 
 def _with_error(runs: Any) -> str:

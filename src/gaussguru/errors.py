@@ -515,6 +515,38 @@ class Factored(Errors):
 
 
 @dataclass(frozen=True)
+class Covariances:
+    """Covariances as they were given, for what needs no roots of them: these take a hundred times as long."""
+
+    matrices: Array
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return len(self.matrices)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``u' Sigma_i u``, or raise if one of them is negative."""
+        result = np.stack([self.times(u) @ u for u in U], axis=1)
+        least = result.min(axis=1, initial=0.0)
+        wrong = np.flatnonzero(least < -ROUNDING * np.abs(self.matrices).max(axis=(1, 2)) * np.square(U).sum())
+        if len(wrong):
+            raise ValueError(
+                "X_err must hold positive semidefinite covariances; that of sample "
+                f"{wrong[0]} makes the variance {least[wrong[0]]:.3g}"
+            )
+        return np.asarray(np.maximum(result, 0.0))
+
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``."""
+        return np.asarray(self.matrices @ u)
+
+    def take(self, index: Index | slice) -> "Covariances":
+        """Return those of some samples."""
+        return Covariances(self.matrices[index])
+
+
+@dataclass(frozen=True)
 class Population:
     """What is known of a feature before it is measured: mean and standard deviation of the measured values."""
 
@@ -662,6 +694,20 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
+def check_products(X_err: Any, X: Any) -> "Errors | Covariances":
+    """Return error bars of which only variances and products are asked for: :func:`check_errors` without roots.
+
+    Covariances must be symmetric; that they are positive semidefinite is checked where it matters, by the variances.
+    """
+    n, d = (int(size) for size in X.shape)
+    if isinstance(X_err, LowRank) or sp.issparse(X_err) or np.shape(X_err) != (n, d, d):
+        return check_errors(X_err, X)
+    matrices = as_numbers(X_err, "X_err")
+    _check_finite(matrices, "X_err", map)
+    _check_symmetric(matrices)
+    return Covariances(matrices)
+
+
 def as_numbers(values: Any, name: str) -> Array:
     """Return values as an array of float64, finite or not."""
     try:
@@ -714,11 +760,7 @@ def _roots(covariances: Array, map: Any = map) -> Array:
 
     def fill(first: int) -> None:
         some = covariances[first : first + firsts.step]
-        largest = np.maximum(np.abs(some).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-        apart = np.abs(some - some.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
-        if apart.max(initial=0.0) > ROUNDING:
-            i = first + int(np.argmax(apart))
-            raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+        largest = _check_symmetric(some, first)
         values, axes = np.linalg.eigh(some)
         least = values[:, 0] / largest
         if least.min(initial=0.0) < -ROUNDING:
@@ -733,3 +775,13 @@ def _roots(covariances: Array, map: Any = map) -> Array:
     for _ in map(fill, firsts):
         pass
     return roots
+
+
+def _check_symmetric(covariances: Array, first: int = 0) -> Array:
+    """Return the largest entries of matrices, all of them symmetric; the first is that of sample ``first``."""
+    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+    if apart.max(initial=0.0) > ROUNDING:
+        i = first + int(np.argmax(apart))
+        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
+    return np.asarray(largest)

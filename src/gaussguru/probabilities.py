@@ -16,7 +16,7 @@ from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Errors
+from gaussguru.errors import Covariances, Errors
 
 # Independent scrambles of the sequence, whose spread measures the error, and the points of each.
 SCRAMBLES = 8
@@ -34,10 +34,12 @@ CACHED = 1 << 17
 # of a class that is behind, which is halfway; and where it begins at the lowest.
 STEP, FINE_STEP, FEW = 0.4, 0.25, 10
 BEYOND, BELOW, LOWEST = 8.0, 7.0, 20.0
+# Standard deviations behind the best score beyond which the square of a number may overflow before the end is reached.
+HOPELESSLY_BEHIND = 1e100
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
-def score_covariance(coef: Array, errors: Errors) -> Array:
+def score_covariance(coef: Array, errors: Errors | Covariances) -> Array:
     """Return the covariance ``W Sigma_i W'`` of the scores of every sample, of shape (n_samples, n_rows, n_rows)."""
     n_rows, n_features = coef.shape
     result = np.empty((errors.n_samples, n_rows, n_rows))
@@ -124,6 +126,64 @@ def _independent(scores: Array) -> tuple[Array, Array, Array]:
     logs = (top + np.log(total))[:, :, 0]
     logs -= logsumexp(logs, axis=1, keepdims=True)  # by rounding, and by what is left of the integral
     return logs, share / total, np.exp(hazard)
+
+
+def winners(scores: Array) -> NDArray[np.intp]:
+    """Return which class wins in each row: by the sign of one score for two classes, else that of the best score."""
+    if scores.ndim == 1 or scores.shape[1] == 1:
+        return (scores.ravel() > 0).astype(np.intp)
+    best: NDArray[np.intp] = np.argmax(scores, axis=1)
+    return best
+
+
+def noise_probabilities(scores: Array, spread: Any) -> Array:
+    """Return the probability of each class when independent noise of this standard deviation is added to the scores.
+
+    The class with the best score has the highest probability, also where rounding makes two of them the same. Without
+    noise it is certain; ties are shared.
+
+    Parameters
+    ----------
+    scores : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
+    spread : float or array of shape (n_samples,)
+        Of the score of two classes, which is a difference; else of each of the scores.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_classes)
+    """
+    if scores.ndim == 1:
+        z = standardise(scores, spread)
+        return _agreeing(np.column_stack([ndtr(-z), ndtr(z)]), scores)
+    return _agreeing(np.exp(_many_log_probabilities(scores, spread)), scores)
+
+
+def noise_log_probabilities(scores: Array, spread: Any) -> Array:
+    """Return the logarithms of :func:`noise_probabilities`, accurate where these are 0 to rounding."""
+    if scores.ndim == 1:
+        z = standardise(scores, spread)
+        return _agreeing(np.column_stack([log_ndtr(-z), log_ndtr(z)]), scores)
+    return _agreeing(_many_log_probabilities(scores, spread), scores)
+
+
+def _many_log_probabilities(scores: Array, spread: Any) -> Array:
+    behind = scores - scores.max(axis=1, keepdims=True)
+    z = standardise(behind, np.broadcast_to(spread, len(scores))[:, np.newaxis])
+    certain = np.broadcast_to(spread, len(scores)) <= 0
+    logs = independent_log_probabilities(np.maximum(z, -HOPELESSLY_BEHIND))
+    if certain.any():
+        first = behind[certain] == 0
+        with np.errstate(divide="ignore"):
+            logs[certain] = np.log(first / np.count_nonzero(first, axis=1, keepdims=True))
+    return logs
+
+
+def _agreeing(values: Array, scores: Array) -> Array:
+    """Return probabilities or their logarithms with the highest for the class of the best score, by one rounding."""
+    best = winners(scores)
+    (wrong,) = np.nonzero(np.argmax(values, axis=1) != best)
+    values[wrong, best[wrong]] = np.nextafter(values[wrong].max(axis=1), np.inf)
+    return values
 
 
 def standardise(scores: Array, spread: Any) -> Array:

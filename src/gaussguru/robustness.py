@@ -24,7 +24,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
-from gaussguru._estimators.base import winners
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import Array
 from gaussguru.calibration import score_moments
@@ -40,6 +39,7 @@ from gaussguru.probabilities import (
     score_covariance,
     standardise,
     top_probabilities,
+    winners,
 )
 
 __all__ = [
@@ -488,7 +488,7 @@ def _turning_point(weights: Array, means: Array, known: Array, rest: Array) -> A
 class _Scorer(BaseEstimator, ABC):
     """A scorer for searches and cross-validation that can be given error bars by metadata routing."""
 
-    __metadata_request__score: ClassVar = {"estimator": UNUSED}
+    __metadata_request__score: ClassVar = {"estimator": UNUSED, "X_err": True}
 
     def __call__(self, estimator: Any, X: Any, y_true: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         return self.score(estimator, X, y_true, X_err=X_err, sample_weight=sample_weight)
@@ -499,7 +499,11 @@ class _Scorer(BaseEstimator, ABC):
 
 
 class ExpectedAccuracyScorer(_Scorer):
-    """Scores by :func:`expected_accuracy`; ``set_score_request(X_err=True)`` lets it see the error bars of a fold."""
+    """Scores by :func:`expected_accuracy`.
+
+    It sees the error bars of a fold with scikit-learn's metadata routing, of which it asks for ``X_err``, or where X is
+    :class:`gaussguru.errors.Measured`.
+    """
 
     def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return the expected accuracy.
@@ -512,7 +516,7 @@ class ExpectedAccuracyScorer(_Scorer):
 class LogLossScorer(_Scorer):
     """Scores by minus the mean logarithm of what :func:`class_probabilities` gives to the true class.
 
-    ``set_score_request(X_err=True)`` lets it see the error bars of a fold. Probabilities below the precision of float64
+    It sees error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64
     count as that, as in ``sklearn.metrics.log_loss``.
     """
 

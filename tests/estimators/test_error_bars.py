@@ -23,6 +23,7 @@ from support.error_bars import bars, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors, finite_least
+from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer
 
 # What a generic optimiser can miss, relative to F(0).
 SLACK = 1e-8
@@ -289,13 +290,13 @@ def test_grid_search_sees_the_error_bars(scored):
     X, y = clouds(60, 50, 3, 1.0)
     E, cv, sigmas = bars(*X.shape), KFold(3, shuffle=True, random_state=0), [0.01, 0.5]
     with config_context(enable_metadata_routing=True):
-        model = GuruClassifier().set_fit_request(X_err=True).set_score_request(X_err=scored)
-        search = GridSearchCV(model, {"sigma": sigmas}, cv=cv).fit(X, y, X_err=E)
-        scores = cross_validate(clone(model), X, y, cv=cv, params={"X_err": E})["test_score"]
+        model, scoring = GuruClassifier(), expected_accuracy_scorer if scored else None
+        search = GridSearchCV(model, {"sigma": sigmas}, cv=cv, scoring=scoring).fit(X, y, X_err=E)
+        scores = cross_validate(clone(model), X, y, cv=cv, scoring=scoring, params={"X_err": E})["test_score"]
 
     def by_hand(sigma, train, test):
         clf = GuruClassifier(sigma).fit(X[train], y[train], X_err=E[train])
-        return clf.score(X[test], y[test], X_err=E[test] if scored else None)
+        return expected_accuracy(clf, X[test], y[test], X_err=E[test]) if scored else clf.score(X[test], y[test])
 
     for j, sigma in enumerate(sigmas):
         for fold, (train, test) in enumerate(cv.split(X)):

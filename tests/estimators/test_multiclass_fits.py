@@ -284,17 +284,16 @@ def test_the_highest_score_wins(form, fit_intercept):
     assert clf.decision_function(form(X[:1])).shape == (1, 4)
 
 
-def test_probabilities_only_of_two_classes():
+def test_probabilities_of_all_classes():
     X, y, _ = noisy_groups()
     clf = GuruClassifier(0.5).fit(X, y)
-    assert not hasattr(clf, "predict_proba")
-    with pytest.raises(AttributeError, match="predict_proba"):
-        clf.predict_proba(X)
+    proba = clf.predict_proba(X)
+    assert proba.shape == (len(y), 4)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(X))
     clf.fit(X, y % 2)
     assert clf.predict_proba(X).shape == (len(y), 2)
     assert clf.coef_.shape == (1, 4)
-    clf.fit(X, y)
-    assert not hasattr(clf, "predict_proba")
 
 
 def test_sigma_max_is_of_two_classes():

@@ -209,6 +209,9 @@ class AdversarialSVC(_BallClassifier):
     which with ``delta = 0`` is the machine of Crammer and Singer. (Its ridge counts two classes half: there ``lam``
     stands for ``lam/2`` of the formula above.) The intercepts are not penalised, unlike those of LinearSVC.
 
+    A displacement is chosen, not drawn, so there is no ``predict_proba``;
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV` makes probabilities of the scores.
+
     Parameters
     ----------
     delta : float, default=0.1
@@ -374,7 +377,8 @@ class TotalSVC(_BallClassifier):
                                                           - delta_i ||w_{y_i} - w_k||)
 
     Here each comparison with another class has a displacement of its own, so that the loss is a lower bound of that
-    after one displacement for all of them; the turns go on as with two classes, and never raise it either.
+    after one displacement for all of them; the turns go on as with two classes, and never raise it either. As with
+    :class:`AdversarialSVC` there is no ``predict_proba``.
 
     Parameters
     ----------

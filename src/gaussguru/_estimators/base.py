@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from functools import partial
@@ -12,6 +13,7 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -34,34 +36,20 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._problems.protocol import Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
-from gaussguru.errors import check_errors, split_errors
+from gaussguru.errors import check_products, split_errors
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
-from gaussguru.probabilities import mixture_moments, score_covariance
+from gaussguru.probabilities import (
+    mixture_moments,
+    noise_log_probabilities,
+    noise_probabilities,
+    score_covariance,
+    winners,
+)
 
 
 class CollapseWarning(UserWarning):
     """The noise is so strong that ignoring the features is optimal."""
-
-
-def has_two_classes(estimator: Any) -> bool:
-    """Say whether there is a predict_proba: once fitted, and then with two classes."""
-    check_is_fitted(estimator)
-    if len(estimator.classes_) > 2:
-        raise AttributeError(
-            "predict_proba is for two classes, and this estimator was fitted to more; "
-            "gaussguru.robustness.class_probabilities has the probability that noise leaves each class on top, which "
-            "need not be highest for the predicted one"
-        )
-    return True
-
-
-def winners(scores: Array) -> NDArray[np.intp]:
-    """Return which class wins in each row: by the sign of one score for two classes, else that of the best score."""
-    if scores.ndim == 1 or scores.shape[1] == 1:
-        return (scores.ravel() > 0).astype(np.intp)
-    best: NDArray[np.intp] = np.argmax(scores, axis=1)
-    return best
 
 
 class Settings(CleanExit):
@@ -110,6 +98,25 @@ class Classifier(ClassifierMixin, BaseEstimator):
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy of the predictions.
+
+        What is to be expected of it when noise is added to X: :func:`gaussguru.robustness.expected_accuracy`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+            Those with which predictions are made.
+
+        Returns
+        -------
+        float
+        """
+        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -118,6 +125,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
 class LinearScores:
     """The scores of a linear classifier, whatever it was trained for."""
+
+    __metadata_request__decision_function: ClassVar = {"X_err": True}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
 
     n_jobs: int | None
     coef_: Array
@@ -136,7 +147,10 @@ class LinearScores:
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        return self._scores(self._measured(X, X_err)[0])
+        X, X_err = self._measured(X, X_err)
+        if X_err is not None:
+            check_products(X_err, X)
+        return self._scores(X)
 
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of every sample, and their standard deviations under its error bars.
@@ -163,7 +177,7 @@ class LinearScores:
         else:
             X, X_err = self._measured(X, X_err)
             margin = self._scores(X).reshape(X.shape[0], -1)
-            variances = np.zeros(margin.shape) if X_err is None else check_errors(X_err, X).variances(self.coef_)
+            variances = np.zeros(margin.shape) if X_err is None else check_products(X_err, X).variances(self.coef_)
             spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if len(self.coef_) == 1 else (margin, spread)
 
@@ -182,7 +196,7 @@ class LinearScores:
         means = self._scores(X).reshape(n, 1, n_scores)
         if X_err is None:
             return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
-        return np.ones((n, 1)), means, score_covariance(self.coef_, check_errors(X_err, X))[:, np.newaxis]
+        return np.ones((n, 1)), means, score_covariance(self.coef_, check_products(X_err, X))[:, np.newaxis]
 
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""
@@ -214,6 +228,58 @@ class GuruEstimator(Classifier):
         "eta0": partial(check_optional, check=check_real),
         "average": check_flag,
     }
+
+    @abstractmethod
+    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+        """Return the scores, and their standard deviation under noise, of which a sample may have its own.
+
+        Of more than two classes it is the root of half the mean variance of the differences of two scores.
+        """
+
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class when the features carry noise.
+
+        Noise alone, that is: the noise of the model and the error bars of the sample, and not the overlap of the
+        classes. As frequencies they are too sure; :class:`gaussguru.calibration.CalibratedWithErrorsCV` has
+        probabilities that count both.
+
+        Of two classes ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the second,
+        where ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars to the (worst) noise of the model. Of more, ::
+
+            P(c) = E_t prod_{k != c} Phi((m_c - m_k) / s + t),     m_c = w_c.x + b_c,   t ~ N(0, 1)
+
+        takes the noise of the scores as independent and of the same variance, ``s^2`` half the mean variance of the
+        differences of two scores. So the predicted class always has the highest probability; the exact probabilities of
+        noise that is correlated from score to score, where it need not, are those of
+        :func:`gaussguru.robustness.class_probabilities`. Without any noise the predicted class is certain, and ties are
+        shared. No sampling is involved.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            Standard deviations or covariances, in any form that ``fit`` of :class:`GuruClassifier` takes. They need
+            not be those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return noise_probabilities(*self._noisy_scores(X, X_err))
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of :meth:`predict_proba`, accurate also where that is 0 to rounding.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return noise_log_probabilities(*self._noisy_scores(X, X_err))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,5 +1,6 @@
 """The noise level that cross-validation prefers."""
 
+import inspect
 import time
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +17,7 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
 from gaussguru._estimators.validation import Samples, check_jobs, check_samples
 from gaussguru._linalg import Array
-from gaussguru.errors import split_errors
+from gaussguru.errors import Measured, split_errors
 from gaussguru.losses import Loss
 
 # Mean scores that differ by no more than this fraction of them are the same: the order of a sum may do as much.
@@ -38,7 +39,9 @@ class GuruClassifierCV(GuruClassifier):
     cv : int, cross-validation generator or iterable, default=None
         How to split the samples, as everywhere in scikit-learn. None is 5 stratified folds.
     scoring : str or callable, default=None
-        The name of a score or a callable ``scorer(estimator, X, y)``. None is the accuracy.
+        The name of a score or a callable ``scorer(estimator, X, y)``. None is the accuracy. One with an argument
+        ``X_err`` gets the error bars of a fold, if there are any:
+        :data:`gaussguru.robustness.expected_accuracy_scorer` counts what noise of that size would do.
     noise, loss, l2, fit_intercept, solver, tol, max_iter, random_state, eta0, average
         As in :class:`GuruClassifier`.
     class_weight : dict, "balanced" or None, default=None
@@ -189,7 +192,11 @@ class GuruClassifierCV(GuruClassifier):
             routed = process_routing(self, "fit", **given) if given else None
             return (dict(routed.splitter.split), dict(routed.scorer.score)) if routed else ({}, {})
         self._refuse(params)
-        return {}, {} if weights is None else {"sample_weight": weights}
+        return {}, {name: value for name, value in given.items() if name == "sample_weight" or self._scores_errors()}
+
+    def _scores_errors(self) -> bool:
+        """Return whether the scorer has an argument for error bars."""
+        return self.scoring is not None and "X_err" in inspect.signature(self._scorer()).parameters
 
     def _refuse(self, params: dict[str, Any]) -> None:
         if params and not sklearn.get_config()["enable_metadata_routing"]:
@@ -203,21 +210,24 @@ class GuruClassifierCV(GuruClassifier):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), default=None
         X_err : default=None
-            Error bars, for a scorer that asks for them, with scikit-learn's metadata routing enabled.
+            Error bars with which predictions are made, or for a scorer that takes them.
         **params
-            What else the scorer asks for, in the same way.
+            What else the scorer asks for, with scikit-learn's metadata routing enabled.
 
         Returns
         -------
         float
         """
-        if X_err is not None:
-            params = {"X_err": X_err, **params}
-        given = ({} if sample_weight is None else {"sample_weight": sample_weight}) | params
+        if self.scoring is None and not params:
+            return super().score(X, y, sample_weight, X_err)
+        given = {"sample_weight": sample_weight, "X_err": X_err if self._scores_errors() else None}
+        given = {name: value for name, value in given.items() if value is not None} | params
+        if X_err is not None and "X_err" not in given:
+            X = Measured(*split_errors(X, X_err))  # predictions are made with them
         if given and sklearn.get_config()["enable_metadata_routing"]:
             given = process_routing(self, "score", **given).scorer.score
         else:

@@ -6,9 +6,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtr
 from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from gaussguru._data.kernel_matrix import (
@@ -22,7 +21,7 @@ from gaussguru._data.kernel_matrix import (
 )
 from gaussguru._data.rows import NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import GuruEstimator, has_two_classes
+from gaussguru._estimators.base import GuruEstimator
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.validation import (
     Samples,
@@ -43,7 +42,6 @@ from gaussguru._solvers.subspace import OfSamples, Subspace
 from gaussguru.errors import split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
-from gaussguru.probabilities import standardise
 
 # Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
 # evaluated again.
@@ -165,6 +163,13 @@ class KernelGuruClassifier(GuruEstimator):
     >>> clf.dual_gap_ <= 1e-6 * len(y)
     True
     """
+
+    # Not asked for: predictions refuse them, with the reason.
+    __metadata_request__decision_function: ClassVar = {"X_err": UNUSED}
+    __metadata_request__predict: ClassVar = {"X_err": UNUSED}
+    __metadata_request__predict_proba: ClassVar = {"X_err": UNUSED}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": UNUSED}
+    __metadata_request__score: ClassVar = {"X_err": UNUSED}
 
     def __init__(
         self,
@@ -459,23 +464,12 @@ class KernelGuruClassifier(GuruEstimator):
         with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
-    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class when the features carry the noise of the model; two classes only.
-
-        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus the worst noise falls on the side of the second
-        class; no sampling is involved. A constant classifier is certain.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-        """
-        z = standardise(self.decision_function(X), 0.0 if self.noise_ is None else self.noise_.scale(self.norm_))
-        return np.column_stack([ndtr(-z), ndtr(z)])
+    def _noisy_scores(self, X: Any, X_err: None) -> tuple[Array, Any]:
+        scores = self.decision_function(X, X_err)
+        # The norms of functions that add up to zero; of two classes there is one, of their difference.
+        return scores, 0.0 if self.noise_ is None else self.noise_.scale(self.norm_) / np.sqrt(
+            max(1, len(self.norm_) - 1)
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,18 +2,17 @@
 
 import copy
 from contextlib import AbstractContextManager
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtr
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import GuruEstimator, LinearScores, has_two_classes
+from gaussguru._estimators.base import GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, pose
 from gaussguru._estimators.validation import (
     Samples,
@@ -27,10 +26,9 @@ from gaussguru._linalg import Array
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, split_errors
+from gaussguru.errors import Errors, Population, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
-from gaussguru.probabilities import expected_score, label_probabilities, score_covariance, standardise
 
 # Up to so many columns BLAS uses one thread by itself.
 SMALL = 64
@@ -158,6 +156,11 @@ class GuruClassifier(LinearScores, GuruEstimator):
     >>> clf.dual_gap_ <= 1e-6 * len(y)
     True
     """
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__partial_fit: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -418,58 +421,21 @@ class GuruClassifier(LinearScores, GuruEstimator):
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 
-    @available_if(has_two_classes)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the probability of each class when the features carry noise; two classes only.
-
-        ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the second class, where
-        ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars of the sample to the (worst) noise of the model; no sampling
-        is involved. A constant classifier is certain. For more classes see
-        :func:`gaussguru.robustness.class_probabilities`.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
-                sparse matrix or LowRank, default=None
-            Error bars of these samples: standard deviations, or covariances. They need not be those of the fit.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-        """
+    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
         X, X_err = self._measured(X, X_err)
-        spread: Any = self._scale()
+        if len(self.coef_) == 1:
+            spread: Any = self._scale()
+            if X_err is not None:
+                spread = np.hypot(spread, np.sqrt(check_products(X_err, X).variances(self.coef_)[:, 0]))
+            return self._scores(X), spread
+        others = len(self.coef_) - 1
+        noise = self._score_noise()
+        variance: Any = (np.trace(noise) - noise.mean() * len(noise)) / others
         if X_err is not None:
-            spread = np.hypot(spread, np.sqrt(check_errors(X_err, X).variances(self.coef_)[:, 0]))
-        z = standardise(self._scores(X), spread)
-        return np.column_stack([ndtr(-z), ndtr(z)])
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
-        """Return the accuracy on X, or with error bars what is to be expected of it.
-
-        With error bars it is the mean probability that a sample is put into its class when noise of these covariances,
-        and no other, is added to X: ``mean Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))`` for two classes
-        (:func:`gaussguru.robustness.expected_accuracy`). Errors of 0 give the accuracy.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
-                sparse matrix or LowRank, default=None
-            Error bars of these samples.
-
-        Returns
-        -------
-        float
-        """
-        if split_errors(X, X_err)[1] is None:
-            return float(super().score(X, y, sample_weight))
-        X, X_err = self._measured(X, X_err)
-        noise = score_covariance(self.coef_, check_errors(X_err, X))
-        return expected_score(label_probabilities(self._scores(X), noise)[0], self.classes_, y, sample_weight)
+            # What is common to all scores does not matter.
+            apart = check_products(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))
+            variance = variance + apart.sum(axis=1) / others
+        return self._scores(X), np.sqrt(np.maximum(variance, 0.0))
 
 
 def _table(X: Any) -> Any:

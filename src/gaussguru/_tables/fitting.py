@@ -18,7 +18,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru._estimators.base import winners
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
@@ -28,6 +27,7 @@ from gaussguru._tables.schema import Data, label_values
 from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
+from gaussguru.probabilities import winners
 from gaussguru.robustness import expected_accuracy, fill_unmeasured, log_loss_scorer, robustness_curve
 
 __all__ = ["evaluate_model", "fit_model", "path_table"]

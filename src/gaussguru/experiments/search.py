@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
-from gaussguru._estimators.base import winners
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
 from gaussguru.datasets import Split
+from gaussguru.probabilities import winners
 
 # Where C is large libsvm may need very long: it stops with what it has, which is counted.
 LIBSVM_ITERATIONS = 200_000

@@ -136,9 +136,9 @@ class _Evaluation:
         self.seen = _seen(model, X)
         # What sigma and distances are measured in.
         self.unit = "units of the features" if self.seen is X else "units of the transformed features"
-        # The probability of each class under the noise in the space of a kernel.
+        # The probability of each of two classes under the noise in the space of a kernel.
         self.in_kernel = None
-        if isinstance(self.final, KernelGuruClassifier) and hasattr(model, "predict_proba"):
+        if isinstance(self.final, KernelGuruClassifier) and len(self.final.classes_) == 2:
             self.in_kernel = np.asarray(model.predict_proba(X))
         # The names of all noise that predictions count.
         self.noises = ["the noise of the model"] if hasattr(self.final, "_score_noise") else []
@@ -260,7 +260,8 @@ class _Evaluation:
         ]
         self.report.heading(what).text(
             f"The probability that noise changes the predicted label, where noise is {noise}. It does not say whether "
-            "the label is right: the last column does."
+            "the label is right, nor does it count the overlap of the classes: the last column does, and probabilities "
+            "of gaussguru.calibration.CalibratedWithErrorsCV do."
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
         most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
