@@ -27,6 +27,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.utils.estimator_checks import check_estimator
+from support.error_bars import conditional
 
 from gaussguru import GuruClassifier
 from gaussguru.errors import LowRank, Measured, check_errors, split_errors
@@ -242,8 +243,9 @@ def test_unmeasured_values_do_not_count_in_scales():
     np.testing.assert_allclose(carrier.transformer_.mean_, means)
     np.testing.assert_allclose(carrier.transformer_.scale_, [values[known[:, j], j].std() for j in range(D)])
     result = carrier.transform(values, errors)
-    np.testing.assert_allclose(result.X[~known], 0.0, atol=1e-12)
+    assert np.isfinite(result.X).all()
     np.testing.assert_array_equal(np.isinf(result.err), ~known)
+    np.testing.assert_array_equal(carrier.transform(values, STD).err, result.err)  # NaN says the same
     cov = np.einsum("ij,jk->ijk", np.where(known, errors, 0.0) ** 2, np.eye(D))
     rows, columns = np.nonzero(~known)
     cov[rows, columns, columns] = np.inf
@@ -254,18 +256,17 @@ def test_unmeasured_values_do_not_count_in_scales():
 def test_unmeasured_values_get_what_is_known_where_features_mix():
     values, errors = unmeasured()
     carrier = WithErrors(PCA(2)).fit(values, X_err=errors)
-    known = np.isfinite(errors)
-    means = np.array([values[known[:, j], j].mean() for j in range(D)])
-    spreads = np.array([values[known[:, j], j].std() for j in range(D)])
-    filled, finite = np.where(known, values, means), np.where(known, errors, spreads)
+    filled, covariances = conditional(carrier.population_, values, errors)
     np.testing.assert_allclose(carrier.transform(values, errors).X, PCA(2).fit_transform(filled), atol=1e-9)
-    np.testing.assert_allclose(carrier.transform(values, errors).err, carrier.transform(filled, finite).err)
+    found = check_errors(carrier.transform(values, errors).err, filled[:, :2])
+    expected = carrier.transform(filled, covariances).err
+    np.testing.assert_allclose([found.covariance(i) for i in range(N)], expected, atol=1e-7)
 
 
 def test_not_measured_and_not_said():
     values, _ = unmeasured()
     with pytest.raises(ValueError, match="X contains NaN"):
-        WithErrors(StandardScaler()).fit_transform(values, X_err=STD)
+        WithErrors(StandardScaler()).fit_transform(values)
     with pytest.raises(ValueError, match="feature 0 was measured for no sample"):
         WithErrors().fit(X, X_err=np.full(N, np.inf))
     with pytest.raises(ValueError, match="needs a dense X"):
@@ -410,11 +411,10 @@ def test_unmeasured_values_through_a_pipeline():
     known = np.isfinite(errors)
     means = np.array([values[known[:, j], j].mean() for j in range(D)])
     spreads = np.array([values[known[:, j], j].std() for j in range(D)])
-    scaled = np.where(known, (values - means) / spreads, 0.0)
-    clf = GuruClassifier(0.5, tol=1e-10).fit(scaled, Y, X_err=np.where(known, errors / spreads, 1.0))
+    clf = GuruClassifier(0.5, tol=1e-10).fit((values - means) / spreads, Y, X_err=errors / spreads)
     np.testing.assert_allclose(pipe[-1].coef_, clf.coef_, rtol=1e-4, atol=1e-6)
     ours = pipe.predict_proba(Measured(values, errors))
-    theirs = clf.predict_proba(scaled, np.where(known, errors / spreads, 1.0))
+    theirs = clf.predict_proba((values - means) / spreads, errors / spreads)
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-9)
 
 

@@ -182,7 +182,7 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     """Return X and X_err, of which X may carry the second (:class:`Measured`).
 
     What X carries wins: in a pipeline ``X_err`` is what the errors were before the steps in between changed them.
-    Tables must agree in their columns and rows, by name.
+    Tables must agree in their columns and rows, by name. What is NaN in X has infinity in X_err: it was not measured.
     """
     if isinstance(X, Measured):
         X, X_err = X.X, X.err
@@ -195,7 +195,38 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
             f"X_err must have the {axis} of X, in the same order; got {len(others)} for {len(names)}, "
             f"{others[place]!r} where X has {names[place]!r}"
         )
-    return X, X_err
+    return X, mark_unmeasured(X, X_err)
+
+
+def mark_unmeasured(X: Any, X_err: Any) -> Any:
+    """Return X_err with infinity where X has NaN: a value that was not measured has no error bar either."""
+    if X_err is None or sp.issparse(X):
+        return X_err
+    try:
+        values = np.asarray(X, dtype=None if getattr(X, "dtype", None) in (np.float32, np.float64) else np.float64)
+    except (TypeError, ValueError):  # whoever needs numbers will say so
+        return X_err
+    with np.errstate(all="ignore"):
+        if values.ndim != 2 or not np.isnan(values.sum()):  # one quick pass; what it finds is looked at
+            return X_err
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return X_err
+    if isinstance(X_err, LowRank):
+        if np.shape(X_err.factors)[:2] != gaps.shape:
+            return X_err  # check_errors will say so
+        std = np.zeros(gaps.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
+        return LowRank(X_err.factors, np.where(gaps, np.inf, std if std.ndim == 2 else std[:, np.newaxis]))
+    errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+    n, d = gaps.shape
+    if errors.shape not in ((n,), (n, d), (n, d, d)):
+        return X_err
+    if errors.ndim < 3:
+        marked = np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
+        return like(X_err, marked) if hasattr(X_err, "iloc") and marked.shape == np.shape(X_err) else marked
+    marked = np.where(gaps[:, :, np.newaxis] | gaps[:, np.newaxis, :], 0.0, errors)
+    np.einsum("ijj->ij", marked)[gaps] = np.inf
+    return marked
 
 
 def _names(table: Any, axis: str) -> NDArray[Any] | None:
@@ -222,6 +253,10 @@ def take_rows(values: Any, index: Any) -> Any:
 
 # Rows of which deviations are formed at a time.
 PIECE = 4096
+# The most numbers of the factors of filled samples: 1 GB.
+LARGEST = 1 << 27
+# Least variance of a population in any direction, relative to the squared spreads of the features.
+LEAST = 1e-6
 
 
 class Errors(ABC):
@@ -548,10 +583,19 @@ class Covariances:
 
 @dataclass(frozen=True)
 class Population:
-    """What is known of a feature before it is measured: mean and standard deviation of the measured values."""
+    """What is known of a sample before it is measured: a Gaussian.
+
+    Parameters
+    ----------
+    means, spreads : arrays of shape (n_features,)
+        Mean and standard deviation of the measured values.
+    covariance : array of shape (n_features, n_features), default=None
+        Of the true values; None stands for features that say nothing of each other, with these spreads.
+    """
 
     means: Array
     spreads: Array
+    covariance: Array | None = None
 
     @classmethod
     def of(cls, X: Any, X_err: Any = None, sample_weight: Array | None = None) -> "Population":
@@ -591,19 +635,104 @@ class Population:
             apart, squares = sums / (len(values) if weight is None else weight.sum())
             return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
 
-    def fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return X and X_err with what was not measured replaced by what is known without: mean and deviation."""
+    def fill(self, X: Any, X_err: Any, *, correlated: bool = True) -> tuple[Any, Any]:
+        """Return X and X_err with what was not measured replaced by what the measured values of the sample say of it.
+
+        With the covariance ``T`` of the population, that of the errors ``S``, and the features ``o`` that were
+        measured, ::
+
+            G = T_mo (T_oo + S_oo)^-1     x_m = mu_m + G (x_o - mu_o)     Sigma_mm = T_mm - G T_om,  Sigma_mo = G S_oo
+
+        Measured values and their errors stay as they are. As the errors of a sample are then correlated, standard
+        deviations become :class:`LowRank`; unless ``correlated`` is false or they would take more than ``LARGEST``
+        numbers, where the roots of the diagonal of ``Sigma_mm`` are taken alone.
+        """
+        if self.covariance is None:
+            return self.fill_means(X, X_err)
+        n, d = X.shape
+        missing = unmeasured(X_err, X.shape)
+        gaps = np.flatnonzero(missing.any(axis=1))
+        given, is_low_rank = X_err, isinstance(X_err, LowRank)
+        std, factors = _split_noise(X_err, missing)
+        correlated = correlated and n * d * d <= LARGEST
+        values = np.where(missing, self.means, X).astype(np.float64, copy=False)
+        errors = std if std is not None else np.array(factors)
+        # Errors that are correlated already have a covariance for each sample: what is added to it needs no factors.
+        result = np.zeros((n, d, d)) if correlated and std is not None else None
+        T = positive(self.covariance, self.spreads)
+        step = max(1, CHUNK // (d * d))
+        for first in range(0, len(gaps), step):
+            part = gaps[first : first + step]
+            known = ~missing[part]
+            noise = np.zeros((len(part), d, d))
+            if std is not None:
+                np.einsum("ijj->ij", noise)[:] = np.square(std[part])
+            if factors is not None:
+                noise += factors[part] @ factors[part].transpose(0, 2, 1) if is_low_rank else factors[part]
+            seen = T * known[:, np.newaxis, :]
+            C = seen * known[:, :, np.newaxis] + noise
+            np.einsum("ijj->ij", C)[:] += ~known
+            G = np.linalg.solve(C, seen.transpose(0, 2, 1)).transpose(0, 2, 1) * ~known[:, :, np.newaxis]
+            apart = np.where(known, values[part] - self.means, 0.0)
+            values[part] += np.einsum("ijk,ik->ij", G, apart)
+            own = (T - G @ seen.transpose(0, 2, 1)) * (~known[:, :, np.newaxis] & ~known[:, np.newaxis, :])
+            if not correlated:
+                deviations = np.where(known, 0.0, np.sqrt(np.maximum(np.einsum("ijj->ij", own), 0.0)))
+                if std is not None:
+                    errors[part] += deviations
+                else:
+                    np.einsum("ijj->ij", errors)[part] += np.square(deviations)
+                continue
+            crossed = G @ noise
+            whole = noise + crossed + crossed.transpose(0, 2, 1) + own
+            if std is None:
+                errors[part] = whole
+            else:
+                assert result is not None
+                result[part] = _roots(whole)
+                errors[part] = 0.0
+        filled = like(X, values)
+        if std is None:
+            return filled, errors
+        if result is None:
+            return filled, LowRank(given.factors * ~missing[:, :, np.newaxis], errors) if is_low_rank else errors
+        if factors is not None:
+            factors = factors.copy()
+            factors[gaps] = 0.0
+            result = np.concatenate([result, factors], axis=2)
+        return filled, LowRank(result, errors)
+
+    def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        """Return X and X_err with mean and spread of a feature where it was not measured, whatever the others are."""
         missing = unmeasured(X_err, X.shape)
         filled = like(X, np.where(missing, self.means, X))
-        errors = np.array(X_err, dtype=np.float64)
-        if errors.ndim == 1:
-            errors = np.repeat(errors[:, np.newaxis], X.shape[1], axis=1)
-        if errors.ndim == 2:
-            return filled, np.where(missing, self.spreads, errors)
-        errors[missing[:, :, np.newaxis] | missing[:, np.newaxis, :]] = 0.0
-        rows, columns = np.nonzero(missing)
-        errors[rows, columns, columns] = self.spreads[columns] ** 2
-        return filled, errors
+        std, factors = _split_noise(X_err, missing)
+        if std is not None:
+            std += np.where(missing, self.spreads, 0.0)
+            return filled, std if factors is None else LowRank(factors, std)
+        assert factors is not None
+        np.einsum("ijj->ij", factors)[:] += np.where(missing, np.square(self.spreads), 0.0)
+        return filled, factors
+
+
+def _split_noise(X_err: Any, missing: NDArray[np.bool_]) -> tuple[Array | None, Array | None]:
+    """Return standard deviations, 0 where not measured, and factors or covariances of what is correlated."""
+    if isinstance(X_err, LowRank):
+        factors = as_numbers(X_err.factors, "X_err.factors") * ~missing[:, :, np.newaxis]
+        std = np.zeros(missing.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
+        std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], missing.shape)
+        return np.where(missing, 0.0, std), factors
+    errors = as_numbers(X_err, "X_err")
+    if errors.ndim == 3:
+        return None, np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
+    return np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis]), None
+
+
+def positive(covariance: Array, spreads: Array) -> Array:
+    """Return a covariance that was estimated, with variances of at least ``LEAST`` of the spreads in all directions."""
+    units = np.where(spreads > 0, spreads, 1.0)
+    values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
+    return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 
 
 def mean_spread(X: Any) -> float:
@@ -632,8 +761,10 @@ def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
 
     ``map`` is where blocks of rows are looked at.
     """
-    if X_err is None or isinstance(X_err, LowRank) or sp.issparse(X_err):
+    if X_err is None or sp.issparse(X_err):
         return False, None
+    if isinstance(X_err, LowRank):
+        return X_err.std is not None and bool(np.isposinf(np.asarray(X_err.std, dtype=np.float64)).any()), None
     try:
         errors = np.asarray(X_err, dtype=np.float64)
     except (TypeError, ValueError):  # check_errors will say what is wrong with it
@@ -644,6 +775,8 @@ def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return which values of X have an infinite error."""
+    if isinstance(X_err, LowRank):
+        X_err = np.zeros(shape) if X_err.std is None else X_err.std
     errors = np.asarray(X_err, dtype=np.float64)
     if errors.ndim == 3:
         errors = np.einsum("ijj->ij", errors)
@@ -778,7 +911,7 @@ def _roots(covariances: Array, map: Any = map) -> Array:
 
 
 def _check_symmetric(covariances: Array, first: int = 0) -> Array:
-    """Return the largest entries of matrices, all of them symmetric; the first is that of sample ``first``."""
+    """Return the largest entries of matrices, all of them symmetric; ``first`` is the number of the first one."""
     largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
     apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
     if apart.max(initial=0.0) > ROUNDING:

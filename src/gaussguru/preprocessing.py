@@ -13,9 +13,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from gaussguru._data.mixtures import population_of
 from gaussguru._estimators.base import LinearScores
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import LowRank, Measured, Population, check_errors, has_unmeasured, like, split_errors, unmeasured
+from gaussguru.errors import LowRank, Measured, check_errors, has_unmeasured, like, split_errors, unmeasured
 
 # Numbers held at a time.
 CHUNK = 1 << 23
@@ -41,8 +42,9 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     stay so under an orthonormal map.
 
     What was not measured (an infinite error) is left out where a transformer can do without (scalers), else taken to
-    be the mean of the feature. Under scaling and selection it stays unmeasured; a map that mixes features gets the mean
-    and the standard deviation of the measured values in its place.
+    be what the other features of the sample let expect. Under scaling and selection it stays unmeasured; a map that
+    mixes features gets its mean and covariance, given the measured values of the sample
+    (:meth:`gaussguru.errors.Population.fill`).
 
     Parameters
     ----------
@@ -136,13 +138,16 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
     def _fit(self, X: Any, y: Any, X_err: Any) -> tuple[Any, Any]:
         X, X_err = self._checked(X, X_err, reset=True)
-        self.population_ = None if sp.issparse(X) else Population.of(X, X_err)
-        filled, _ = self._fill(X, X_err)
+        self.population_ = None if sp.issparse(X) else population_of(X, X_err)
+        filled, _ = self._fill(X, X_err, mixed=False)
         inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
         inner = inner if self.transformer is None else clone(self.transformer)
         seen = filled
-        if has_unmeasured(X_err) and get_tags(inner).input_tags.allow_nan:
-            seen = like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
+        if has_unmeasured(X_err):
+            if get_tags(inner).input_tags.allow_nan:
+                seen = like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
+            else:
+                seen, _ = self._fill(X, X_err, mixed=True)
         self.transformer_ = inner.fit(seen, y)
         self._map = AffineMap.of(inner.transform, filled)
         return X, X_err
@@ -153,18 +158,21 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         check_is_fitted(self)
         return self._map.matrix if self.population_ is None else _dense(self._map.matrix)
 
-    def _fill(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return X and its errors, with the mean and its standard deviation where there was no measurement."""
+    def _fill(self, X: Any, X_err: Any, *, mixed: bool) -> tuple[Any, Any]:
+        """Return X and its errors, with what is known without a measurement where there was none.
+
+        It matters only where features are mixed; where not, means and spreads stand for it.
+        """
         if not has_unmeasured(X_err):
             return X, X_err
         if self.population_ is None:
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a fit to a dense X")
-        return self.population_.fill(X, X_err)
+        return self.population_.fill(X, X_err) if mixed else self.population_.fill_means(X, X_err)
 
     def _apply(self, X: Any, X_err: Any) -> Any:
         if X_err is None:
             return self.transformer_.transform(X)
-        filled, errors = self._fill(X, X_err)
+        filled, errors = self._fill(X, X_err, mixed=self._map.monomial is None)
         if isinstance(errors, LowRank) or sp.issparse(errors) or np.ndim(errors) != 3:
             check_errors(errors, filled)
         elif np.shape(errors) != (X.shape[0], X.shape[1], X.shape[1]):

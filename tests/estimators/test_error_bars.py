@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 from support import oracles
 from support.common import with_and_without
 from support.data import MEASURED, clouds, groups, measured
-from support.error_bars import bars, covariances, every_form, matrices, value
+from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors, finite_least
@@ -260,12 +260,13 @@ def test_collapse():
 def test_infinite_errors_stand_for_what_was_not_measured():
     X, y = clouds(60, 50, 3, 1.5)
     E, missing = bars(*X.shape), np.random.default_rng(0).random(X.shape) < 0.2
-    known = np.where(missing, np.nan, X)
-    mean, spread = np.nanmean(known, axis=0), np.nanstd(known, axis=0)
-    expected = GuruClassifier(0.1).fit(np.where(missing, mean, X), y, X_err=np.where(missing, spread, E))
-    for values in (X, np.where(missing, np.nan, X), np.where(missing, 1e9, X)):
-        clf = GuruClassifier(0.1).fit(values, y, X_err=np.where(missing, np.inf, E))
-        np.testing.assert_allclose(clf.coef_, expected.coef_, rtol=1e-10)
+    gone, lost = np.where(missing, np.nan, X), np.where(missing, np.inf, E)
+    population = GuruClassifier(0.1).fit(gone, y, X_err=E).population_
+    values, covariances = conditional(population, gone, lost)
+    expected = GuruClassifier(0.1).fit(values, y, X_err=covariances)
+    for seen, errors in ((X, lost), (gone, lost), (np.where(missing, 1e9, X), lost), (gone, E)):
+        clf = GuruClassifier(0.1).fit(seen, y, X_err=errors)
+        np.testing.assert_allclose(clf.coef_, expected.coef_, rtol=1e-6)
 
 
 def test_unmeasured_samples_and_covariances():

@@ -50,3 +50,21 @@ def value(W, b, X, y, Sigma, weight, sigma, l2):
                 m = 1 - u @ x - (b[c] - b[k])
                 total += s * (a * oracles.loss(m / a) if a > 0 else max(0.0, m))
     return total
+
+
+def conditional(population, X, X_err):
+    """Return values and covariances of samples, what was not measured given what was, one sample after the other."""
+    values, covariances = np.array(X, dtype=float), []
+    for x, err in zip(values, np.asarray(X_err), strict=True):
+        noise = np.diag(np.square(np.where(np.isfinite(err), err, 0.0))) if err.ndim == 1 else np.array(err)
+        gone = np.isnan(x) | ~np.isfinite(np.diag(noise) if err.ndim == 2 else err)
+        m, o = np.flatnonzero(gone), np.flatnonzero(~gone)
+        noise[m], noise[:, m] = 0.0, 0.0
+        T, mu = population.covariance, population.means
+        G = T[np.ix_(m, o)] @ np.linalg.inv(T[np.ix_(o, o)] + noise[np.ix_(o, o)])
+        x[m] = mu[m] + G @ (x[o] - mu[o])
+        noise[np.ix_(m, m)] = T[np.ix_(m, m)] - G @ T[np.ix_(o, m)]
+        noise[np.ix_(m, o)] = G @ noise[np.ix_(o, o)]
+        noise[np.ix_(o, m)] = noise[np.ix_(m, o)].T
+        covariances.append(noise)
+    return values, np.array(covariances)

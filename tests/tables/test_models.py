@@ -18,6 +18,7 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from support.error_bars import conditional
 
 from gaussguru import GuruClassifier
 from gaussguru._tables.archive import CARD
@@ -325,9 +326,12 @@ def test_levels_of_noise_are_in_the_units_of_sigma(name):
     y = model.labels(data.y, "table")
     found = evaluate_model(model, [(data.X, data.X_err, y)], [0.0, 0.7])["robustness"]
     X = data.X.to_numpy()
-    X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    if name != "unscaled":
-        X = (X - X.mean(axis=0)) / (np.nanstd(data.X, axis=0) if name == "unmeasured" else X.std(axis=0))
+    if name == "unmeasured":
+        X = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
+        X, _ = conditional(model.classifier.population_, X, np.zeros(X.shape))
+    elif name != "unscaled":
+        X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
     w = model.classifier.coef_[0]
     margins = (X @ w + model.classifier.intercept_) * np.where(y == "c1", 1, -1) / np.linalg.norm(w)
     np.testing.assert_allclose(found["accuracy"], [np.mean(margins > 0), norm.cdf(margins / 0.7).mean()], rtol=1e-9)

@@ -28,7 +28,7 @@ from sklearn.utils import assert_all_finite
 
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, Index, diagonal
-from gaussguru.errors import ROUNDING, LowRank, as_numbers
+from gaussguru.errors import LEAST, ROUNDING, LowRank, Population, as_numbers, has_unmeasured, positive, take_rows
 
 # Numbers of the matrices C of a block of rows, and the most rows of it (measured with 3 and 20 features: of fewer NumPy
 # has little to do at a time, more leave the cache).
@@ -87,17 +87,15 @@ class Readings:
     @cached_property
     def noise_variances(self) -> Array:
         """The variance of the noise on every value."""
-        if self.is_diagonal:
-            return self.noise
-        variances: Array = np.einsum("ijj->ij", self.noise)
-        return variances
+        noise = self.noise
+        return noise if noise.ndim == 2 else np.asarray(np.einsum("ijj->ij", noise))
 
     @cached_property
     def counts(self) -> Array:
         """How many features of each sample were measured."""
         if self.known is None:
             return np.full(len(self), float(self.n_features))
-        return np.count_nonzero(self.known, axis=1).astype(np.float64)
+        return np.asarray(np.count_nonzero(self.known, axis=1), dtype=np.float64)
 
     def scaled(self, factors: Array) -> "Readings":
         """Return the same with the noise of every feature multiplied by a factor."""
@@ -707,3 +705,64 @@ def low_rank(covariance: Array, rank: int) -> tuple[Array, Array]:
     F = first * np.sqrt(np.minimum(1.0, 0.9 / np.maximum(np.square(first).sum(axis=1), 0.9)))[:, np.newaxis]
     D = 1.0 - np.square(F).sum(axis=1)
     return F * units[:, np.newaxis], D * units**2
+
+
+# --- one Gaussian, for what was not measured ---------------------------------------------------------------
+
+# Rows from which the covariance of features is taken, at least, and for each feature: more change nothing of note.
+COVARIANCE_ROWS, ROWS_PER_FEATURE = 2000, 4
+# Up to so many features, and from so many rows, EM finds it where values are missing; pairs of values do otherwise.
+EM_FEATURES, EM_ROWS = 40, 10_000
+# Beyond, features are taken to say nothing of each other: a covariance would take 32 MB.
+MOST_FEATURES = 2048
+
+
+def population_of(X: Any, X_err: Any, sample_weight: Array | None = None) -> Population:
+    """Return the Gaussian population of dense samples with error bars: means and spreads of all, covariance of some.
+
+    Where all was measured, the covariance of the values less the noise, from a subsample; where not, the most likely
+    one by EM, or with many features that of the pairs of values that were measured.
+    """
+    marginal = Population.of(X, X_err, sample_weight)
+    values = np.asarray(X)
+    n, d = values.shape
+    # What is wrong with the values or the errors is said where they are checked.
+    if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
+        return marginal
+    gaps = has_unmeasured(X_err)
+    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * d) if not gaps else EM_ROWS
+    part = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
+    if len(part) > few:
+        part = np.sort(np.random.default_rng(0).choice(part, few, replace=False))
+    try:
+        rows = read(take_rows(values, part), None if X_err is None else take_rows(X_err, part))
+    except (ValueError, IndexError):
+        return marginal
+    weight = None if sample_weight is None else sample_weight[part]
+    covariance = _pairs(rows, weight, marginal)
+    if gaps and d <= EM_FEATURES:
+        units = np.where(marginal.spreads > 0, marginal.spreads, 1.0)
+        start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
+        found = Em(units, LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
+        return Population(found.means[0], marginal.spreads, found.covariances[0])
+    return replace(marginal, covariance=covariance)
+
+
+def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
+    """Return the covariance of pairs of values that were both measured, less the noise, positive definite."""
+    values = rows.values.astype(np.float64) - marginal.means
+    own = np.ones(len(rows)) if weight is None else weight / weight.max()
+    if rows.known is None:
+        totals: Any = own.sum()
+        counts: Any = totals
+    else:
+        values *= rows.known
+        known = rows.known.astype(np.float64)
+        totals = np.maximum((known * own[:, np.newaxis]).T @ known, 1e-300)
+        counts = np.maximum(own @ known, 1e-300)
+    C = (values * own[:, np.newaxis]).T @ values / totals
+    if rows.is_diagonal:
+        diagonal(C)[:] -= own @ np.broadcast_to(rows.noise, rows.shape) / counts
+    else:
+        C -= np.einsum("i,ijk->jk", own, rows.noise) / totals
+    return positive(C, marginal.spreads)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import sklearn
 from numpy.typing import NDArray
-from scipy.special import ndtri_exp
+from scipy.optimize import minimize
+from scipy.special import logsumexp, ndtri_exp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
@@ -25,7 +26,15 @@ from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
 from gaussguru._linalg import Array, Index
-from gaussguru.calibration import CalibratedWithErrorsCV, _fit_probabilities, _Found, _Margins, _model, score_moments
+from gaussguru.calibration import (
+    CalibratedWithErrorsCV,
+    _fit_probabilities,
+    _Found,
+    _Margins,
+    _model,
+    score_moments,
+    smoothed_targets,
+)
 from gaussguru.errors import Components, Measured, check_errors, split_errors, take_rows
 from gaussguru.population import Deconvolve
 
@@ -35,13 +44,16 @@ METHODS = ("shrunk", "posterior", "probit")
 SIGMAS = {"shrunk": (10, 1e-3), "posterior": (5, 1e-2)}
 # Ridges of the probit, from coefficients that are nothing for features of spread 1 to any that occur.
 RIDGES = np.geomspace(300.0, 1e-3, 12)
-# Rows on which methods and levels are compared and probabilities calibrated. Log losses of two candidates differ from
-# row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and alpha to 1 or 2 percent.
+# Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
+# of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
+# alpha to 1 or 2 percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
 SELECTION_ROWS = 10_000
 # So many of them are of each class, if there are.
-FEWEST = 500
+FEWEST = 200
 # Numbers of posterior covariances that are held at a time in a prediction.
 CHUNK = 1 << 22
+# The slope of the logistic function that is nearest to Phi.
+GAIN = 1.702
 # Scores of which the covariance with all others is computed together.
 STACK = 64
 
@@ -69,9 +81,9 @@ class ErrorBarClassifier(Classifier):
       is a local maximum; a sample of which little is known counts little. It is the best where errors differ much.
 
     All of them, at all levels, share one loop over the folds, and the same scores of left-out samples serve to choose
-    and to calibrate. With more than 10,000 samples this is done on a stratified subsample of so many: log losses of two
-    candidates are then compared to about 0.002, and the calibration has two or three parameters. Population and
-    classifier are always fitted to all samples.
+    and to calibrate. With more than 10,000 samples (20,000 over the number of classes) this is done on a stratified
+    subsample of so many: log losses of two candidates are then compared to about 0.002, and the calibration has two or
+    three parameters. Population and classifier are always fitted to all samples.
 
     Parameters
     ----------
@@ -107,7 +119,8 @@ class ErrorBarClassifier(Classifier):
     ridge_ : float or None
         The ridge chosen, of "probit".
     cv_scores_ : dict of ndarrays
-        "method", "level" (sigma, ridge, or NaN) and "log_loss" of every candidate.
+        "method", "level" (sigma, ridge, or NaN) and "log_loss" of every candidate: of calibrated probabilities of
+        left-out samples; with more than two classes of a logistic approximation, but for the one chosen.
     population_ : gaussguru.population.Deconvolve
         The population, in the units of X.
     reliability_ : ndarray of shape (n_features,)
@@ -268,20 +281,22 @@ class ErrorBarClassifier(Classifier):
             order = np.concatenate([test for _, test in folds])
             candidates = [(family.method, level) for family in families for level in family.levels]
 
-            def judged(k: int) -> tuple[_Found, float]:
-                margins = _Margins.joined([part[k] for part in parts])
-                return self._judged(margins, labels[order], weights[order], len(labelled.classes))
+            truth = labels[order], weights[order], len(labelled.classes)
 
-            outcomes = list(mapped(judged, range(len(candidates))))
-        losses = np.array([loss for _, loss in outcomes])
-        best = int(np.argmin(losses))
+            def loss(k: int) -> float:
+                margins = _Margins.joined([part[k] for part in parts])
+                return logistic_loss(margins, *truth) if truth[2] > 2 else self._judged(margins, *truth)[1]
+
+            losses = np.array(list(mapped(loss, range(len(candidates)))))
+            best = int(np.argmin(losses))
+            found, losses[best] = self._judged(_Margins.joined([part[best] for part in parts]), *truth)
         scores = {
             "method": np.array([method for method, _ in candidates]),
             "level": np.array([level for _, level in candidates]),
             "log_loss": losses,
         }
         method, level = candidates[best]
-        return _Candidate(method, float(level), outcomes[best][0], starts[0][best]), scores
+        return _Candidate(method, float(level), found, starts[0][best]), scores
 
     def _judged(self, margins: _Margins, labels: Index, weights: Array, n_classes: int) -> tuple[_Found, float]:
         """Return the probabilities of greatest likelihood, and their log loss."""
@@ -638,17 +653,49 @@ def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[_Margins]:
     return result
 
 
+def logistic_loss(margins: _Margins, labels: Index, weights: Array, n_classes: int) -> float:
+    """Return the log loss of probabilities of more than two classes, quickly, to compare scores.
+
+    The best of ``P(c) ~ exp(g (alpha m_c + beta_c) / sqrt(1 + 2 alpha^2 v))``, with the mean scores m and half the mean
+    variance v of their differences: of two classes ``Phi(x)`` is about ``1 / (1 + exp(-g x))`` with g = 1.7.
+    """
+    m = margins.centre - margins.centre.mean(axis=1, keepdims=True)
+    apart = margins.apart - margins.apart.mean(axis=2, keepdims=True)
+    v = np.einsum("ik,ik->i", margins.weights, margins.variances + np.square(apart).sum(axis=2) / (n_classes - 1))
+    unit = float(np.sqrt(np.average(np.square(m).mean(axis=1), weights=weights))) or 1.0
+    m, v = m / unit, v / unit**2
+    targets, shares = smoothed_targets(labels, weights, n_classes), weights / weights.sum()
+
+    def terms(x: Array) -> tuple[Array, Array, Array]:
+        """Return log probabilities, the factor of scores, and the derivatives of what is exponentiated by log alpha."""
+        noise = 2.0 * np.exp(2.0 * x[0]) * v[:, np.newaxis]
+        root = GAIN / np.sqrt(1.0 + noise)
+        z = root * (np.exp(x[0]) * m + x[1:])
+        return z - logsumexp(z, axis=1, keepdims=True), root, root * np.exp(x[0]) * m - z * noise / (1.0 + noise)
+
+    def value(x: Array) -> tuple[float, Array]:
+        logs, root, by_alpha = terms(x)
+        slope = shares[:, np.newaxis] * (np.exp(logs) * targets.sum(axis=1, keepdims=True) - targets)
+        gradient = np.append(np.sum(slope * by_alpha), np.sum(slope * root, axis=0))
+        return -float(np.sum(shares[:, np.newaxis] * targets * logs)), gradient
+
+    bounds = [(-20.0, 10.0)] + [(None, None)] * n_classes
+    found = minimize(value, np.zeros(1 + n_classes), jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(-(shares @ terms(found.x)[0][np.arange(len(labels)), labels]))
+
+
 def _subsample(samples: Samples, seed: int) -> tuple[Index, Array]:
     """Return rows to choose with, in order, and what to multiply all weights by to keep the shares of the classes."""
     labels, weights = samples.labels.astype(np.intp), samples.all_weights
     n, factors = len(labels), np.ones(len(labels))
-    if n <= SELECTION_ROWS:
+    most = 2 * SELECTION_ROWS // len(samples.classes)
+    if n <= most:
         return np.arange(n), factors
     rng = np.random.default_rng(seed)
     rows = []
     for c in range(len(samples.classes)):
         mine = np.flatnonzero((labels == c) & (weights > 0))
-        size = min(len(mine), max(FEWEST, round(SELECTION_ROWS * len(mine) / n)))
+        size = min(len(mine), max(FEWEST, round(most * len(mine) / n)))
         chosen = rng.permutation(mine)[:size]
         factors[mine] = weights[mine].sum() / weights[chosen].sum()
         rows.append(chosen)

@@ -10,6 +10,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._data.mixtures import population_of
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import GuruEstimator, LinearScores
@@ -130,7 +131,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
     noise_ : gaussguru.noise.Noise or None
         The noise of the model, with that of exact features; None for ``sigma=0``.
     population_ : gaussguru.errors.Population or None
-        Mean and spread of the features, for values that are not measured; None without ``X_err``.
+        The Gaussian of the true values, for those that are not measured; None without ``X_err``.
     n_iter_ : int
         Iterations of the solver, or epochs.
     converged_ : bool
@@ -213,9 +214,10 @@ class GuruClassifier(LinearScores, GuruEstimator):
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
                 sparse matrix of shape (n_samples, n_features) or gaussguru.errors.LowRank, default=None
             Error bars: standard deviations of the measurements, one a sample or one a value, or covariances. They add
-            to the noise of the model, ``a_i^2 = a(w)^2 + w' Sigma_i w``, and may be 0, where a measurement is exact. An
-            infinite one says that a value was not measured: whatever X has there is replaced by the mean of the
-            measured values of that feature, with their standard deviation as its error.
+            to the noise of the model, ``a_i^2 = a(w)^2 + w' Sigma_i w``, and may be 0, where a measurement is exact.
+            What was not measured has an infinite one, or NaN in X. It is replaced by its mean, given the measured
+            values of the same sample and a Gaussian population of all, and the covariance that goes with it
+            (:meth:`gaussguru.errors.Population.fill`).
 
         Returns
         -------
@@ -281,8 +283,10 @@ class GuruClassifier(LinearScores, GuruEstimator):
         if X_err is None or sp.issparse(X):
             return X, X_err, None
         table = _table(X)
-        population = Population.of(table, X_err, check_weights(sample_weight, len(table)))
-        return (*population.fill(table, X_err), population) if has_unmeasured(X_err) else (X, X_err, population)
+        population = population_of(table, X_err, check_weights(sample_weight, len(table)))
+        if not has_unmeasured(X_err):
+            return X, X_err, population
+        return *population.fill(table, X_err, correlated=self._method.exact), population
 
     def _threads(self, samples: Samples, model: Model, X_err: Any = None) -> AbstractContextManager[BlockMap]:
         """Return what maps blocks of rows."""
@@ -396,7 +400,15 @@ class GuruClassifier(LinearScores, GuruEstimator):
         X, X_err = split_errors(X, X_err)
         if has_unmeasured(X_err):
             X, X_err = self._filled(X, X_err)
-        return check_features(X, estimator=self), X_err
+        try:
+            return check_features(X, estimator=self), X_err
+        except ValueError as error:
+            if X_err is not None or "NaN" not in str(error):
+                raise
+            raise ValueError(
+                f"{error}\nNaN for what was not measured needs X_err, the error bars of the measured values (0 for "
+                "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
+            ) from None
 
     def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         if sp.issparse(X):
@@ -407,7 +419,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
                 "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
                 "expect there: it was fitted without X_err"
             )
-        filled: tuple[Any, Any] = population.fill(_table(X), X_err)
+        filled: tuple[Any, Any] = population.fill(_table(X), X_err, correlated=self._method.exact)
         return filled
 
     def _scale(self) -> float:

@@ -130,6 +130,8 @@ def _check_population(thing: Any, name: str, n_features: int) -> None:
         _is(population, Population)
         _check_numbers(population, "means", n_features)
         _check_numbers(population, "spreads", n_features)
+        if _of(population, "covariance", np.ndarray, type(None)) is not None:
+            _check_numbers(population, "covariance", n_features, n_features)
 
 
 def _check_scaling(thing: Any, name: str, n_features: int) -> None:
