@@ -37,8 +37,9 @@ class Training(NamedTuple):
 class Model(NamedTuple):
     """A row of the tables.
 
-    ``kind`` is "baseline", "posterior" (a baseline on what our population says of the truth) or "ours". ``fit`` is
-    given the noise level of use, relative to the errors of training; one that minds (``by_level``) is fitted for each.
+    ``kind`` is "baseline", "deconvolution" (a baseline that has populations of its own, fitted by our code),
+    "posterior" (one on what our population says of the truth) or "ours". ``fit`` is given the noise level of use,
+    relative to the errors of training; one that minds (``by_level``) is fitted for each.
     """
 
     name: str
@@ -214,7 +215,7 @@ def ours_without_errors(data: Training, level: float) -> Predictor:
 
 
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
-MIXTURE = f"{OURS}, 3 components"
+MIXTURE, DECONVOLUTION = f"{OURS}, 3 components", "extreme deconvolution of each class"
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
 
 
@@ -240,7 +241,7 @@ MODELS = [
     Model("SVC rbf, calibrated", "baseline", plain(CalibratedClassifierCV(SVC())), uses_errors=False),
     *_of_trees("forest", FOREST),
     *_of_trees("boosting", BOOSTING),
-    Model("extreme deconvolution of each class", "baseline", extreme_deconvolution),
+    Model(DECONVOLUTION, "deconvolution", extreme_deconvolution),
     Model("GURU with X_err as it was", "baseline", guru_as_it_was),
     Model(IGNORED, "baseline", ours_without_errors, uses_errors=False),
     Model(OURS, "ours", ours()),
