@@ -52,15 +52,19 @@ CHUNK = 1 << 22
 FAINT = 1e-12
 # Margins that vary by no more than this fraction of their size are constant.
 CONSTANT = 1e-10
-# Of the likelihood: iterations, decrement per unit of weight at which it is at rest, and the longest step in log alpha
-# and log kappa, both of which the data determine to about 1/sqrt(n).
+# Of the likelihood: iterations, and the longest step in log alpha and log kappa.
 MAX_ITER = 100
-AT_REST = 1e-13
 LONGEST = 1.5
+# The decrement, per unit of weight, at which probabilities are good enough to compare log losses.
+ROUGHLY = 1e-6
 # Part of a step below which rounding decides.
-SHORTEST = 1e-6
-# Error bars are taken to be wrong by no more than this factor.
-MAX_KAPPA = 1e3
+SHORTEST = 1e-4
+# Largest alpha, in units of 1 over the deviation of the scores: an overlap of the classes of 1 % of that. And the
+# factor by which error bars may be wrong at most.
+MAX_ALPHA, MAX_KAPPA = 100.0, 1e3
+# Largest quotient of the spreads of two scores of a sample that the likelihood of many classes counts: it changes the
+# variance of a difference by at most 1/STEEPEST^2 of itself, and is the factor by which its integrals take longer.
+STEEPEST = 4.0
 
 
 def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
@@ -176,10 +180,10 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     with the covariance ``W V W'`` of the scores under the error bars.
 
     The parameters maximise the likelihood on scores of samples that were left out of the fit, fold by fold, with
-    Platt's smoothed targets ``(N_c + 1) / (N_c + C)`` for the class of a sample and ``1 / (N_c + C)`` for each of the
-    others, where ``N_c`` is the total weight of its class; so ``alpha`` stays finite where classes are separated. Then
-    the classifier is fitted once more, to all samples. Scores that do not rise with the probability of their class have
-    ``alpha_ = 0``, and all samples the same probabilities but for nothing.
+    Platt's smoothed targets, ``(N_c + 1) / (N_c + 2)`` for the class of a sample and ``1 / (N_c + 2)`` for all others
+    together, where ``N_c`` is the total weight of its class; so ``alpha`` stays finite where classes are separated.
+    Then the classifier is fitted once more, to all samples. Scores that do not rise with the probability of their class
+    have ``alpha_ = 0``: all samples have the same probabilities.
 
     Parameters
     ----------
@@ -552,8 +556,9 @@ class _Margins(NamedTuple):
     """What a likelihood needs to know of scores that are mixtures.
 
     ``centre`` is the mean of the scores (n_samples, n_scores), ``apart`` what the components are away from it
-    (n_samples, n_components, n_scores), ``variances`` (n_samples, n_components) half the mean variance of the
-    differences of two scores; of two classes ``variances`` is that of the one score there is.
+    (n_samples, n_components, n_scores), ``variances`` of the same shape those of independent errors that make the
+    differences of two scores vary as they do, in least squares over pairs, and exactly for two and three classes unless
+    one would be negative or small beside another; of two classes there is one score and its variance.
     """
 
     weights: Array
@@ -571,11 +576,13 @@ class _Margins(NamedTuple):
     def of(cls, weights: Array, means: Array, covariances: Array) -> "_Margins":
         centre = np.einsum("ik,ikc->ic", weights, means)
         apart, n_scores = means - centre[:, np.newaxis], means.shape[2]
-        if n_scores == 1:
-            variances = covariances[:, :, 0, 0]
-        else:
-            trace, total = np.einsum("ikcc->ik", covariances), covariances.sum(axis=(2, 3))
-            variances = (trace - total / n_scores) / (n_scores - 1)
+        variances = np.einsum("ikcc->ikc", covariances)
+        if n_scores > 1:
+            # The sums over k of var(n_c - n_k), and over all pairs.
+            trace, total = variances.sum(axis=2, keepdims=True), covariances.sum(axis=3)
+            sums = n_scores * variances + trace - 2 * total
+            variances = (sums - sums.sum(axis=2, keepdims=True) / (2 * (n_scores - 1))) / (n_scores - 2)
+            variances = np.maximum(variances, variances.max(axis=2, keepdims=True) / STEEPEST**2)
         return cls(weights, centre, apart, np.maximum(variances, 0.0))
 
     @classmethod
@@ -592,7 +599,7 @@ class _Margins(NamedTuple):
             np.pad(self.weights, ((0, 0), more)),
             self.centre,
             np.pad(self.apart, ((0, 0), more, (0, 0))),
-            np.pad(self.variances, ((0, 0), more)),
+            np.pad(self.variances, ((0, 0), more, (0, 0))),
         )
 
 
@@ -604,13 +611,15 @@ class _TwoClasses:
     """``P(1) = sum_k q_k Phi((alpha (m + kappa d_k) + beta) / sqrt(1 + alpha^2 kappa^2 v_k))``."""
 
     margins: _Margins
+    # Of the log likelihood: by how much it may be below its maximum.
+    at_rest: ClassVar[float] = 1e-10
 
     def _standardised(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array, Array]:
         """Return the arguments of Phi, and of what they are made: numerator, its part by kappa, denominator."""
         _, centre, apart, variances = self.margins
         by_kappa = alpha * kappa * apart[:, :, 0]
         numerator = alpha * centre + (beta[1] - beta[0]) + by_kappa
-        root = np.sqrt(1.0 + np.square(alpha * kappa) * variances)
+        root = np.sqrt(1.0 + np.square(alpha * kappa) * variances[:, :, 0])
         return numerator / root, numerator, by_kappa, root
 
     def logs(self, alpha: float, beta: Array, kappa: float) -> Array:
@@ -640,39 +649,47 @@ class _TwoClasses:
 
 @dataclass(frozen=True)
 class _ManyClasses:
-    """``P(c)`` of independent noise of the same variance ``1/2 + alpha^2 kappa^2 v_k`` on all scores of a sample."""
+    """``P(c)`` of independent noise of the variances ``1/2 + alpha^2 kappa^2 v_c`` on the scores of a sample."""
 
     margins: _Margins
+    # Integrals take longer, and have fewer digits.
+    at_rest: ClassVar[float] = 1e-5
 
-    def _standardised(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array, Array]:
+    def _scores(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array]:
+        """Return the means of the scores, their part by kappa, and their spreads."""
         _, centre, apart, variances = self.margins
         by_kappa = alpha * kappa * apart
-        numerator = alpha * centre[:, np.newaxis] + beta + by_kappa
-        root = np.sqrt(0.5 + np.square(alpha * kappa) * variances)[:, :, np.newaxis]
-        return numerator / root, numerator, by_kappa, root
+        return (
+            alpha * centre[:, np.newaxis] + beta + by_kappa,
+            by_kappa,
+            np.sqrt(0.5 + np.square(alpha * kappa) * variances),
+        )
 
     def logs(self, alpha: float, beta: Array, kappa: float) -> Array:
         """Return the logarithms of the probabilities."""
-        z = self._standardised(alpha, beta, kappa)[0]
-        logs = independent_log_probabilities(z.reshape(-1, z.shape[2])).reshape(z.shape)
+        means, _, spreads = self._scores(alpha, beta, kappa)
+        flat = means.reshape(-1, means.shape[2]), spreads.reshape(-1, means.shape[2])
+        logs = independent_log_probabilities(*flat).reshape(means.shape)
         return np.asarray(logsumexp(self.margins.log_weights[:, :, np.newaxis] + logs, axis=1))
 
     def terms(self, alpha: float, beta: Array, kappa: float) -> Terms:
         """Return log probabilities (n, C) and their derivatives by log alpha, log kappa and beta (n, C, 2 + C)."""
-        z, numerator, by_kappa, root = self._standardised(alpha, beta, kappa)
-        n, K, C = z.shape
-        shrunk = z * (1.0 - 0.5 / np.square(root))
-        by = np.stack([(numerator - beta) / root - shrunk, by_kappa / root - shrunk], axis=3)
-        logs, slopes = np.empty((n, C)), np.empty((n, C, 2 + C))
-        for part in independent_blocks(z.reshape(n, -1)):
-            flat, inner = independent_slopes(z[part].reshape(-1, C))
-            mine = self.margins.log_weights[part][:, :, np.newaxis] + flat.reshape(-1, K, C)
-            logs[part] = logsumexp(mine, axis=1)
-            share = np.exp(mine - logs[part][:, np.newaxis])
-            inner = inner.reshape(-1, K, C, C) * share[:, :, :, np.newaxis]
-            slopes[part, :, :2] = np.einsum("ikcl,iklp->icp", inner, by[part], optimize=True)
-            slopes[part, :, 2:] = np.einsum("ikcl,ik->icl", inner, 1.0 / root[part, :, 0])
-        return logs, slopes
+        means, by_kappa, spreads = self._scores(alpha, beta, kappa)
+        n, K, C = means.shape
+        steps = np.stack([means - beta, by_kappa], axis=3).reshape(n * K, C, 2)
+        flat = means.reshape(n * K, C), spreads.reshape(n * K, C)
+        widening = flat[1] - 0.5 / flat[1]  # by both logarithms
+        logs, slopes = np.empty((n * K, C)), np.empty((n * K, C, 2 + C))
+        for part in independent_blocks(*flat):
+            logs[part], by_score, by_spread = independent_slopes(flat[0][part], flat[1][part])
+            slopes[part, :, :2] = by_score @ steps[part] + by_spread @ widening[part][:, :, np.newaxis]
+            slopes[part, :, 2:] = by_score
+        if K == 1:
+            return logs, slopes
+        mine = self.margins.log_weights[:, :, np.newaxis] + logs.reshape(n, K, C)
+        mixed = logsumexp(mine, axis=1)
+        share = np.exp(mine - mixed[:, np.newaxis])
+        return mixed, np.einsum("ikc,ikcp->icp", share, slopes.reshape(n, K, C, 2 + C))
 
 
 def _model(margins: _Margins, n_classes: int) -> _TwoClasses | _ManyClasses:
@@ -706,13 +723,15 @@ class _Found(NamedTuple):
     pvalue: float
 
 
-def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_classes: int) -> _Found:
-    """Return the parameters of greatest likelihood."""
+def _fit_probabilities(
+    margins: _Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
+) -> _Found:
+    """Return the parameters of greatest likelihood; those of a ``rough`` fit are for error bars as they are stated."""
     used = weights > 0
     if not used.all():
         margins = _Margins(*(part[used] for part in margins))
         labels, weights = labels[used], weights[used]
-    targets = smoothed_targets(labels, weights, n_classes)
+    targets = smoothed_targets(labels, weights)
     centre = margins.centre
     if n_classes > 2:
         centre = centre - centre.mean(axis=1, keepdims=True)
@@ -726,7 +745,7 @@ def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_class
     scale = unit or 1.0
     # About their mean, so that alpha and beta are nearly independent.
     margins = _Margins(margins.weights, (centre - offset) / scale, margins.apart / scale, margins.variances / scale**2)
-    fit = _Likelihood(_model(margins, n_classes), targets, weights)
+    fit = _Likelihood(_model(margins, n_classes), labels, targets, weights, rough)
     found = fit.parameters(informative=unit > 0)
 
     def back(parameters: tuple[float, Array, float]) -> tuple[float, Array, float]:
@@ -738,39 +757,49 @@ def _fit_probabilities(margins: _Margins, labels: Index, weights: Array, n_class
     return _Found(back(found.stated), back(found.scaled), found.pvalue)
 
 
-def smoothed_targets(labels: Index, weights: Array, n_classes: int) -> Array:
-    """Return Platt's targets: ``(N_c + 1) / (N_c + C)`` for the class c of a sample, ``1 / (N_c + C)`` for others."""
-    totals = np.bincount(labels, weights, n_classes)
-    targets = np.repeat(1.0 / (totals[labels] + n_classes)[:, np.newaxis], n_classes, axis=1)
-    targets[np.arange(len(labels)), labels] *= totals[labels] + 1.0
-    return targets
+def smoothed_targets(labels: Index, weights: Array) -> Array:
+    """Return Platt's targets ``(N_c + 1) / (N_c + 2)`` for the class c of every sample."""
+    totals = np.bincount(labels, weights)[labels]
+    return np.asarray((totals + 1.0) / (totals + 2.0))
 
 
 @dataclass(frozen=True)
 class _Likelihood:
-    """Minus the log likelihood of targets, as a function of log alpha, log kappa and beta, in this order."""
+    """Minus the log likelihood of targets, as a function of log alpha, log kappa and beta, in this order.
+
+    ``sum_i s_i (t_i log P_i(y_i) + (1 - t_i) log(1 - P_i(y_i)))``, with the target t of the class of a sample.
+    """
 
     model: _TwoClasses | _ManyClasses
+    labels: Index
     targets: Array
     weights: Array
+    rough: bool = False
 
     def derivatives(self, x: Array) -> tuple[float, Array, Array]:
         """Return the value, its gradient, and the Fisher information."""
         logs, slopes = self.model.terms(*_unpacked(x))
-        weighted = self.weights[:, np.newaxis] * self.targets
-        gradient = -np.einsum("ic,icp->p", weighted, slopes)
+        rows = np.arange(len(logs))
+        others = logs.copy()
+        others[rows, self.labels] = -np.inf
+        rest = logsumexp(others, axis=1)
+        # What is not for the class of a sample is for the others as they share it.
+        targets = (1.0 - self.targets)[:, np.newaxis] * np.exp(others - rest[:, np.newaxis])
+        targets[rows, self.labels] = self.targets
+        gradient = -np.einsum("ic,icp->p", self.weights[:, np.newaxis] * targets, slopes)
+        terms = self.targets * logs[rows, self.labels] + (1.0 - self.targets) * rest
         rooted = slopes * np.sqrt(self.weights[:, np.newaxis] * np.exp(logs))[:, :, np.newaxis]
         flat = rooted.reshape(-1, rooted.shape[2])
-        return -float(np.einsum("ic,ic->", weighted, logs)), gradient, flat.T @ flat
+        return -float(self.weights @ terms), gradient, flat.T @ flat
 
     def parameters(self, *, informative: bool) -> _Found:
         """Return the parameters of greatest likelihood."""
         margins = self.model.margins
-        n_classes = self.targets.shape[1]
+        n_classes = max(2, margins.centre.shape[1])
         free = np.ones(2 + n_classes, dtype=bool)
         free[:2] = False
         none = self.minimum(np.concatenate([[-np.inf, -np.inf], np.zeros(n_classes)]), free)
-        spreads = margins.variances + np.square(margins.apart).sum(axis=2)
+        spreads = (margins.variances + np.square(margins.apart)).sum(axis=2)
         known = margins.weights > 0
         has_errors = bool(np.any(spreads[known] > 0))
         varies = float(np.ptp(spreads[known])) > CONSTANT * float(spreads[known].max())
@@ -788,7 +817,7 @@ class _Likelihood:
         start = platt.copy()
         start[1] = 0.0
         stated = self.minimum(start, free)
-        if not varies:
+        if self.rough or not varies:
             return _Found(_unpacked(stated), _unpacked(stated), pvalue)
         free[1] = True
         best = self.minimum(stated, free)
@@ -798,29 +827,41 @@ class _Likelihood:
         return _Found(_unpacked(stated), _unpacked(best), 0.5 * float(chi2.sf(ratio, 1)))
 
     def minimum(self, x: Array, free: NDArray[np.bool_]) -> Array:
-        """Return the minimum over the free parameters, by Newton's method with the Fisher information."""
-        rest, limit = AT_REST * float(self.weights.sum()), np.log(MAX_KAPPA)
+        """Return the minimum over the free parameters.
+
+        By Newton's method with the Fisher information, corrected by differences of gradients (BFGS): where the errors
+        are large the likelihood is not concave, and its curvature not that information.
+        """
+        total = float(self.weights.sum())
+        rest = max(self.model.at_rest * min(1.0, total), ROUGHLY * total if self.rough else 0.0)
         value, gradient, information = self.derivatives(x)
+        inverse = np.linalg.pinv(information[np.ix_(free, free)], rcond=1e-12, hermitian=True)
+        n_logs = np.count_nonzero(free[:2])
         for _ in range(MAX_ITER):
             g = gradient[free]
-            step = -np.linalg.pinv(information[np.ix_(free, free)], rcond=1e-12, hermitian=True) @ g
+            step = -inverse @ g
             decrement = -float(g @ step)
             if not decrement > rest:
                 break
-            logs = np.abs(step[: np.count_nonzero(free[:2])])
-            t = 1.0 / max(1.0, float(logs.max(initial=0.0)) / LONGEST)
+            t = 1.0 / max(1.0, float(np.abs(step[:n_logs]).max(initial=0.0)) / LONGEST)
             while t > SHORTEST:
                 trial = x.copy()
                 trial[free] += t * step
+                trial[0] = min(trial[0], np.log(MAX_ALPHA))
                 if free[1]:
-                    trial[1] = np.clip(trial[1], -limit, limit)
+                    trial[1] = np.clip(trial[1], -np.log(MAX_KAPPA), np.log(MAX_KAPPA))
                 there = self.derivatives(trial)
                 if there[0] <= value - 1e-4 * t * decrement:
                     break
                 t *= 0.5
             else:
                 break
-            x, (value, gradient, information) = trial, there
+            moved, turned = trial[free] - x[free], there[1][free] - g
+            x, (value, gradient, _) = trial, there
+            along = float(moved @ turned)
+            if along > 1e-8 * float(np.linalg.norm(moved) * np.linalg.norm(turned)):
+                left = np.eye(len(g)) - np.outer(moved, turned) / along
+                inverse = left @ inverse @ left.T + np.outer(moved, moved) / along
         return x
 
 

@@ -190,6 +190,9 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
         names, others = _names(X, axis), _names(X_err, axis)
         if names is None or others is None or np.array_equal(names, others):
             continue
+        # Rows that are only numbered have no names, unless the same numbers come in another order.
+        if axis == "index" and (_is_numbered(names) or _is_numbered(others)) and not _is_permuted(names, others):
+            continue
         place = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), -1)
         raise ValueError(
             f"X_err must have the {axis} of X, in the same order; got {len(others)} for {len(names)}, "
@@ -230,14 +233,25 @@ def mark_unmeasured(X: Any, X_err: Any) -> Any:
 
 
 def _names(table: Any, axis: str) -> NDArray[Any] | None:
-    """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any but their numbers."""
+    """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any."""
     names = getattr(table, axis, None)
     if names is None or callable(names):  # a list has a method of that name
         return None
     named = np.asarray(names)
     if axis == "columns":
         return named if all(isinstance(name, str) for name in names) else None
-    return None if np.array_equal(named, np.arange(len(named))) else named
+    return named
+
+
+def _is_numbered(names: NDArray[Any]) -> bool:
+    return np.array_equal(names, np.arange(len(names)))
+
+
+def _is_permuted(names: NDArray[Any], others: NDArray[Any]) -> bool:
+    """Return whether rows have the same numbers in another order, where those of one table are in order."""
+    if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
+        return False
+    return np.array_equal(np.sort(names), np.sort(others))
 
 
 def take_rows(values: Any, index: Any) -> Any:
@@ -721,11 +735,19 @@ def _split_noise(X_err: Any, missing: NDArray[np.bool_]) -> tuple[Array | None, 
         factors = as_numbers(X_err.factors, "X_err.factors") * ~missing[:, :, np.newaxis]
         std = np.zeros(missing.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
         std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], missing.shape)
-        return np.where(missing, 0.0, std), factors
+        return _known(np.where(missing, 0.0, std), "X_err.std"), factors
     errors = as_numbers(X_err, "X_err")
     if errors.ndim == 3:
-        return None, np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
-    return np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis]), None
+        covariances = np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
+        _check_finite(covariances, "X_err", map)
+        return None, covariances
+    return _known(np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis]), "X_err"), None
+
+
+def _known(std: Array, name: str) -> Array:
+    """Return standard deviations, checked."""
+    _check_sign(_check_finite(std, name, map), name)
+    return std
 
 
 def positive(covariance: Array, spreads: Array) -> Array:

@@ -34,6 +34,10 @@ CACHED = 1 << 17
 # of a class that is behind, which is halfway; and where it begins at the lowest.
 STEP, FINE_STEP, FEW = 0.4, 0.25, 10
 BEYOND, BELOW, LOWEST = 8.0, 7.0, 20.0
+# What derivatives are for needs fewer digits: longer steps, and shorter ends.
+ROUGHER, SHORTER = 2.0, 0.7
+# Into how many blocks samples are cut whose spreads differ by similar factors.
+BLOCKS = 8
 # Standard deviations behind the best score beyond which the square of a number may overflow before the end is reached.
 HOPELESSLY_BEHIND = 1e100
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
@@ -66,57 +70,87 @@ def mixture_moments(weights: Array, means: Array, covariances: Array) -> tuple[A
     return mean, np.sqrt(np.maximum(np.einsum("ik,ikc->ic", weights, variances), 0.0))
 
 
-def independent_log_probabilities(scores: Array) -> Array:
-    """Return the logarithms of the probabilities to be on top when independent noise of variance 1 is added.
+def independent_log_probabilities(scores: Array, spreads: Array | None = None) -> Array:
+    """Return the logarithms of the probabilities to be on top when independent noise is added to scores.
 
     ::
 
-        P(c) = E_t prod_{k != c} Phi(score_c - score_k + t) = int Phi'(x - score_c) prod_{k != c} Phi(x - score_k) dx
+        P(c) = int phi((x - m_c) / s_c) / s_c  prod_{k != c} Phi((x - m_k) / s_k) dx
 
     by the trapezoidal rule, which for such functions converges faster than any power of the step: with the constants
-    above it is good to 1e-9 of each probability for up to 100 classes (1e-7 for 1000), down to 1e-100. Its weights are
-    positive, so a higher score always has the higher probability.
+    above it is good to 1e-9 of each probability for up to 100 classes (1e-6 for 1000), down to 1e-100, where all
+    spreads are the same. Its weights are positive, so with the same spread a higher score always has the higher
+    probability.
 
     Parameters
     ----------
     scores : array of shape (n_samples, n_classes)
+    spreads : array of shape (n_samples, n_classes), default=None
+        Standard deviations of the noise, positive; None is 1. Time and memory are in proportion to the largest quotient
+        of two of a sample.
 
     Returns
     -------
     ndarray of shape (n_samples, n_classes)
     """
     logs = np.empty(scores.shape)
-    for part in independent_blocks(scores):
-        logs[part] = _independent(scores[part])[0]
+    for part in independent_blocks(scores, spreads):
+        logs[part] = _independent(scores[part], None if spreads is None else spreads[part])[0]
     return logs
 
 
-def independent_slopes(scores: Array) -> tuple[Array, Array]:
-    """Return :func:`independent_log_probabilities` of a block of samples, and their derivatives.
+def independent_slopes(scores: Array, spreads: Array) -> tuple[Array, Array, Array]:
+    """Return :func:`independent_log_probabilities` of a block of samples, to about 1e-5, and their derivatives.
 
-    The derivative of ``log P(c)`` by ``score_k`` has shape (n_samples, n_classes, n_classes); rows add up to 0.
+    Those of ``log P(c)`` by ``m_k`` and by ``s_k`` have shape (n_samples, n_classes, n_classes).
     """
-    logs, share, hazard = _independent(scores)
-    slopes = -(share @ hazard.transpose(0, 2, 1))
-    own = np.einsum("icc->ic", slopes)
+    logs, share, hazard, at = _independent(scores, spreads, rough=True)
+    by_score = -(share @ hazard.transpose(0, 2, 1))
+    by_spread = -(share @ (hazard * at).transpose(0, 2, 1))
+    own = np.einsum("icc->ic", by_score)
     own[:] = 0.0
-    own[:] = -slopes.sum(axis=2)
-    return logs, slopes
+    own[:] = -by_score.sum(axis=2)  # a shift of all scores changes nothing
+    own = np.einsum("icc->ic", by_spread)
+    own[:] = 0.0
+    probabilities = np.exp(logs)
+    # Probabilities add up to 1, whatever the spreads are.
+    lost = np.einsum("ic,ick->ik", probabilities, by_spread)
+    own[:] = np.divide(-lost, probabilities, out=np.zeros_like(lost), where=probabilities > 0)
+    return logs, by_score, by_spread
 
 
-def independent_blocks(scores: Array) -> list[slice]:
-    """Return blocks of samples whose points of integration fit into memory."""
+def independent_blocks(scores: Array, spreads: Array | None = None) -> list[Any]:
+    """Return blocks of samples whose points of integration fit into memory, of similar spreads."""
     step = max(1, int(CHUNK * FINE_STEP / (scores.shape[1] * (LOWEST + BEYOND))))
-    return [slice(first, first + step) for first in range(0, len(scores), step)]
+    if spreads is None:
+        return [slice(first, first + step) for first in range(0, len(scores), step)]
+    factors = spreads.max(axis=1) / spreads.min(axis=1)
+    order = np.argsort(factors, kind="stable")
+    step = max(1, min(int(step / factors.max(initial=1.0)), -(-len(scores) // BLOCKS)))
+    return [order[first : first + step] for first in range(0, len(scores), step)]
 
 
-def _independent(scores: Array) -> tuple[Array, Array, Array]:
-    """Return log probabilities, how they are shared by the points of the integral, and ``Phi'/Phi`` at these."""
-    best = scores.max(axis=1)[:, np.newaxis]
-    step = STEP if scores.shape[1] <= FEW else FINE_STEP
-    low = min(LOWEST, 0.5 * float(np.max(best - scores, initial=0.0)) + BELOW)
-    grid = step * np.arange(-np.ceil(low / step), BEYOND / step + 1)  # the same points for any neighbours
-    at = (best + grid)[:, np.newaxis, :] - scores[:, :, np.newaxis]
+def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -> tuple[Array, Array, Array, Array]:
+    """Return log probabilities, how they are shared by the points of the integral, ``phi / (s Phi)`` and its argument.
+
+    The unit of the integral is the smallest spread of a sample.
+    """
+    behind = scores - scores.max(axis=1, keepdims=True)
+    unit: Any = 1.0
+    widest = 1.0
+    if spreads is not None:
+        unit = spreads.min(axis=1, keepdims=True)
+        behind, spreads = behind / unit, spreads / unit
+        widest = float(spreads.max(initial=1.0))
+    step, ends = STEP if scores.shape[1] <= FEW else FINE_STEP, widest
+    if rough:
+        step, ends = ROUGHER * step, SHORTER * widest
+    # The peak of a class that is behind is between its own mean and the best.
+    low = min(LOWEST * widest, -0.5 * float(behind.min(initial=0.0)) + BELOW * ends)
+    grid = step * np.arange(-np.ceil(low / step), BEYOND * ends / step + 1)  # the same points for any neighbours
+    at = grid - behind[:, :, np.newaxis]
+    if spreads is not None:
+        at /= spreads[:, :, np.newaxis]
     below = log_ndtr(at)
     hazard = -0.5 * np.square(at) - below - LOG_ROOT
     terms = below.sum(axis=1)[:, np.newaxis, :] + hazard
@@ -124,8 +158,12 @@ def _independent(scores: Array) -> tuple[Array, Array, Array]:
     share = np.exp(terms - top)
     total = share.sum(axis=2, keepdims=True)
     logs = (top + np.log(total))[:, :, 0]
+    hazard = np.exp(hazard)
+    if spreads is not None:
+        logs -= np.log(spreads)
+        hazard /= (spreads * unit)[:, :, np.newaxis]
     logs -= logsumexp(logs, axis=1, keepdims=True)  # by rounding, and by what is left of the integral
-    return logs, share / total, np.exp(hazard)
+    return logs, share / total, hazard, at
 
 
 def winners(scores: Array) -> NDArray[np.intp]:

@@ -749,7 +749,11 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None) -> Pop
 
 
 def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
-    """Return the covariance of pairs of values that were both measured, less the noise, positive definite."""
+    """Return the covariance of pairs of values that were both measured, less the noise, positive definite.
+
+    Correlations are shrunk by a factor: a matrix of few samples has directions of next to no variance, by chance, and
+    one whose entries are of different samples many more (measured with 60 to 200 features of two common factors).
+    """
     values = rows.values.astype(np.float64) - marginal.means
     own = np.ones(len(rows)) if weight is None else weight / weight.max()
     if rows.known is None:
@@ -765,4 +769,9 @@ def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
         diagonal(C)[:] -= own @ np.broadcast_to(rows.noise, rows.shape) / counts
     else:
         C -= np.einsum("i,ijk->jk", own, rows.noise) / totals
+    n, d = rows.shape
+    shrinkage = d / (d + n) if rows.known is None else min(0.5, math.sqrt(d / n))
+    own_variances = np.diag(C).copy()
+    C *= 1.0 - shrinkage
+    diagonal(C)[:] = own_variances
     return positive(C, marginal.spreads)

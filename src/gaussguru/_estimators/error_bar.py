@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import sklearn
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import logsumexp, ndtri_exp
+from scipy.special import ndtri_exp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
@@ -33,12 +32,12 @@ from gaussguru.calibration import (
     _Margins,
     _model,
     score_moments,
-    smoothed_targets,
 )
 from gaussguru.errors import Components, Measured, check_errors, split_errors, take_rows
 from gaussguru.population import Deconvolve
 
 METHODS = ("shrunk", "posterior", "probit")
+# Every second of these levels is tried where there are more than two classes.
 # Noise levels of the two paths of GURU, from the top of their grid (see sigma_path) down to so much of it. With the
 # posterior covariances in the fit the level matters less, and a fit costs ten times as much.
 SIGMAS = {"shrunk": (10, 1e-3), "posterior": (5, 1e-2)}
@@ -52,8 +51,6 @@ SELECTION_ROWS = 10_000
 FEWEST = 200
 # Numbers of posterior covariances that are held at a time in a prediction.
 CHUNK = 1 << 22
-# The slope of the logistic function that is nearest to Phi.
-GAIN = 1.702
 # Scores of which the covariance with all others is computed together.
 STACK = 64
 
@@ -120,7 +117,7 @@ class ErrorBarClassifier(Classifier):
         The ridge chosen, of "probit".
     cv_scores_ : dict of ndarrays
         "method", "level" (sigma, ridge, or NaN) and "log_loss" of every candidate: of calibrated probabilities of
-        left-out samples; with more than two classes of a logistic approximation, but for the one chosen.
+        left-out samples, with ``kappa = 1``.
     population_ : gaussguru.population.Deconvolve
         The population, in the units of X.
     reliability_ : ndarray of shape (n_features,)
@@ -247,12 +244,11 @@ class ErrorBarClassifier(Classifier):
 
     def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
         """Return the values as an array, and their errors."""
+        if isinstance(X_err, numbers.Real) and hasattr(X, "__len__"):
+            X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
         X, X_err = split_errors(X, X_err)
-        exact = X_err is None
         values: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
-        if isinstance(X_err, numbers.Real):
-            X_err = np.full(len(values), float(X_err))
-        if exact and not np.isfinite(values).all():
+        if X_err is None and not np.isfinite(values).all():
             what = "NaN" if np.isnan(values).any() else "infinity"
             raise ValueError(
                 f"Input X contains {what}: X must be finite without X_err. A value that was not measured is NaN in X "
@@ -285,7 +281,7 @@ class ErrorBarClassifier(Classifier):
 
             def loss(k: int) -> float:
                 margins = _Margins.joined([part[k] for part in parts])
-                return logistic_loss(margins, *truth) if truth[2] > 2 else self._judged(margins, *truth)[1]
+                return self._judged(margins, *truth, rough=True)[1]
 
             losses = np.array(list(mapped(loss, range(len(candidates)))))
             best = int(np.argmin(losses))
@@ -298,10 +294,12 @@ class ErrorBarClassifier(Classifier):
         method, level = candidates[best]
         return _Candidate(method, float(level), found, starts[0][best]), scores
 
-    def _judged(self, margins: _Margins, labels: Index, weights: Array, n_classes: int) -> tuple[_Found, float]:
-        """Return the probabilities of greatest likelihood, and their log loss."""
-        found = _fit_probabilities(margins, labels, weights, n_classes)
-        logs = _model(margins, n_classes).logs(*(found.scaled if self.scale_errors else found.stated))
+    def _judged(
+        self, margins: _Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
+    ) -> tuple[_Found, float]:
+        """Return the probabilities of greatest likelihood, and their log loss with error bars as they are stated."""
+        found = _fit_probabilities(margins, labels, weights, n_classes, rough=rough)
+        logs = _model(margins, n_classes).logs(*found.stated)
         return found, float(-np.average(logs[np.arange(len(labels)), labels], weights=weights))
 
     def _folds(self, labels: Index, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
@@ -324,15 +322,16 @@ class ErrorBarClassifier(Classifier):
                 methods = ["shrunk"]
             return [_Family(method, np.array([np.nan]), self.estimator) for method in methods]
         families = []
+        step = 1 if len(table.labelled.classes) == 2 else 2  # a candidate of many classes takes long
         model = GuruClassifier(n_jobs=1, random_state=table.seed)
         for method in methods:
             if method == "probit":
-                families.append(_Family(method, RIDGES, None))
+                families.append(_Family(method, RIDGES[::step], None))
                 continue
             seen = table.posterior(self.population_, rows)
             top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
             n_levels, ratio = SIGMAS[method]
-            families.append(_Family(method, np.geomspace(top, ratio * top, n_levels), model))
+            families.append(_Family(method, np.geomspace(top, ratio * top, n_levels)[::step], model))
         return families
 
     def _refitted(self, chosen: "_Candidate", seen: Any, table: "_Table") -> Any:
@@ -651,37 +650,6 @@ def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[_Margins]:
             part = slice(k * width, (k + 1) * width)
             result.append(_Margins.of(weights, means[:, :, part], covariances[:, :, part, part]))
     return result
-
-
-def logistic_loss(margins: _Margins, labels: Index, weights: Array, n_classes: int) -> float:
-    """Return the log loss of probabilities of more than two classes, quickly, to compare scores.
-
-    The best of ``P(c) ~ exp(g (alpha m_c + beta_c) / sqrt(1 + 2 alpha^2 v))``, with the mean scores m and half the mean
-    variance v of their differences: of two classes ``Phi(x)`` is about ``1 / (1 + exp(-g x))`` with g = 1.7.
-    """
-    m = margins.centre - margins.centre.mean(axis=1, keepdims=True)
-    apart = margins.apart - margins.apart.mean(axis=2, keepdims=True)
-    v = np.einsum("ik,ik->i", margins.weights, margins.variances + np.square(apart).sum(axis=2) / (n_classes - 1))
-    unit = float(np.sqrt(np.average(np.square(m).mean(axis=1), weights=weights))) or 1.0
-    m, v = m / unit, v / unit**2
-    targets, shares = smoothed_targets(labels, weights, n_classes), weights / weights.sum()
-
-    def terms(x: Array) -> tuple[Array, Array, Array]:
-        """Return log probabilities, the factor of scores, and the derivatives of what is exponentiated by log alpha."""
-        noise = 2.0 * np.exp(2.0 * x[0]) * v[:, np.newaxis]
-        root = GAIN / np.sqrt(1.0 + noise)
-        z = root * (np.exp(x[0]) * m + x[1:])
-        return z - logsumexp(z, axis=1, keepdims=True), root, root * np.exp(x[0]) * m - z * noise / (1.0 + noise)
-
-    def value(x: Array) -> tuple[float, Array]:
-        logs, root, by_alpha = terms(x)
-        slope = shares[:, np.newaxis] * (np.exp(logs) * targets.sum(axis=1, keepdims=True) - targets)
-        gradient = np.append(np.sum(slope * by_alpha), np.sum(slope * root, axis=0))
-        return -float(np.sum(shares[:, np.newaxis] * targets * logs)), gradient
-
-    bounds = [(-20.0, 10.0)] + [(None, None)] * n_classes
-    found = minimize(value, np.zeros(1 + n_classes), jac=True, method="L-BFGS-B", bounds=bounds)
-    return float(-(shares @ terms(found.x)[0][np.arange(len(labels)), labels]))
 
 
 def _subsample(samples: Samples, seed: int) -> tuple[Index, Array]:

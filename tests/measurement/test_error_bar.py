@@ -1,0 +1,535 @@
+"""ErrorBarClassifier: what it chooses, fits and predicts, against loops and formulas written by hand."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import sklearn
+from scipy.optimize import minimize
+from scipy.special import log_ndtr, ndtr
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru._estimators import error_bar
+from gaussguru._estimators.probit import ProbitWithErrors
+from gaussguru.errors import LowRank, Measured
+from gaussguru.population import Deconvolve
+
+QUICK = {"methods": ("shrunk", "probit"), "cv": 3}
+
+
+def table(n=300, d=3, seed=0, low=0.2, high=1.2, slope=2.0):
+    """Return truth, measured values, errors and labels of a probit model of the truth."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((n, d)) @ np.tril(np.full((d, d), 0.3) + 0.7 * np.eye(d)).T
+    y = (slope * truth @ np.linspace(1.0, -0.6, d) + 0.3 + rng.standard_normal(n) > 0).astype(int)
+    err = rng.uniform(low, high, (n, d))
+    return truth, truth + err * rng.standard_normal((n, d)), err, y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    _, X, err, y = table()
+    return ErrorBarClassifier(cv=3).fit(X, y, X_err=err), X, err, y
+
+
+@parametrize_with_checks([ErrorBarClassifier(methods=("probit",), cv=2), ErrorBarClassifier(methods=("shrunk",), cv=2)])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+# --- what is chosen, and what becomes of it ---------------------------------------------------------------
+
+
+def calibrated(m, s, y):
+    """Return alpha and beta of greatest likelihood with Platt's targets, by SciPy."""
+    counts = np.bincount(y)
+    targets = np.where(y == 1, (counts[1] + 1) / (counts[1] + 2), 1 / (counts[0] + 2))
+
+    def value(x):
+        t = (x[0] * m + x[1]) / np.sqrt(1 + x[0] ** 2 * s**2)
+        return -np.sum(targets * log_ndtr(t) + (1 - targets) * log_ndtr(-t))
+
+    return minimize(value, [1.0 / m.std(), 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+
+
+@pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
+def test_the_loop_over_folds_is_that_of_one_written_by_hand(method):
+    _, X, err, y = table(200)
+    folds = list(KFold(3, shuffle=True, random_state=0).split(X))
+    clf = ErrorBarClassifier(methods=(method,), cv=folds).fit(X, y, X_err=err)
+    best = int(np.argmin(clf.cv_scores_["log_loss"]))
+    assert clf.method_ == method
+    level = clf.ridge_ if method == "probit" else clf.sigma_
+    assert level == clf.cv_scores_["level"][best]
+    whole = Deconvolve().fit(X, X_err=err)
+    centre, scale = whole.means_[0], np.sqrt(np.diag(whole.covariances_[0]))
+
+    def posterior(population, rows):
+        seen = population.transform(X[rows], err[rows])
+        return (seen.X - centre) / scale, seen.err / np.outer(scale, scale)
+
+    def classifier(Z, V, labels):
+        if method == "shrunk":
+            return GuruClassifier(level).fit(Z, labels)
+        return (GuruClassifier(level) if method == "posterior" else ProbitWithErrors(level)).fit(Z, labels, X_err=V)
+
+    m, s = np.zeros(200), np.zeros(200)
+    for train, test in folds:
+        population = whole.refit_population(X[train], err[train])
+        model = classifier(*posterior(population, train), y[train])
+        Z, V = posterior(population, test)
+        w = model.coef_[0]
+        m[test], s[test] = Z @ w + model.intercept_[0], np.sqrt(np.einsum("j,ijk,k->i", w, V, w))
+    alpha, beta = calibrated(m, s, y)
+    assert clf.alpha_ == pytest.approx(alpha, rel=1e-3)
+    assert clf.beta_ == pytest.approx(beta, abs=1e-3)
+    p = ndtr((alpha * m + beta) / np.sqrt(1 + alpha**2 * s**2))
+    assert clf.cv_scores_["log_loss"][best] == pytest.approx(log_loss(y, p), abs=1e-4)
+    everywhere = classifier(*posterior(whole, slice(None)), y)
+    np.testing.assert_allclose(clf.estimator_.coef_, everywhere.coef_, rtol=1e-2, atol=1e-3)
+
+
+def test_the_candidate_of_least_log_loss_is_chosen(fitted):
+    clf, _, _, _ = fitted
+    scores = clf.cv_scores_
+    best = int(np.argmin(scores["log_loss"]))
+    assert clf.method_ == scores["method"][best]
+    assert set(scores["method"]) == {"shrunk", "posterior", "probit"}
+    assert len(scores["method"]) == len(scores["level"]) == len(scores["log_loss"]) == 27
+
+
+def test_probabilities_are_those_of_the_formula(fitted):
+    clf, X, err, _ = fitted
+    m, s = clf.margin_and_spread(X, err)
+    z = (clf.alpha_ * m + clf.beta_) / np.sqrt(1 + (clf.alpha_ * clf.kappa_ * s) ** 2)
+    np.testing.assert_allclose(clf.predict_proba(X, err)[:, 1], ndtr(z), rtol=1e-10)
+    np.testing.assert_allclose(clf.predict_log_proba(X, err)[:, 0], log_ndtr(-z), rtol=1e-9)
+    np.testing.assert_allclose(clf.decision_function(X, err), z, rtol=1e-8, atol=1e-9)
+    np.testing.assert_array_equal(clf.predict(X, err), clf.classes_[(z > 0).astype(int)])
+
+
+def test_score_is_the_accuracy_of_the_predictions(fitted):
+    clf, X, err, y = fitted
+    assert clf.score(X, y, X_err=err) == np.mean(clf.predict(X, err) == y)
+
+
+def test_far_decisions_keep_their_digits(fitted):
+    clf, _, _, _ = fitted
+    far = clf.centre_ + 1e3 * clf.estimator_.coef_ * [[1.0], [-1.0]]
+    z = clf.decision_function(far, 0)
+    assert np.isfinite(z).all()
+    assert z[0] > 30 > -30 > z[1]
+    assert np.isfinite(clf.predict_log_proba(far, 0)).all()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0, 3.0])
+def test_log_loss_is_near_that_of_who_knows_the_truth(noise):
+    """A Gaussian population and a probit model: the oracle is formula (2) with the true parameters."""
+    d, slope = 4, 2.0
+    w, b, T = slope * np.linspace(1.0, -0.6, d), 0.3, np.tril(np.full((d, d), 0.3) + 0.7 * np.eye(d))
+    T = T @ T.T
+    truth, X, err, y = table(2000, d, seed=1)
+    clf = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
+    rng = np.random.default_rng(2)
+    truth, _, err, y = table(4000, d, seed=3)
+    err = noise * err
+    X = truth + err * rng.standard_normal(truth.shape)
+    G = T @ np.linalg.inv(T + err[:, :, np.newaxis] ** 2 * np.eye(d))
+    m = np.einsum("ijk,ik->ij", G, X) @ w + b
+    s2 = np.einsum("j,ijk,k->i", w, T - G @ T, w)
+    oracle = log_loss(y, ndtr(m / np.sqrt(1 + s2)))
+    assert log_loss(y, clf.predict_proba(X, err)) < oracle + 0.01
+
+
+def made(seed, n=300, d=20):
+    """Return 30 % of good rows and 70 % of hopeless ones, and exact test samples."""
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal(d)
+    truth = rng.standard_normal((n + 5000, d))
+    y = (truth @ (3 * w / np.linalg.norm(w)) + 0.5 * rng.standard_normal(len(truth)) > 0).astype(int)
+    err = np.where(rng.random(n) < 0.3, 0.05, 2.5)[:, np.newaxis] * np.ones(d)
+    return truth[:n] + err * rng.standard_normal((n, d)), err, y[:n], truth[n:], y[n:]
+
+
+def test_hopeless_rows_do_no_harm():
+    ours, good = [], []
+    for seed in range(3):
+        X, err, y, Z, labels = made(seed)
+        ours.append(ErrorBarClassifier(methods=("probit",)).fit(X, y, X_err=err).score(Z, labels, X_err=0))
+        rows = err[:, 0] < 1
+        alone = LogisticRegressionCV(
+            scoring="neg_log_loss", max_iter=1000, l1_ratios=(0,), use_legacy_attributes=False
+        ).fit(X[rows], y[rows])
+        good.append(alone.score(Z, labels))
+    assert np.mean(ours) > np.mean(good) - 0.01
+
+
+# --- errors in every form ---------------------------------------------------------------------------------
+
+
+def test_two_samples_of_equal_values_and_different_errors(fitted):
+    clf, _, _, _ = fitted
+    x = clf.centre_ + clf.scale_ * clf.estimator_.coef_[0] / np.linalg.norm(clf.estimator_.coef_)
+    p = clf.predict_proba(np.tile(x, (4, 1)), X_err=np.array([0.0, 0.5, 2.0, 1e9]))[:, 1]
+    assert np.all(np.diff(p) < 0)
+
+
+def test_what_was_not_measured(fitted):
+    clf, X, err, _ = fitted
+    gaps, infinite, nan = X.copy(), err.copy(), X.copy()
+    gaps[:, 1], infinite[:, 1], nan[:, 1] = 77.0, np.inf, np.nan
+    p = clf.predict_proba(gaps, infinite)
+    np.testing.assert_allclose(clf.predict_proba(nan, err), p, rtol=1e-12)
+    large = err.copy()
+    large[:, 1] = 1e2 * clf.population_.spreads_[1]
+    np.testing.assert_allclose(clf.predict_proba(X, large), p, atol=0.03)
+    nothing = clf.predict_proba(np.full((2, 3), np.nan), X_err=0)
+    np.testing.assert_allclose(nothing[0], nothing[1])
+
+
+def test_values_that_are_missing_in_the_fit():
+    _, X, err, y = table(400)
+    lost = np.random.default_rng(4).random(X.shape) < 0.3
+    clf = ErrorBarClassifier(**QUICK).fit(np.where(lost, np.nan, X), y, X_err=err)
+    same = ErrorBarClassifier(**QUICK).fit(np.where(lost, -9.0, X), y, X_err=np.where(lost, np.inf, err))
+    np.testing.assert_allclose(clf.predict_proba(X, err), same.predict_proba(X, err), rtol=1e-9)
+    assert np.all(clf.reliability_ < ErrorBarClassifier(**QUICK).fit(X, y, X_err=err).reliability_ - 0.1)
+
+
+def test_forms_of_errors_agree():
+    _, X, err, y = table(200)
+    err = np.repeat(err[:, :1], 3, axis=1)
+    options = {"methods": ("probit",), "cv": 2}
+    expected = ErrorBarClassifier(**options).fit(X, y, X_err=err).predict_proba(X, err)
+    covariances = np.eye(3) * err[:, :, np.newaxis] ** 2
+    names = ["a", "b", "c"]
+    forms = {
+        "a sample": (X, err[:, 0]),
+        "covariances": (X, covariances),
+        "low rank": (X, LowRank(np.eye(3) * err[:, :, np.newaxis])),
+        "sparse": (X, sp.csr_array(err)),
+        "frames": (pd.DataFrame(X, columns=names), pd.DataFrame(err, columns=names)),
+        "lists": (X.tolist(), err.tolist()),
+    }
+    for name, (values, errors) in forms.items():
+        clf = ErrorBarClassifier(**options).fit(values, y, X_err=errors)
+        np.testing.assert_allclose(clf.predict_proba(values, errors), expected, rtol=1e-6, atol=1e-8, err_msg=name)
+    carried = Measured(X, err)
+    clf = ErrorBarClassifier(**options).fit(carried, y)
+    np.testing.assert_allclose(clf.predict_proba(carried), expected, rtol=1e-12)
+
+
+def test_units_do_not_matter():
+    _, X, err, y = table(200)
+    units = np.array([1e-12, 1.0, 1e4])
+    clf = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
+    other = ErrorBarClassifier(**QUICK).fit(X * units + 3 * units, y, X_err=err * units)
+    assert other.method_ == clf.method_
+    np.testing.assert_allclose(
+        other.predict_proba(X * units + 3 * units, err * units), clf.predict_proba(X, err), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(other.reliability_, clf.reliability_, atol=1e-4)
+
+
+def test_single_precision_and_names():
+    _, X, err, y = table(200)
+    frame = pd.DataFrame(X, columns=["u", "v", "w"])
+    clf = ErrorBarClassifier(**QUICK).fit(frame, y, X_err=err)
+    assert clf.feature_names_in_.tolist() == ["u", "v", "w"]
+    single = ErrorBarClassifier(**QUICK).fit(X.astype(np.float32), y, X_err=err.astype(np.float32))
+    np.testing.assert_allclose(single.predict_proba(X, err), clf.predict_proba(frame, err), atol=1e-3)
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(frame[["v", "u", "w"]], err)
+    frame.index = [f"star {i}" for i in range(200)]
+    shuffled = pd.DataFrame(err, columns=frame.columns, index=frame.index).iloc[::-1]
+    with pytest.raises(ValueError, match="X_err must have the index of X"):
+        clf.predict(frame, shuffled)
+
+
+# --- without errors ---------------------------------------------------------------------------------------
+
+
+def test_without_errors_it_is_a_plain_calibrated_classifier():
+    truth, _, _, y = table(600, seed=5)
+    test, _, _, labels = table(4000, seed=6)
+    clf = ErrorBarClassifier().fit(truth, y)
+    assert not clf.has_errors_
+    assert "posterior" not in clf.cv_scores_["method"]
+    np.testing.assert_array_equal(clf.reliability_, 1.0)
+    assert clf.kappa_ == 1
+    assert np.isnan(clf.kappa_pvalue_)
+    plain = LogisticRegression().fit(truth, y).predict_proba(test)
+    assert log_loss(labels, clf.predict_proba(test)) < log_loss(labels, plain) + 0.01
+
+
+def test_errors_at_prediction_alone():
+    truth, X, err, y = table(600, seed=5)
+    clf = ErrorBarClassifier(**QUICK).fit(truth, y)
+    np.testing.assert_allclose(clf.predict_proba(truth, X_err=0), clf.predict_proba(truth), atol=1e-4)
+    assert log_loss(y, clf.predict_proba(X, err)) < log_loss(y, clf.predict_proba(X)) - 0.05
+
+
+def test_errors_that_are_missing_at_prediction_are_asked_for(fitted):
+    clf, X, err, y = fitted
+    for call in (clf.predict, clf.predict_proba, clf.predict_log_proba, clf.decision_function, clf.margin_and_spread):
+        with pytest.raises(ValueError, match="X_err=0 for exact values"):
+            call(X)
+    with pytest.raises(ValueError, match="X_err=0 for exact values"):
+        clf.score(X, y)
+    zero = clf.predict_proba(X, 0)
+    np.testing.assert_allclose(zero, clf.predict_proba(X, np.zeros(X.shape)), rtol=1e-12)
+    assert np.abs(zero - clf.predict_proba(X, err)).max() > 0.1
+
+
+# --- classes, weights, groups -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    X, y = load_iris(return_X_y=True)
+    rng = np.random.default_rng(0)
+    err = 0.3 * X.std(axis=0) * rng.uniform(0.2, 2.0, X.shape)
+    return X + err * rng.standard_normal(X.shape), err, np.array(["setosa", "versicolor", "virginica"])[y]
+
+
+@pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
+def test_many_classes(flowers, method):
+    X, err, y = flowers
+    clf = ErrorBarClassifier(methods=(method,), cv=2).fit(X, y, X_err=err)
+    p = clf.predict_proba(X, err)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
+    np.testing.assert_array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(X, err))
+    np.testing.assert_allclose(clf.decision_function(X, err), np.log(p), rtol=1e-9)
+    m, s = clf.margin_and_spread(X, err)
+    assert m.shape == s.shape == (150, 3)
+    assert clf.score(X, y, X_err=err) > 0.85
+    # Noise, and the overlap of the classes, drawn: 100,000 draws know a probability to 0.005 (three standard errors).
+    weights, means, covariances = clf._score_moments(X[:3], err[:3])
+    assert weights.shape == (3, 1)
+    rng = np.random.default_rng(1)
+    for i in range(3):
+        noise = rng.multivariate_normal(means[i, 0], clf.kappa_**2 * covariances[i, 0], 100_000)
+        noisy = clf.alpha_ * noise + clf.beta_ + rng.standard_normal((100_000, 3)) * np.sqrt(0.5)
+        np.testing.assert_allclose(np.bincount(noisy.argmax(axis=1), minlength=3) / 100_000, p[i], atol=0.006)
+
+
+def test_labels_may_be_anything():
+    _, X, err, y = table(150)
+    expected = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err).predict(X, err)
+    for labels in (y.astype(bool), np.where(y, "yes", "no"), np.where(y, 7.0, -2.0), pd.Series(y).astype("int8")):
+        clf = ErrorBarClassifier(**QUICK).fit(X, labels, X_err=err)
+        np.testing.assert_array_equal(clf.predict(X, err), clf.classes_[expected])
+
+
+def test_weights_and_class_weights_count():
+    _, X, err, y = table(300)
+    y[:] = np.where(np.arange(300) % 10 < 7, 0, y)
+    plain = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
+    balanced = ErrorBarClassifier(**QUICK, class_weight="balanced").fit(X, y, X_err=err)
+    by_hand = ErrorBarClassifier(**QUICK).fit(X, y, (len(y) / 2 / np.bincount(y))[y], X_err=err)
+    p, q = plain.predict_proba(X, err)[:, 1], balanced.predict_proba(X, err)[:, 1]
+    assert p.mean() == pytest.approx(y.mean(), abs=0.02)
+    assert q.mean() > p.mean() + 0.1
+    assert np.average(q, weights=(1 / np.bincount(y))[y]) == pytest.approx(0.5, abs=0.03)
+    # The population is that of the weights of the samples, not of the classes: the same but for that.
+    np.testing.assert_allclose(by_hand.predict_proba(X, err)[:, 1], q, atol=0.1)
+
+
+def test_groups_stay_together():
+    """Random labels of groups of five copies: who has seen the others of a group knows the label."""
+    rng = np.random.default_rng(7)
+    groups = np.repeat(np.arange(40), 5)
+    X = rng.standard_normal((40, 40))[groups] + 0.01 * rng.standard_normal((200, 40))
+    y = rng.integers(0, 2, 40)[groups]
+    options = {"methods": ("shrunk",), "cv": 5}
+    apart = ErrorBarClassifier(**options).fit(X, y)
+    together = ErrorBarClassifier(**options).fit(X, y, groups=groups)
+    assert apart.cv_scores_["log_loss"].min() < 0.4
+    assert together.cv_scores_["log_loss"].min() > 0.6
+
+
+def test_few_samples_of_a_class():
+    _, X, err, y = table(60)
+    y[:] = 0
+    y[:3] = 1
+    X[:3] += 3
+    clf = ErrorBarClassifier(methods=("probit",)).fit(X, y, X_err=err)
+    assert np.isfinite(clf.predict_log_proba(X, err)).all()
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+def test_a_mixture_is_kept():
+    """Two clusters: what lies between them, with large errors, is in one of them and not between."""
+    rng = np.random.default_rng(8)
+    side = rng.choice([-3.0, 3.0], 400)
+    truth = np.column_stack([side + 0.3 * rng.standard_normal(400), rng.standard_normal(400)])
+    y = (truth[:, 0] + 0.3 * truth[:, 1] > 0).astype(int)
+    err = rng.uniform(0.1, 2.0, truth.shape)
+    X = truth + err * rng.standard_normal(truth.shape)
+    clf = ErrorBarClassifier(n_components=2, **QUICK).fit(X, y, X_err=err)
+    weights, means, covariances = clf._score_moments(X, err)
+    assert weights.shape == (400, 2)
+    z = (clf.alpha_ * means[:, :, 0] + clf.beta_) / np.sqrt(1 + clf.alpha_**2 * covariances[:, :, 0, 0])
+    np.testing.assert_allclose(clf.predict_proba(X, err)[:, 1], (weights * ndtr(z)).sum(axis=1), rtol=1e-8)
+    # By the definition of the posterior: scores of draws of the truth.
+    seen = clf.population_.transform(X[:1], err[:1])
+    mean = (seen.X[0] - clf.centre_) / clf.scale_ @ clf.estimator_.coef_[0] + clf.estimator_.intercept_[0]
+    assert weights[0] @ means[0, :, 0] == pytest.approx(mean, rel=1e-8)
+    single = ErrorBarClassifier(n_components=1, **QUICK).fit(X, y, X_err=err)
+    assert clf.cv_scores_["log_loss"].min() < single.cv_scores_["log_loss"].min()
+
+
+def test_auto_finds_the_number_of_components():
+    _, X, err, y = table(300)
+    clf = ErrorBarClassifier(n_components="auto", methods=("probit",), cv=2).fit(X, y, X_err=err)
+    assert clf.population_.n_components_ == 1
+
+
+def test_scaled_errors():
+    """Errors stated a third of what they are: kappa is above 1, and the log loss not worse for it."""
+    _, X, err, y = table(2000, low=0.1, high=1.5, seed=9)
+    stated = ErrorBarClassifier(methods=("probit",), cv=3).fit(X, y, X_err=err / 3)
+    scaled = ErrorBarClassifier(methods=("probit",), cv=3, scale_errors=True).fit(X, y, X_err=err / 3)
+    assert stated.kappa_ == 1
+    assert scaled.kappa_ > 1.3
+    assert scaled.kappa_pvalue_ < 1e-3
+    _, Z, noise, labels = table(3000, low=0.1, high=1.5, seed=10)
+    losses = [log_loss(labels, clf.predict_proba(Z, noise / 3)) for clf in (stated, scaled)]
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("inner", [GuruClassifier(0.3), LogisticRegression()])
+def test_another_estimator(inner):
+    _, X, err, y = table(300)
+    clf = ErrorBarClassifier(inner, cv=3).fit(X, y, X_err=err)
+    assert type(clf.estimator_) is type(inner)
+    takes = isinstance(inner, GuruClassifier)
+    assert clf.cv_scores_["method"].tolist() == (["shrunk", "posterior"] if takes else ["shrunk"])
+    assert clf.sigma_ is None
+    own = ErrorBarClassifier(cv=3).fit(X, y, X_err=err)
+    assert clf.cv_scores_["log_loss"].min() < own.cv_scores_["log_loss"].min() + 0.02
+
+
+def test_many_rows_are_compared_on_some(monkeypatch):
+    _, X, err, y = table(1500, seed=11)
+    rare = (y == 1) & (np.random.default_rng(0).random(1500) < 0.9)
+    X, err, y = X[~rare], err[~rare], y[~rare]
+    whole = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
+    monkeypatch.setattr(error_bar, "SELECTION_ROWS", 400)
+    monkeypatch.setattr(error_bar, "FEWEST", 40)
+    some = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
+    p, q = whole.predict_proba(X, err)[:, 1], some.predict_proba(X, err)[:, 1]
+    assert q.mean() == pytest.approx(y.mean(), rel=0.3)
+    assert np.abs(p - q).mean() < 0.03
+    np.testing.assert_array_equal(whole.reliability_, some.reliability_)
+    assert not np.array_equal(p, q)
+
+
+def test_threads_and_repetition_change_nothing():
+    _, X, err, y = table(200)
+    one = ErrorBarClassifier(**QUICK, n_jobs=1).fit(X, y, X_err=err)
+    two = ErrorBarClassifier(**QUICK, n_jobs=2).fit(X, y, X_err=err)
+    np.testing.assert_array_equal(one.cv_scores_["log_loss"], two.cv_scores_["log_loss"])
+    np.testing.assert_allclose(one.predict_proba(X, err), two.predict_proba(X, err), rtol=1e-12)
+    again = clone(two).fit(X, y, X_err=err)
+    np.testing.assert_array_equal(again.predict_proba(X, err), two.predict_proba(X, err))
+
+
+def test_blocks_of_a_prediction_change_nothing(fitted, monkeypatch):
+    clf, X, err, _ = fitted
+    expected = clf.predict_proba(X, err)
+    monkeypatch.setattr(error_bar, "CHUNK", 9 * 50)
+    np.testing.assert_allclose(clf.predict_proba(X, err), expected, rtol=1e-12)
+    np.testing.assert_allclose(clf.margin_and_spread(X, err)[0].shape, (300,))
+
+
+def test_pickle_and_parameters(fitted):
+    clf, X, err, _ = fitted
+    other = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(other.predict_proba(X, err), clf.predict_proba(X, err))
+    assert clone(clf).get_params() == clf.get_params()
+
+
+# --- searches and pipelines -------------------------------------------------------------------------------
+
+
+def test_cross_validation_with_and_without_routing():
+    _, X, err, y = table(200)
+    clf = ErrorBarClassifier(methods=("probit",), cv=2)
+    carried = cross_val_score(clf, Measured(X, err), y, cv=3)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = cross_val_score(clf, X, y, cv=3, params={"X_err": err})
+        search = GridSearchCV(clf, {"scale_errors": [False, True]}, cv=2)
+        search.fit(X, y, X_err=err)
+    np.testing.assert_array_equal(carried, routed)
+    # The methods of a search take X alone.
+    p = search.predict_proba(Measured(X, err))
+    np.testing.assert_allclose(p, search.best_estimator_.predict_proba(X, err))
+
+
+# --- bad input --------------------------------------------------------------------------------------------
+
+
+def with_one(errors, value):
+    errors = errors.copy()
+    errors[3, 1] = value
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        (lambda X, e, y: (X, y, with_one(e, -0.1)), ValueError, "X_err must hold standard deviations, none below 0"),
+        (lambda X, e, y: (X, y, with_one(e, np.nan)), ValueError, "X_err has NaN"),
+        (lambda X, e, y: (X, y, e[:50]), ValueError, "X_err must"),
+        (lambda X, e, y: (X, y, e[:, :2]), ValueError, "X_err must"),
+        (lambda X, e, y: (X, y, -1.0), ValueError, "none below 0"),
+        (lambda X, e, y: (X, y, "small"), ValueError, "X_err must hold numbers"),
+        (lambda X, e, y: (X, y, np.where([False, True, False], np.inf, e)), ValueError, "feature 1 was measured"),
+        (lambda X, e, y: (with_one(X, np.nan), y, None), ValueError, "NaN.*X_err"),
+        (lambda X, e, y: (with_one(X, np.inf), y, e), ValueError, "infinity"),
+        (lambda X, e, y: (sp.csr_array(X), y, e), TypeError, "[Ss]parse"),
+        (lambda X, e, y: (X, np.zeros(len(y)), e), ValueError, "two classes"),
+        (lambda X, e, y: (X, y[:-1], e), ValueError, "same number of samples"),
+        (lambda X, e, y: (X, None, e), ValueError, "y is required"),
+    ],
+)
+def test_bad_input_is_refused_and_leaves_the_estimator_as_it_was(change, error, match):
+    _, X, err, y = table(80)
+    clf = ErrorBarClassifier(methods=("probit",), cv=2).fit(X, y, X_err=err)
+    before = dict(vars(clf))
+    Z, labels, errors = change(X, err, y)
+    with pytest.raises(error, match=match):
+        clf.fit(Z, labels, X_err=errors)
+    assert vars(clf).keys() == before.keys()
+    assert all(vars(clf)[name] is before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        ({"kernel": "rbf"}, ValueError, "kernel must be None"),
+        ({"methods": ()}, ValueError, "methods"),
+        ({"methods": "probit"}, ValueError, "methods"),
+        ({"methods": ("svm",)}, ValueError, "methods"),
+        ({"cv": 1}, ValueError, "cv"),
+        ({"scale_errors": 1}, TypeError, "scale_errors"),
+        ({"n_jobs": 0}, ValueError, "n_jobs"),
+        ({"n_components": 0}, ValueError, "n_components"),
+        ({"class_weight": "even"}, ValueError, "class_weight"),
+    ],
+)
+def test_bad_parameters(params, error, match):
+    _, X, err, y = table(60)
+    with pytest.raises(error, match=match):
+        ErrorBarClassifier(**params).fit(X, y, X_err=err)
