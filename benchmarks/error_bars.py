@@ -1,102 +1,523 @@
-"""What error bars are worth on real data: accuracy, log loss and calibration, with and without them.
+"""What error bars are worth: protocols T0, T1, T2, T5, T7, T8 and T9, all baselines, paired over splits.
 
-    python benchmarks/error_bars.py
+    python benchmarks/error_bars.py --splits 10 --only T0,T1 --data fermi,blazar,wdbc --jobs 2 --json results.json
+    python benchmarks/error_bars.py --show results.json other.json
 
-Every data set is split into training and test samples five times (koi by star, several of its objects share one). What
-has to be chosen is chosen by cross-validation within the training samples. All features are scaled to unit variance,
-their errors with them. Of a support vector machine, probabilities are a logistic function fitted to its scores.
+The second shows tables of what was measured before; where files have the same, the last one counts. ``--kinds ours``
+measures only ours again, with the same splits and the same noise.
+
+| T0 | natural: training and test samples as they were measured |
+| T1 | test error bars x 1, 1.5, 2, 3, 5 |
+| T2 | training error bars x 3, test x 1 |
+| T5 | 10, 30, 50 % of the test values missing |
+| T7 | test error bars x 3, of which 5, 10, 20 % of the samples are measured again (x 1) |
+| T8 | error bars misstated by 0.5 and 2, in training and in use; the test has twice the noise of training |
+| T9 | made data with an oracle, 2, 6 and 30 features |
+| made | made data with few good and many hopeless training samples, clean test |
+
+Noise is added as ``sqrt(c^2 - 1) err``, so that errors ``c err`` are true. Fluxes that may be negative (snpcc) go
+through asinh, errors by its derivative, the same for all models. Splits are random, 30 % test (koi by star), of at most
+6,000 rows. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
 """
 
-import warnings
-from collections.abc import Callable
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
+from measured_models import (
+    DECONVOLUTION,
+    IGNORED,
+    LOGISTIC,
+    MIXTURE,
+    MODELS,
+    OURS,
+    SCALED,
+    Model,
+    Predictor,
+    Training,
+    plain,
+    quiet,
+)
 from problems import DATA
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, GroupShuffleSplit, StratifiedShuffleSplit
-from sklearn.svm import LinearSVC
+from sklearn.model_selection import GroupShuffleSplit, StratifiedShuffleSplit
+from threadpoolctl import threadpool_limits
 
-from gaussguru import GuruClassifierCV
+from gaussguru import datasets
+from gaussguru.robustness import remeasure_gain
 
-N_SPLITS, N_COPIES, SIGMAS = 5, 5, np.geomspace(1e-3, 1.0, 10)
-GRID = {"C": np.geomspace(1e-3, 1e2, 6)}
+LEVELS, MISSING, AGAIN, MISSTATED, WIDTHS = (1, 1.5, 2, 3, 5), (10, 30, 50), (5, 10, 20), (0.5, 1, 2), (2, 6, 30)
+KINDS = ("baseline", "deconvolution", "posterior", "ours")
+PROTOCOLS = ("T0", "T1", "T2", "T5", "T7", "T8", "T9", "made")
+MOST_ROWS, TEST_SIZE, CLIP = 6000, 0.3, 1e-6
+# Rows of made data.
+N_TRAIN, N_TEST = 4000, 4000
 
-Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
-
-
-def koi() -> Data:
-    data = np.load(DATA / "koi_err.npz")
-    known = data["y"] != "CANDIDATE"
-    return data["X"][known], data["X_err"][known], data["y"][known] == "CONFIRMED", data["kepid"][known]
+Record = dict[str, Any]
 
 
-def table(name: str, positive: Any) -> Data:
-    data = np.load(DATA / f"{name}.npz")
-    return data["X"].astype(float), data["X_err"].astype(float), data["y"] == positive, None
+# --- data ---------------------------------------------------------------------------------------------------
 
 
-DATASETS: dict[str, Callable[[], Data]] = {
-    "koi, confirmed or false positive": koi,
-    "fermi3fgl, pulsar or active galaxy": lambda: table("fermi3fgl_err", "PSR"),
-    "snpcc, supernova Ia or other": lambda: table("snpcc_des_err", 1),
-    "wdbc, malignant or benign": lambda: table("wdbc_mean_se", 1),
+def _unchanged(X: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return X, E
+
+
+def _asinh(X: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fluxes as a logarithm where they are large, in units of 10, a few errors of a faint object."""
+    return np.arcsinh(X / 10.0), E / np.sqrt(100.0 + X**2)
+
+
+def _chandra() -> Any:
+    """Active galaxies and young stars, the two classes of enough samples; with the gaps there are."""
+    bunch = datasets.load_chandra(data_home=DATA)
+    mine = np.isin(bunch.target_names[bunch.target], ["AGN", "YSO"])
+    bunch.data, bunch.error, bunch.target = bunch.data[mine], bunch.error[mine], bunch.target[mine] > 0
+    return bunch
+
+
+REAL: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+    "fermi": (lambda: datasets.load_fermi(data_home=DATA), _unchanged),
+    "blazar": (lambda: datasets.load_fermi(task="blazar", data_home=DATA), _unchanged),
+    "wdbc": (datasets.load_wdbc, _unchanged),
+    "koi": (lambda: datasets.load_koi(data_home=DATA), _unchanged),
+    "snpcc": (lambda: datasets.load_snpcc(data_home=DATA), _asinh),
+    "chandra": (_chandra, _unchanged),
 }
+BARRED = ("fermi", "blazar", "wdbc")
 
 
-def perturbed(X: np.ndarray, E: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return np.vstack([X + E * rng.standard_normal(X.shape) for _ in range(N_COPIES)]), np.tile(y, N_COPIES)
+class Split:
+    """Training and test samples of one split of a data set, with more noise on request: always the same draws."""
+
+    def __init__(self, name: str, number: int) -> None:
+        load, self.transform = REAL[name]
+        bunch = load()
+        y, groups = np.asarray(bunch.target).astype(int), bunch.get("groups")
+        rng = np.random.default_rng(number)
+        rows = rng.permutation(len(y))[:MOST_ROWS]
+        splitter: Any = StratifiedShuffleSplit if groups is None else GroupShuffleSplit
+        splitter = splitter(1, test_size=TEST_SIZE, random_state=number)
+        train, test = next(splitter.split(rows, y[rows], None if groups is None else groups[rows]))
+        self.train, self.test = rows[train], rows[test]
+        self.X, self.E, self.y, self.groups = bunch.data, bunch.error, y, groups
+        self.normal, self.uniform = rng.standard_normal(self.X.shape), rng.uniform(size=self.X.shape)
+
+    def samples(self, rows: np.ndarray, level: float = 1.0, stated: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Values with ``level`` times the noise, and errors that are ``stated`` times what they are."""
+        X, E = self.X[rows], self.E[rows]
+        noise = np.sqrt(level**2 - 1) * np.where(np.isfinite(E), E, 0.0)
+        return self.transform(X + noise * self.normal[rows], stated * level * E)
+
+    def training(self, level: float = 1.0, stated: float = 1.0) -> Training:
+        groups = None if self.groups is None else self.groups[self.train]
+        return Training(*self.samples(self.train, level, stated), self.y[self.train], groups)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.y[self.test]
 
 
-def probabilities(X: np.ndarray, E: np.ndarray, y: np.ndarray, Z: np.ndarray, F: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the probabilities that every model gives to the test samples Z with errors F."""
-    svm = GridSearchCV(LinearSVC(), GRID, cv=3)
-    bars = GuruClassifierCV(SIGMAS, cv=3).fit(X, y, X_err=E)
-    plain = GuruClassifierCV(SIGMAS, cv=3).fit(X, y)
+def scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
+    q = np.clip(p, CLIP, 1 - CLIP)
     return {
-        "GURU, error bars": bars.predict_proba(Z, F)[:, 1],
-        "GURU, one sigma": plain.predict_proba(Z)[:, 1],
-        "LinearSVC": CalibratedClassifierCV(svm, cv=3).fit(X, y).predict_proba(Z)[:, 1],
-        "LogisticRegression": LogisticRegression().fit(X, y).predict_proba(Z)[:, 1],
-        "random forest": RandomForestClassifier(300, random_state=0, n_jobs=-1).fit(X, y).predict_proba(Z)[:, 1],
-        "LinearSVC, noisy copies": CalibratedClassifierCV(svm, cv=3).fit(*perturbed(X, E, y)).predict_proba(Z)[:, 1],
+        "accuracy": float(np.mean((p > 0.5) == y)),
+        "log_loss": float(-np.mean(np.where(y == 1, np.log(q), np.log(1 - q)))),
+        "brier": float(np.mean((p - y) ** 2)),
     }
 
 
-def calibration_error(y: np.ndarray, p: np.ndarray, n_bins: int = 10) -> float:
-    """Return the mean distance of probabilities from frequencies, over bins of equal width."""
-    bins = np.minimum((p * n_bins).astype(int), n_bins - 1)
-    return float(sum(abs((y[bins == k] - p[bins == k]).sum()) for k in range(n_bins)) / len(y))
+class Fits:
+    """Predictors of models, fitted when they are asked for, and once for each level if that matters."""
+
+    def __init__(self, data: Training) -> None:
+        self.data, self.known, self.seconds = data, {}, defaultdict(float)
+
+    def __call__(self, model: Model, level: float = 1.0) -> Predictor:
+        key = (model.name, level if model.by_level else None)
+        if key not in self.known:
+            began = time.process_time()  # of the processor: other work on the machine does not count
+            self.known[key] = model.fit(self.data, level)
+            self.seconds[model.name] = time.process_time() - began
+        return self.known[key]
 
 
-def evaluate(load: Callable[[], Data]) -> dict[str, np.ndarray]:
-    X, E, y, groups = load()
-    y = y.astype(int)
-    splitter: Any = StratifiedShuffleSplit if groups is None else GroupShuffleSplit
-    results: dict[str, list[list[float]]] = {}
-    for train, test in splitter(N_SPLITS, test_size=0.3, random_state=0).split(X, y, groups):
-        mean, spread = X[train].mean(axis=0), X[train].std(axis=0)
-        Z, F = (X - mean) / spread, E / spread
-        for name, p in probabilities(Z[train], F[train], y[train], Z[test], F[test]).items():
-            clipped = np.clip(p, 1e-6, 1 - 1e-6)  # or one certain mistake costs infinity
-            scores = [np.mean((p > 0.5) == y[test]), log_loss(y[test], clipped), calibration_error(y[test], p)]
-            results.setdefault(name, []).append(scores)
-    return {name: np.array(values) for name, values in results.items()}
+# --- protocols ----------------------------------------------------------------------------------------------
+
+
+def of_real_data(name: str, number: int, only: tuple[str, ...], kinds: tuple[str, ...]) -> list[Record]:
+    split = Split(name, number)
+    models = [model for model in MODELS if model.kind in kinds]
+    return [{"data": name, "split": number, **record} for record in _of_split(split, only, models)]
+
+
+def _of_split(split: Split, only: tuple[str, ...], models: list[Model]) -> Iterator[Record]:
+    natural = Fits(split.training())
+    # A mixture takes ten times as long, and is measured where all else is.
+    once = [model for model in models if not model.by_level and model.name != MIXTURE]
+    if "T0" in only or "T1" in only:
+        for level in LEVELS if "T1" in only else (1,):
+            yield from _compared(natural, models, "T1", f"x{level:g}", split, split.samples(split.test, level), level)
+    if "T5" in only:
+        Z, F = split.samples(split.test)
+        for percent in (0, *MISSING):
+            gone = split.uniform[split.test] < percent / 100
+            seen = np.where(gone, np.nan, Z), np.where(gone, np.inf, F)
+            yield from _compared(natural, once, "T5", f"{percent} %", split, seen)
+    if "T7" in only:
+        yield from _measured_again(natural, split, models)
+    if "T2" in only:
+        noisy = Fits(split.training(level=3.0))
+        yield from _compared(noisy, once, "T2", "x3 to x1", split, split.samples(split.test))
+    if "T8" in only:
+        for factor in MISSTATED:
+            fits = Fits(split.training(stated=factor))
+            seen = split.samples(split.test, 2.0, factor)
+            whole = [model for model in models if not model.name.startswith("part") and model.name != MIXTURE]
+            whole += [SCALED] * any(model.kind == "ours" for model in models)
+            yield from _compared(fits, whole, "T8", f"stated x{factor:g}", split, seen, 2.0)
+
+
+def _compared(
+    fits: Fits, models: list[Model], protocol: str, condition: str, split: Split, seen: Any, level: float = 1.0
+) -> Iterator[Record]:
+    for model in models:
+        p = fits(model, level)(*seen)
+        yield {
+            "protocol": protocol, "condition": condition, "model": model.name, "kind": model.kind,
+            "seconds": fits.seconds[model.name], **scores(split.labels, p),
+        }  # fmt: skip
+
+
+def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Record]:
+    """The test at x3, of which more and more samples are replaced by what they are at x1."""
+    noisy, good = split.samples(split.test, 3.0), split.samples(split.test)
+    models = {model.name: model for model in among}
+    n = len(split.labels)
+    at_random = np.random.default_rng(0).uniform(size=n)
+    all_orders = {OURS: ("gain", "own uncertainty", "at random"), MIXTURE: ("gain",), "forest": ("own uncertainty",)}
+    for name, orders in all_orders.items():
+        if name not in models:
+            continue
+        predict = fits(models[name])
+        before, after = predict(*noisy), predict(*good)
+        for by in orders:
+            worth = {"own uncertainty": np.minimum(before, 1 - before), "at random": at_random}.get(by)
+            if worth is None:
+                worth = remeasure_gain(predict.estimator, *noisy, good[1])  # type: ignore[attr-defined]
+            for percent in (0, *AGAIN, 100):
+                chosen = np.argsort(-worth, kind="stable")[: round(n * percent / 100)]
+                p = before.copy()
+                p[chosen] = after[chosen]
+                yield {
+                    "protocol": "T7", "condition": f"{percent} %", "model": f"{name}, by {by}",
+                    "kind": models[name].kind, "seconds": fits.seconds[name], **scores(split.labels, p),
+                }  # fmt: skip
+
+
+def of_made_data(width: int, number: int, kinds: tuple[str, ...]) -> list[Record]:
+    """T9: samples of a Gaussian population, errors that vary by a factor of ten around half a spread."""
+    made = datasets.make_measured(N_TRAIN + N_TEST, width, class_sep=4.0, random_state=number)
+    train, test = slice(N_TRAIN), slice(N_TRAIN, None)
+    nothing = np.zeros_like(made.X_err)
+    wanted = {DECONVOLUTION, "GURU with X_err as it was", "boosting, errors as columns"}
+    models = [model for model in MODELS if not model.uses_errors or model.kind == "ours" or model.name in wanted]
+    models = [model for model in models if model.kind in kinds and model.name != MIXTURE]
+    oracle = Model("oracle", "oracle", lambda data, level: lambda Z, F: made.population.predict_proba(Z, F)[:, 1])
+    records = []
+    for condition, (X, E), (Z, F) in (
+        ("noisy to noisy", (made.X, made.X_err), (made.X, made.X_err)),
+        ("clean to noisy", (made.truth, nothing), (made.X, made.X_err)),
+        ("noisy to clean", (made.X, made.X_err), (made.truth, nothing)),
+    ):
+        fits = Fits(Training(X[train], E[train], made.y[train]))
+        for model in (oracle, *models):
+            p = fits(model)(Z[test], F[test])
+            records.append(
+                {
+                    "protocol": "T9", "data": f"d={width}", "split": number, "condition": condition,
+                    "model": model.name, "kind": model.kind, "seconds": fits.seconds[model.name],
+                    **scores(made.y[test], p),
+                }
+            )  # fmt: skip
+    return records
+
+
+def of_good_and_hopeless(number: int, kinds: tuple[str, ...]) -> list[Record]:
+    """300 x 20, errors .05 for 30 % of the rows and 2.5 for the others, clean test."""
+    made = datasets.make_measured(
+        300, 20, pattern="two-level", error=(0.05, 2.5), n_factors=0, class_sep=10.0, n_test=10_000, random_state=number
+    )
+    good = np.arange(300) < 90
+    models = [model for model in MODELS if not model.by_level and model.kind in kinds]
+    models.append(Model("LogisticRegression, good rows alone", "good rows", _good_rows(good)))
+    fits = Fits(Training(made.X, made.X_err, made.y))
+    records = []
+    for model in models:
+        p = fits(model)(made.X_test, np.zeros_like(made.X_test))
+        records.append(
+            {
+                "protocol": "made", "data": "300 x 20", "split": number, "condition": "clean test",
+                "model": model.name, "kind": model.kind, "seconds": fits.seconds[model.name], **scores(made.y_test, p),
+            }
+        )  # fmt: skip
+    return records
+
+
+def _good_rows(good: np.ndarray) -> Callable[[Training, float], Predictor]:
+    def fit(data: Training, level: float) -> Predictor:
+        return plain(LogisticRegression(max_iter=1000))(Training(data.X[good], data.E[good], data.y[good]), level)
+
+    return fit
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+class Results:
+    """Records by protocol, data and condition: arrays over the splits."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.cells: dict[tuple[str, str], dict[str, dict[str, list[Record]]]] = {}
+        self.kinds: dict[str, str] = {}
+        known = {model.name: model.kind for model in MODELS}
+        keys = ("protocol", "data", "condition", "model", "split")
+        last = {tuple(record[key] for key in keys): record for record in records}
+        for record in sorted(last.values(), key=lambda record: record["split"]):
+            table = self.cells.setdefault((record["protocol"], record["data"]), {})
+            table.setdefault(record["condition"], {}).setdefault(record["model"], []).append(record)
+            self.kinds[record["model"]] = known.get(record["model"], record["kind"])
+
+    def values(self, protocol: str, data: str, condition: str, model: str, score: str) -> np.ndarray:
+        return np.array([record[score] for record in self.cells[protocol, data][condition][model]])
+
+    def mean(self, *key: str) -> float:
+        return float(self.values(*key).mean())
+
+    def has(self, protocol: str, data: str) -> bool:
+        return (protocol, data) in self.cells
+
+    def best(self, protocol: str, data: str, condition: str, kind: str) -> str:
+        """The model of a kind with the least mean log loss."""
+        models = [name for name in self.cells[protocol, data][condition] if self.kinds[name] == kind]
+        return min(models, key=lambda name: self.mean(protocol, data, condition, name, "log_loss"))
+
+    def difference(self, first: tuple[str, ...], second: tuple[str, ...], score: str) -> tuple[float, float]:
+        """Mean and standard error of the paired differences over splits."""
+        apart = self.values(*first, score) - self.values(*second, score)
+        return float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart))) if len(apart) > 1 else np.nan
+
+    def summary(self) -> list[Record]:
+        rows = []
+        for (protocol, data), table in self.cells.items():
+            for condition, models in table.items():
+                row: Record = {"protocol": protocol, "data": data, "condition": condition}
+                for name, records in models.items():
+                    means = {
+                        score: float(np.mean([record[score] for record in records]))
+                        for score in ("accuracy", "log_loss", "brier", "seconds")
+                    }
+                    rows.append({**row, "model": name, "kind": self.kinds[name], "splits": len(records), **means})
+        return rows
+
+
+def pm(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:+.4f} ± {pair[1]:.4f}"
+
+
+def show_table(results: Results, protocol: str, data: str, out: Any) -> None:
+    table = results.cells[protocol, data]
+    conditions = list(table)
+    n_splits = len(next(iter(table[conditions[0]].values())))
+    print(f"\n### {protocol}, {data}: log loss (accuracy), mean of {n_splits} splits\n", file=out)
+    print(f"| model | {' | '.join(conditions)} |\n|---|{'---|' * len(conditions)}", file=out)
+    names = list(dict.fromkeys(name for condition in conditions for name in table[condition]))
+    least = {c: min(results.mean(protocol, data, c, name, "log_loss") for name in table[c]) for c in conditions}
+    for name in names:
+        cells = []
+        for condition in conditions:
+            if name not in table[condition]:
+                cells.append("")
+                continue
+            loss, accuracy = (results.mean(protocol, data, condition, name, s) for s in ("log_loss", "accuracy"))
+            text = f"{loss:.3f} ({accuracy:.3f})"
+            cells.append(f"**{text}**" if loss == least[condition] else text)
+        mark = {"ours": " *", "posterior": " +", "deconvolution": " +"}.get(results.kinds[name], "")
+        print(f"| {name}{mark} | {' | '.join(cells)} |", file=out)
+    if protocol in ("T1", "T2", "T5", "T8") and {"baseline", "ours"} <= {results.kinds[name] for name in names}:
+        print(
+            f"\n{OURS} minus the best baseline of the condition, and minus extreme deconvolution, paired:\n", file=out
+        )
+        print(
+            "| condition | best baseline | log loss | accuracy | log loss | accuracy |\n|---|---|---|---|---|---|",
+            file=out,
+        )
+        for condition in conditions:
+            best = results.best(protocol, data, condition, "baseline")
+            mine = (protocol, data, condition, OURS)
+            apart = [
+                pm(results.difference(mine, (protocol, data, condition, other), score))
+                for other in (best, DECONVOLUTION)
+                for score in ("log_loss", "accuracy")
+            ]
+            print(f"| {condition} | {best} | {' | '.join(apart)} |", file=out)
+
+
+def bars(results: Results) -> list[Record]:
+    """What must be shown, and whether it is."""
+    found: list[Record] = []
+
+    def bar(what: str, met: bool, measured: str) -> None:
+        found.append({"bar": what, "met": bool(met), "measured": measured})
+
+    for data in BARRED:
+        if results.has("T1", data):
+            _bars_of_noise(results, data, bar)
+        if results.has("T5", data):
+            ours, whole, imputed = (
+                results.mean("T5", data, condition, name, "log_loss")
+                for condition, name in (("30 %", OURS), ("0 %", LOGISTIC), ("30 %", LOGISTIC))
+            )
+            bar(
+                f"T5 {data}, 30 % missing: at most halfway from {LOGISTIC} with nothing missing to mean imputation",
+                ours <= (whole + imputed) / 2, f"{ours:.4f}; {whole:.4f} and {imputed:.4f}",
+            )  # fmt: skip
+    for protocol, data in results.cells:
+        if protocol == "T1":
+            mine, plainly = ((protocol, data, "x1", name) for name in (OURS, IGNORED))
+            for other in (plainly, (protocol, data, "x1", LOGISTIC)):
+                apart, error = results.difference(mine, other, "accuracy")
+                bar(
+                    f"T0 {data}: accuracy not below that of {other[3]} by more than one standard error",
+                    apart >= -error, pm((apart, error)),
+                )  # fmt: skip
+        if protocol == "T9":
+            for condition in results.cells[protocol, data]:
+                apart = results.difference(
+                    (protocol, data, condition, OURS), (protocol, data, condition, "oracle"), "log_loss"
+                )
+                bar(f"T9 {data}, {condition}: log loss within 0.01 of the oracle", apart[0] <= 0.01, pm(apart))
+    if results.has("T7", "fermi"):
+        none, some, everything = (
+            results.mean("T7", "fermi", f"{percent} %", f"{OURS}, by gain", "accuracy") for percent in (0, 10, 100)
+        )
+        share = (some - none) / (everything - none) if everything > none else np.nan
+        bar(
+            "T7 fermi: 10 % measured again have 80 % of the gain of all", share >= 0.8,
+            f"{share:.0%}: {none:.4f}, {some:.4f}, {everything:.4f}",
+        )  # fmt: skip
+    if results.has("made", "300 x 20"):
+        key = ("made", "300 x 20", "clean test")
+        apart = results.difference((*key, OURS), (*key, "LogisticRegression, good rows alone"), "accuracy")
+        bar("made: accuracy within 0.01 of fitting the good rows alone", apart[0] >= -0.01, pm(apart))
+    return found
+
+
+def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], None]) -> None:
+    key = ("T1", data)
+    apart = results.difference((*key, "x1", OURS), (*key, "x1", LOGISTIC), "log_loss")
+    bar(f"T0 {data}: log loss within 0.01 of {LOGISTIC}", apart[0] <= 0.01, pm(apart))
+    for condition in ("x2", "x3"):
+        if condition not in results.cells[key]:
+            continue
+        best = results.best(*key, condition, "baseline")
+        for name in dict.fromkeys((OURS, results.best(*key, condition, "ours"))):
+            for other in (best, DECONVOLUTION):
+                loss, right = (
+                    results.difference((*key, condition, name), (*key, condition, other), score)
+                    for score in ("log_loss", "accuracy")
+                )
+                bar(
+                    f"T1 {data} {condition}: {name} against {other}: log loss 2 standard errors lower, accuracy not",
+                    loss[0] <= -2 * loss[1] and right[0] >= 0, f"log loss {pm(loss)}, accuracy {pm(right)}",
+                )  # fmt: skip
+
+
+def show(records: list[Record], out: Any) -> list[Record]:
+    results = Results(records)
+    for protocol in ("T1", *PROTOCOLS[2:]):
+        for data in (data for known, data in results.cells if known == protocol):
+            show_table(results, protocol, data, out)
+    found = bars(results) if {"baseline", "ours"} <= set(results.kinds.values()) else []
+    print("\n* ours, + a baseline that uses our populations. The condition x1 of T1 is T0.\n\n### Bars\n", file=out)
+    print("| bar | | measured |\n|---|---|---|", file=out)
+    for row in found:
+        print(f"| {row['bar']} | {'met' if row['met'] else '**not met**'} | {row['measured']} |", file=out)
+    return found
+
+
+# --- command ------------------------------------------------------------------------------------------------
+
+
+def jobs(options: argparse.Namespace) -> list[Any]:
+    only = options.only
+    real = tuple(name for name in only if name not in ("T9", "made"))
+    made = []
+    for number in range(options.splits):
+        if real:
+            made += [delayed(_timed)(of_real_data, name, number, real, options.kinds) for name in options.data]
+        if "made" in only:
+            made.append(delayed(_timed)(of_good_and_hopeless, number, options.kinds))
+        if "T9" in only:
+            made += [delayed(_timed)(of_made_data, width, number, options.kinds) for width in WIDTHS]
+    return made
+
+
+def _timed(function: Callable[..., list[Record]], *given: Any) -> tuple[str, float, list[Record]]:
+    quiet()
+    began = time.perf_counter()
+    with threadpool_limits(1):
+        records = function(*given)
+    return f"{function.__name__}{given}", time.perf_counter() - began, records
+
+
+def names(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        given = tuple(text.split(","))
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown} not among {list(known)}")
+        return given
+
+    return parse
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    for name, load in DATASETS.items():
-        print(f"\n{name}\n{'':26s}{'accuracy':>18s}{'log loss':>18s}{'calibration error':>20s}", flush=True)
-        for model, values in evaluate(load).items():
-            mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
-            cells = [f"{m:.4f} +- {e:.4f}" for m, e in zip(mean, error, strict=True)]
-            print(f"{model:26s}{cells[0]:>18s}{cells[1]:>18s}{cells[2]:>20s}", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--only", type=names(PROTOCOLS), default=PROTOCOLS, help="protocols, with commas")
+    parser.add_argument("--data", type=names(tuple(REAL)), default=BARRED, help="data sets, with commas")
+    parser.add_argument("--kinds", type=names(KINDS), default=KINDS, help="of models, with commas")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="written after every split")
+    parser.add_argument("--show", type=Path, nargs="+", help="files to show instead of measuring")
+    options = parser.parse_args()
+    if options.show:
+        show([record for path in options.show for record in json.loads(path.read_text())["records"]], sys.stdout)
+        return
+    records: list[Record] = []
+    settings = {key: getattr(options, key) for key in ("splits", "only", "data", "kinds")}
+    todo = jobs(options)
+    for done, (name, seconds, some) in enumerate(
+        Parallel(n_jobs=options.jobs, return_as="generator_unordered")(todo), start=1
+    ):
+        records += some
+        print(f"{done} of {len(todo)}: {name}, {seconds:.0f} s", file=sys.stderr, flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({"settings": settings, "records": records}))
+    found = show(records, sys.stdout)
+    if options.json:
+        summary = Results(records).summary()
+        options.json.write_text(
+            json.dumps({"settings": settings, "summary": summary, "bars": found, "records": records})
+        )
 
 
 if __name__ == "__main__":

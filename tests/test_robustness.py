@@ -25,10 +25,10 @@ from support.common import every_form
 from support.data import groups, joint_problem
 from support.error_bars import conditional
 
-from gaussguru import GuruClassifier, KernelGuruClassifier, robustness
+from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._data.mixtures import population_of
 from gaussguru.errors import LowRank, Measured, check_errors
-from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing import AffineMap, WithErrors
 from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities
 from gaussguru.robustness import (
     certified_radius,
@@ -72,7 +72,7 @@ def test_coefficients_that_are_known_are_not_looked_for(monkeypatch, n_classes):
     """Looking takes the square of the number of features."""
     X, y, model = problem(n_classes)
     before = class_probabilities(model, X), flip_probability(model, X), certified_radius(model, X)
-    monkeypatch.setattr(robustness.AffineMap, "of", None)
+    monkeypatch.setattr(AffineMap, "of", None)
     after = class_probabilities(model, X), flip_probability(model, X), certified_radius(model, X)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -33,6 +33,7 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Measured, check_products, split_errors, take_rows
+from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import (
     LOG_ROOT,
     independent_blocks,
@@ -42,7 +43,6 @@ from gaussguru.probabilities import (
     score_covariance,
     top_probabilities,
 )
-from gaussguru.robustness import linear_scores
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
 

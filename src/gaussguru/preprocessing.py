@@ -8,11 +8,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gaussguru._data.mixtures import population_of
+from gaussguru._estimators.base import LinearScores
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import LowRank, Measured, check_errors, has_unmeasured, like, split_errors, unmeasured
 
@@ -560,3 +562,44 @@ def noise_from_replicates(X: Any, groups: Any) -> ReplicateNoise:
         covariance_error=np.sqrt((np.outer(variances, variances) + np.square(C)) / nu),
         degrees_of_freedom=int(nu),
     )
+
+
+class NotLinearError(TypeError, ValueError):
+    """The scores of a classifier are not linear in X, or it has none: what noise does to it has no closed form."""
+
+
+def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
+    """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
+    check_is_fitted(estimator)
+    final = final_estimator(estimator)
+    if not hasattr(estimator, "decision_function"):
+        raise NotLinearError(
+            f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
+            "there is robustness_curve(..., method='sampling')"
+        )
+    table = as_table(X)
+    scores = np.asarray(estimator.decision_function(X))
+    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
+        return scores.astype(np.float64, copy=False), estimator.coef_
+    affine = AffineMap.of(estimator.decision_function, table)
+    try:
+        affine.check(table, scores, final)
+    except ValueError:
+        raise NotLinearError(
+            f"estimator must have scores that are linear in X; those of {type(final).__name__} are not. For any "
+            "classifier there is robustness_curve(..., method='sampling')"
+        ) from None
+    matrix = affine.matrix.toarray() if sp.issparse(affine.matrix) else affine.matrix
+    exact = estimator.coef_ if estimator is final and hasattr(final, "coef_") else matrix.T
+    return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
+
+
+def as_table(X: Any) -> Any:
+    """Return X as an array, if it is neither a sparse matrix nor a DataFrame."""
+    return X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
+
+
+def final_estimator(estimator: Any) -> Any:
+    """Return the last step of a pipeline, of what a search found, or the estimator itself."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator

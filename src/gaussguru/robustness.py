@@ -8,6 +8,8 @@ What a classifier says of a prediction (:func:`class_probabilities`, :func:`flip
 was told to expect (``sigma`` in every direction for noise="isotropic"), plus the error bars.
 What it is worth under a given noise (:func:`expected_accuracy`, :func:`robustness_curve`) counts that noise alone:
 models of different ``sigma`` must be compared under the same.
+
+What smaller error bars would be worth (:func:`remeasure_gain`) is asked of a classifier that counts those there are.
 """
 
 from abc import ABC, abstractmethod
@@ -15,25 +17,27 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtr, ndtri, softmax
 from sklearn.base import BaseEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._estimators.base import LinearScores
-from gaussguru._estimators.validation import check_choice, check_count
-from gaussguru._linalg import Array
-from gaussguru.errors import check_errors, has_unmeasured, split_errors
-from gaussguru.preprocessing import AffineMap
+from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
+from gaussguru._linalg import EPS, Array
+from gaussguru.calibration import score_moments
+from gaussguru.errors import LowRank, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.probabilities import (
+    bivariate_normal,
     distance_to_boundary,
     expected_score,
     label_probabilities,
     lower_bound,
     places,
     score_covariance,
+    standardise,
     top_probabilities,
     winners,
 )
@@ -47,13 +51,10 @@ __all__ = [
     "expected_accuracy_scorer",
     "flip_probability",
     "log_loss_scorer",
+    "remeasure_gain",
     "robustness_curve",
     "top_probabilities",
 ]
-
-
-class NotLinearError(TypeError, ValueError):
-    """The scores of a classifier are not linear in X, or it has none: what noise does to it has no closed form."""
 
 
 def class_probabilities(
@@ -218,7 +219,7 @@ def robustness_curve(
     check_choice("method", method, ("analytic", "sampling"))
     levels = check_levels(noise_levels)
     X, X_err = split_errors(X, X_err)
-    X = _as_table(X)
+    X = as_table(X)
     if has_unmeasured(X_err):
         X, X_err = fill_unmeasured(estimator, X, X_err)
     errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
@@ -258,6 +259,253 @@ def check_levels(noise_levels: Any) -> Array:
     if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
         raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
     return levels
+
+
+# Numbers of the covariances of samples that are held at a time.
+CHUNK = 1 << 23
+# How much larger than before the variance of a score may be after a re-measurement, relative, by rounding.
+LARGER = 1e-6
+# Readings of each component of a mixture over which a gain is averaged, and how far they go in standard deviations: the
+# step of 0.09 leaves an error of its square where the prediction changes, 1e-4 of a probability.
+N_READINGS, FAR = 128, 6.0
+
+
+def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, per_feature: bool = False) -> Array:
+    """Return how much less often the label of each sample will be wrong once it is measured again.
+
+    Now the score of a sample is ``N(m, v)`` under its error bars. After a new reading the variance will be ``v' < v``,
+    which is known beforehand, and the mean ``m'`` will be somewhere else: before the reading it is ``N(m, v - v')``.
+    With the probability ``p = Phi(m / sqrt(t^2 + v))`` of the second class, of which ``t^2`` is the overlap of the
+    classes::
+
+        gain = min(p, 1 - p) - E min(p', 1 - p'),      p' = Phi(m' / sqrt(t^2 + v'))
+
+    The expectation is a bivariate normal probability, and computed exactly. The sum of the gains is how many errors
+    fewer are to be expected: measure the samples with the largest first.
+
+    For a calibrated classifier the overlap is that of the calibration (``t = 1`` in its units), and a factor ``kappa``
+    of the errors counts in ``v`` and ``v'``; for one that is not, the overlap is the noise of the model. It matters
+    that the classifier sees posterior means and covariances (:class:`gaussguru.population.Deconvolve`), as otherwise
+    ``v`` is the noise around the measured value, which is too large.
+
+    Two approximations. The posterior of a population of several components is a mixture, and a new reading says
+    something of the component too: it is taken to be a reading of the score alone (within a few percent of a
+    simulation; the expectation is then a sum over possible readings). And with more than two classes the gain,
+    ``E max p' - max p``, is that of the best comparison of the predicted class with one other: it is somewhat too small
+    where three classes or more are likely.
+
+    Parameters
+    ----------
+    model : fitted classifier, Pipeline or search
+        Best a :class:`gaussguru.ErrorBarClassifier`, or a pipeline with Deconvolve in, before or around a
+        :class:`gaussguru.calibration.CalibratedWithErrorsCV`; else as in
+        :func:`gaussguru.calibration.score_moments`.
+    X : array-like or Measured of shape (n_samples, n_features)
+        NaN is a value that was not measured.
+    X_err : error bars of X, default=None
+        Those of now. None: X carries them.
+    new_err : float or error bars of X, default=0.0
+        The error bars after the new reading, with all readings of a value taken together: a second reading of the same
+        quality, averaged with the first, has ``X_err / sqrt(2)``. They must not be larger than those of now. A number
+        is for all values, of which those that are better already stay as they are; 0 are exact readings.
+    per_feature : bool, default=False
+        Whether to return the gain of measuring each feature alone again, the others staying as they are: which
+        quantity to measure. It needs standard deviations, no covariances.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), or (n_samples, n_features) with ``per_feature``
+        Expected fewer errors, between 0 and 1/2 with two classes.
+    """
+    check_flag("per_feature", per_feature)
+    X, X_err = split_errors(X, X_err)
+    if X_err is None:
+        raise ValueError("X_err must be given: without error bars there is nothing to gain")
+    X = as_table(X)
+    if sp.issparse(X):
+        X = X.toarray()
+    n, d = X.shape
+    errors = X_err.toarray() if sp.issparse(X_err) else X_err
+    better = _better_errors(errors, new_err, n, d, stds=per_feature)
+    step = max(1, CHUNK // d**2)
+    blocks = (slice(first, min(first + step, n)) for first in range(0, n, step))
+    parts = [
+        _block_gain(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
+        for rows in blocks
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
+
+
+def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> Any:
+    """Return the errors after a new reading, checked against those of now where both are standard deviations."""
+    split_errors(X_err, new_err)  # tables with the same columns and rows
+    new = new_err.toarray() if sp.issparse(new_err) else new_err
+    deviations = not isinstance(X_err, LowRank) and np.ndim(X_err) < 3
+    if stds and not (deviations and not isinstance(new, LowRank) and np.ndim(new) < 3):
+        raise ValueError("X_err and new_err must be standard deviations with per_feature=True; got covariances")
+    if not isinstance(new, LowRank) and np.ndim(new) == 0:
+        level = check_real("new_err", new, inclusive=True)
+        if not deviations:
+            return np.full(n, level)
+        return like(X_err, np.minimum(np.asarray(X_err, dtype=np.float64), level))
+    if deviations and not isinstance(new, LowRank) and np.ndim(new) < 3:
+        now, then = (np.asarray(part, dtype=np.float64) for part in (X_err, new))
+        if then.shape not in ((n,), (n, d)):
+            raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
+        now, then = (part.reshape(n, -1) for part in (now, then))
+        if np.isnan(then).any() or np.any(then < 0):
+            raise ValueError("new_err must hold no NaN and nothing below 0")
+        worse = np.argwhere(np.broadcast_to(then > now * (1 + LARGER), (n, max(now.shape[1], then.shape[1]))))
+        if len(worse):
+            i, j = worse[0]
+            raise ValueError(
+                "new_err must not be larger than X_err: it is the error of all readings together; got "
+                f"{then[i, min(j, then.shape[1] - 1)]:g} for {now[i, min(j, now.shape[1] - 1)]:g} in row {i}"
+            )
+    return new
+
+
+def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
+    now = _latent_scores(model, X, X_err)
+    # Covariances do not depend on the values: any will do where there are none yet.
+    values = np.asarray(X, dtype=np.float64)
+    gone = np.isnan(values)
+    filled = X
+    if gone.any():
+        usual = np.divide(np.where(gone, 0.0, values).sum(axis=0), np.maximum((~gone).sum(axis=0), 1))
+        filled = like(X, np.where(gone, usual, values))
+    if not per_feature:
+        return _gain(now, _latent_scores(model, filled, new_err))
+    n, d = values.shape
+    before, after = (
+        np.broadcast_to(np.asarray(part, dtype=np.float64).reshape(n, -1), (n, d)) for part in (X_err, new_err)
+    )
+    before = np.where(gone, np.inf, before)
+    result = np.empty((n, d))
+    for j in range(d):
+        replaced = before.copy()
+        replaced[:, j] = after[:, j]
+        kept = np.where(np.isinf(replaced), np.nan, filled)
+        result[:, j] = _gain(now, _latent_scores(model, like(X, kept), replaced))
+    return result
+
+
+class _Latent(NamedTuple):
+    """Scores as mixtures, and the covariance ``overlap`` of what makes classes overlap beside the error bars."""
+
+    weights: Array
+    means: Array
+    covariances: Array
+    overlap: Array
+
+
+def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
+    """Return what the probabilities of the samples are made of, in the units of a calibration if there is one."""
+    weights, means, covariances = score_moments(model, X, X_err)
+    final, n_scores = final_estimator(model), means.shape[2]
+    if hasattr(final, "kappa_"):
+        centre = np.einsum("ik,ikc->ic", weights, means)[:, np.newaxis]
+        means = final.alpha_ * (centre + final.kappa_ * (means - centre)) + final.beta_
+        overlap = np.eye(n_scores) * (1.0 if n_scores == 1 else 0.5)
+        return _Latent(weights, means, np.square(final.alpha_ * final.kappa_) * covariances, overlap)
+    own = final._score_noise() if hasattr(final, "_score_noise") else np.zeros((n_scores, n_scores))
+    return _Latent(weights, means, covariances, own)
+
+
+def _gain(now: _Latent, then: _Latent) -> Array:
+    """Return the gain of samples, of which ``then`` knows the covariances."""
+    if now.weights.shape != then.weights.shape:
+        raise ValueError("model must have as many components with new_err as with X_err")
+    if now.means.shape[2] == 1:
+        before, after = now.covariances[:, :, 0, 0], then.covariances[:, :, 0, 0]
+        _check_smaller(before, after)
+        after, overlap = np.minimum(after, before), float(now.overlap[0, 0])
+        if now.weights.shape[1] > 1:
+            return _mixture_gain(now.weights, now.means[:, :, 0], before, after, overlap)
+        return _pair_gain(now.means[:, 0, 0], before[:, 0], after[:, 0], overlap)
+    n, n_components, n_classes = now.means.shape
+    p = np.zeros((n, n_classes))
+    for k in range(n_components):
+        p += now.weights[:, k, np.newaxis] * top_probabilities(now.means[:, k], now.covariances[:, k] + now.overlap)[0]
+    rows, best = np.arange(n), np.argmax(p, axis=1)
+    centre = np.einsum("ik,ikc->ic", now.weights, now.means)[:, np.newaxis]
+    apart = now.means - centre
+    between = np.einsum("ik,ikc,ikl->icl", now.weights, apart, apart)
+    before, after = (np.einsum("ik,ikcl->icl", now.weights, part.covariances) for part in (now, then))
+    gain = np.zeros(n)
+    for rival in range(n_classes):
+        sure, unsure, mixed, overlap = (
+            np.maximum(part[rows, best, best] + part[rows, rival, rival] - 2 * part[rows, best, rival], 0.0)
+            for part in (after, before, between, np.broadcast_to(now.overlap, (n, n_classes, n_classes)))
+        )
+        _check_smaller(unsure, sure)
+        both = p[rows, best] + p[:, rival]
+        # The lead that makes these two probabilities of them.
+        lead = np.sqrt(unsure + overlap + mixed) * ndtri(np.clip(p[rows, best] / both, 0.5, 1 - EPS))
+        one = both * _pair_gain(lead, unsure, sure, overlap + mixed)
+        gain = np.maximum(gain, np.where(best == rival, 0.0, one))
+    return gain
+
+
+def _check_smaller(before: Array, after: Array) -> None:
+    worse = np.flatnonzero(np.reshape(after > before * (1 + LARGER), (len(before), -1)).any(axis=1))
+    if len(worse):
+        raise ValueError(
+            "new_err must not be larger than X_err: it is the error of all readings together; the variance of the "
+            f"score of row {worse[0]} would grow"
+        )
+
+
+def _pair_gain(means: Array, before: Array, after: Array, overlap: Any) -> Array:
+    """Return the gain of two classes whose scores have these means, and these variances now and then.
+
+    With ``z`` standard normal, the new mean is ``m + sqrt(v - v') z``. The label is decided by
+    ``L = m + sqrt(v - v') z + N(0, v' + overlap)``, and predicted by the sign of the new mean. Where the prediction of
+    now is positive, it is better by ``P(L < 0, new mean < 0) - P(L > 0, new mean < 0)``.
+    """
+    total, known = np.sqrt(before + overlap), np.sqrt(np.maximum(before - after, 0.0))
+    h, k = (-standardise(np.abs(means), spread) for spread in (total, known))
+    correlation = np.divide(known, total, out=np.zeros_like(known), where=total > 0)
+    both = bivariate_normal(h, k, np.minimum(correlation, 1.0))
+    return np.asarray(np.maximum(2 * both - ndtr(k), 0.0))
+
+
+def _mixture_gain(weights: Array, means: Array, before: Array, after: Array, overlap: float) -> Array:
+    """Return the gain of two classes whose scores are mixtures.
+
+    The new reading counts as one of the score itself, ``o = score + N(0, r)``, which says something of the score in
+    each component and of the component. ``1/r = sum_k q_k (1/v'_k - 1/v_k)``; for one component this is exact. Readings
+    are integrated at fixed points of each component, whose weights add up to 1: so the gain is never negative.
+    """
+    product = before * after
+    with np.errstate(divide="ignore"):
+        information = np.divide(before - after, product, out=np.where(before > after, np.inf, 0.0), where=product > 0)
+        variance = 1.0 / np.einsum("ik,ik->i", weights, np.where(weights > 0, information, 0.0))[:, np.newaxis]
+    gain = np.zeros(len(means))
+    told = np.flatnonzero(np.isfinite(variance[:, 0]))
+    z = np.linspace(-FAR, FAR, N_READINGS)
+    share = np.exp(-0.5 * z**2)
+    share /= share.sum()
+    step = max(1, CHUNK // (means.shape[1] ** 2 * N_READINGS))
+    for first in range(0, len(told), step):
+        rows = told[first : first + step]
+        q, m, v, r = weights[rows], means[rows], before[rows], variance[rows]
+        spread = np.sqrt(v + r)
+        spread = np.maximum(spread, EPS * np.maximum(spread, np.abs(m)).max(axis=1, keepdims=True))
+        # Readings (sample, component that they come from, point), seen from each component (last).
+        readings = m[:, :, np.newaxis] + spread[:, :, np.newaxis] * z
+        apart = (readings[..., np.newaxis] - m[:, np.newaxis, np.newaxis]) / spread[:, np.newaxis, np.newaxis]
+        with np.errstate(divide="ignore"):
+            logs = (np.log(q) - np.log(spread))[:, np.newaxis, np.newaxis] - 0.5 * apart**2
+        left = v * r / np.square(spread)
+        shrunk = m[:, np.newaxis, np.newaxis] + apart * (v / spread)[:, np.newaxis, np.newaxis]
+        chance = ndtr(standardise(shrunk, np.sqrt(left + overlap)[:, np.newaxis, np.newaxis]))
+        p = np.einsum("ikzl,ikzl->ikz", softmax(logs, axis=3), chance)
+        mass = q[:, :, np.newaxis] * share
+        now = np.einsum("ikz,ikz->i", mass, p)
+        then = np.einsum("ikz,ikz->i", mass, np.minimum(p, 1 - p))
+        gain[rows] = np.maximum(np.minimum(now, 1 - now) - then, 0.0)
+    return gain
 
 
 class _Scorer(BaseEstimator, ABC):
@@ -314,7 +562,7 @@ log_loss_scorer = LogLossScorer()
 def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Array, Array]:
     """Return the scores of the samples and the covariances of their noise: that of the model, error bars, or both."""
     X, X_err = split_errors(X, X_err)
-    X = _as_table(X)
+    X = as_table(X)
     final = final_estimator(estimator)
     if own and not hasattr(final, "_score_noise"):
         if X_err is None:
@@ -329,36 +577,6 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
     return scores, noise
 
 
-def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
-    """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
-    check_is_fitted(estimator)
-    final = final_estimator(estimator)
-    if not hasattr(estimator, "decision_function"):
-        raise NotLinearError(
-            f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
-            "there is robustness_curve(..., method='sampling')"
-        )
-    table = _as_table(X)
-    scores = np.asarray(estimator.decision_function(X))
-    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
-        return scores.astype(np.float64, copy=False), estimator.coef_
-    affine = AffineMap.of(estimator.decision_function, table)
-    try:
-        affine.check(table, scores, final)
-    except ValueError:
-        raise NotLinearError(
-            f"estimator must have scores that are linear in X; those of {type(final).__name__} are not. For any "
-            "classifier there is robustness_curve(..., method='sampling')"
-        ) from None
-    matrix = affine.matrix.toarray() if sp.issparse(affine.matrix) else affine.matrix
-    exact = estimator.coef_ if estimator is final and hasattr(final, "coef_") else matrix.T
-    return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
-
-
-def _as_table(X: Any) -> Any:
-    return X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
-
-
 def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     """Return X and X_err with what the first step of the estimator knows of values that were not measured."""
     estimator = getattr(estimator, "best_estimator_", estimator)
@@ -371,9 +589,3 @@ def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
         )
     filled: tuple[Any, Any] = population.fill(X, X_err)
     return filled
-
-
-def final_estimator(estimator: Any) -> Any:
-    """Return the last step of a pipeline, of what a search found, or the estimator itself."""
-    estimator = getattr(estimator, "best_estimator_", estimator)
-    return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator

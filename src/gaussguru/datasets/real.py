@@ -1,4 +1,4 @@
-"""Loaders of the thesis's real data sets.
+"""Loaders of real data sets: those of the thesis, and some that have an error bar for every value.
 
 A loader looks in the directory ``data_home``, or else in the one that the environment variable ``GAUSSGURU_DATA``
 names; then for the copy in scikit-learn; then it asks OpenML, through scikit-learn, which keeps what it has fetched.
@@ -21,6 +21,7 @@ from sklearn.utils import Bunch
 
 from gaussguru._estimators.validation import check_choice
 from gaussguru._linalg import Array
+from gaussguru.errors import Measured
 
 
 class DataNotFoundError(FileNotFoundError):
@@ -148,6 +149,122 @@ def load_usps(
     return _given(_load(_USPS[n_samples], data_home), return_X_y, as_frame)
 
 
+def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+    """Return breast tumours: 569 samples, 10 properties of nuclei with standard errors, malignant (target 1) or not.
+
+    The values are the means over the nuclei of an image, and the errors their standard errors: they describe how much
+    nuclei differ, which no other image of the same tumour would escape. scikit-learn has the data
+    (:func:`sklearn.datasets.load_breast_cancer`, the columns "mean ..." and "... error"), so no file is needed.
+
+    Parameters
+    ----------
+    data_home : path, default=None
+        A directory that may hold ``wdbc_mean_se.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
+    return_X_y : bool, default=False
+        Whether to return a :class:`gaussguru.errors.Measured`, values and errors in one, and the labels.
+    as_frame : bool, default=False
+        Whether values and errors are DataFrames and the labels a Series of pandas.
+
+    Returns
+    -------
+    Bunch or (Measured, y)
+        ``data``, ``error`` (standard deviations, infinite where ``data`` is NaN), ``target`` (0, 1, ...),
+        ``feature_names``, ``target_names``, ``source``, where it was found, and what else a data set has.
+    """
+    return _given(_load_catalogue(_WDBC, data_home), return_X_y, as_frame)
+
+
+def load_fermi(*, task: str = "pulsar", data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+    """Return sources of gamma rays of the catalogue 3FGL: 7 quantities, logarithms of fluxes and hardness ratios.
+
+    Parameters
+    ----------
+    task : {"pulsar", "blazar"}, default="pulsar"
+        "pulsar": 1908 sources, pulsar (target 1) or active galaxy. "blazar": the 1144 of them that are known to be a
+        quasar (FSRQ, target 1) or a BL Lac object.
+    data_home : path, default=None
+        A directory with ``fermi3fgl_err.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
+    return_X_y, as_frame : bool, default=False
+        As for :func:`load_wdbc`.
+
+    Returns
+    -------
+    Bunch or (Measured, y)
+        As for :func:`load_wdbc`.
+    """
+    check_choice("task", task, ("pulsar", "blazar"))
+    bunch = _load_catalogue(_FERMI, data_home)
+    kind = bunch.pop("y_fine")
+    if task == "blazar":
+        bunch = _rows(bunch, (kind == "fsrq") | (kind == "bll"))
+        bunch.target = (kind[(kind == "fsrq") | (kind == "bll")] == "fsrq").astype(np.int64)
+        bunch.target_names = np.array(["bll", "fsrq"])
+    return _given(bunch, return_X_y, as_frame)
+
+
+def load_koi(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+    """Return Kepler's objects of interest: 6694 of 10 quantities, a confirmed planet (target 1) or a false positive.
+
+    Several objects share a star: ``groups`` are the stars, and honest tests keep them together. What a follow-up found
+    has smaller errors, so that the errors alone tell something of the class.
+
+    Parameters
+    ----------
+    data_home : path, default=None
+        A directory with ``koi_err.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
+    return_X_y, as_frame : bool, default=False
+        As for :func:`load_wdbc`.
+
+    Returns
+    -------
+    Bunch or (Measured, y)
+        As for :func:`load_wdbc`, and ``groups``.
+    """
+    bunch = _load_catalogue(_KOI, data_home)
+    bunch.groups = bunch.pop("kepid")
+    bunch = _rows(bunch, bunch.target < 2)
+    bunch.target_names = bunch.target_names[:2]
+    return _given(bunch, return_X_y, as_frame)
+
+
+def load_snpcc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+    """Return simulated supernovae: 10667 of 24 fluxes, in 4 bands and 6 windows of time, of type Ia (target 1) or not.
+
+    Parameters
+    ----------
+    data_home : path, default=None
+        A directory with ``snpcc_des_err.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
+    return_X_y, as_frame : bool, default=False
+        As for :func:`load_wdbc`.
+
+    Returns
+    -------
+    Bunch or (Measured, y)
+        As for :func:`load_wdbc`, and ``spec_confirmed``, which of them a spectrum was taken of: the bright ones.
+    """
+    bunch = _load_catalogue(_SNPCC, data_home)
+    bunch.spec_confirmed = bunch.spec_confirmed.astype(bool)
+    return _given(bunch, return_X_y, as_frame)
+
+
+def load_chandra(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+    """Return sources of X-rays: 2941 of 14 quantities and 8 classes, of which a quarter of the values is missing.
+
+    Parameters
+    ----------
+    data_home : path, default=None
+        A directory with ``chandra_muwclass_err.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
+    return_X_y, as_frame : bool, default=False
+        As for :func:`load_wdbc`.
+
+    Returns
+    -------
+    Bunch or (Measured, y)
+        As for :func:`load_wdbc`; values that were not measured are NaN, with infinite errors.
+    """
+    return _given(_load_catalogue(_CHANDRA, data_home), return_X_y, as_frame)
+
+
 # What each letter of the data stands for.
 _LETTERS = {"A": "A", "G": "G", "C": "C", "T": "T", "N": "AGCT", "D": "AGT", "R": "AG", "S": "CG"}
 
@@ -192,10 +309,7 @@ def _load(stored: _Stored, data_home: Any) -> Bunch:
     except (KeyError, ValueError, IndexError) as error:
         found = f"none: {error}"
     if found != stored.checksum:
-        raise ValueError(
-            f"{source} is not the data set {stored.name}: its checksum is {found}, and that of the data set "
-            f"{stored.checksum}. Replace it, or remove it and another source is tried"
-        )
+        raise _not_it(stored.name, source, found, stored.checksum)
     return Bunch(
         data=X,
         target=y,
@@ -205,13 +319,117 @@ def _load(stored: _Stored, data_home: Any) -> Bunch:
     )
 
 
+@dataclass(frozen=True)
+class _Catalogue:
+    """A data set with error bars, in a file of its own.
+
+    Parameters
+    ----------
+    name : what it is called
+    file : the file of a data directory, without ``.npz``: arrays X, X_err, y and feature_names
+    checksum : of values, errors and labels, in any order of the rows, as whole multiples of ``UNIT``
+    shape : of X
+    classes : the labels of the file, in the order of their numbers, and their names
+    also : other arrays of the file, a value for each sample
+    bundled : returns the same arrays without a file
+    """
+
+    name: str
+    file: str
+    checksum: str
+    shape: tuple[int, int]
+    classes: dict[Any, str]
+    also: tuple[str, ...] = ()
+    bundled: Callable[[], dict[str, Any]] | None = None
+
+
+# Values and errors of a catalogue are compared to so many digits after the point.
+UNIT = 1e-6
+
+
+def _load_catalogue(stored: _Catalogue, data_home: Any) -> Bunch:
+    arrays, source = _find_catalogue(stored, data_home)
+    X, error = (np.ascontiguousarray(arrays[key], dtype=np.float64) for key in ("X", "X_err"))
+    try:
+        labels = np.array([list(stored.classes).index(label) for label in arrays["y"].tolist()], dtype=np.int64)
+        found = f"none: X has shape {X.shape}, X_err {error.shape}"
+        if X.shape == error.shape == stored.shape:
+            found = checksum(np.nan_to_num(np.hstack([X, error])), labels, UNIT)
+    except ValueError as problem:
+        found = f"none: {problem}"
+    if found != stored.checksum:
+        raise _not_it(stored.name, source, found, stored.checksum)
+    return Bunch(
+        data=X,
+        error=np.where(np.isnan(X), np.inf, error),
+        target=labels,
+        feature_names=[str(name) for name in arrays["feature_names"]],
+        target_names=np.array(list(stored.classes.values())),
+        source=source,
+        **{name: arrays[name] for name in stored.also},
+    )
+
+
+def _find_catalogue(stored: _Catalogue, data_home: Any) -> tuple[dict[str, Any], str]:
+    """Return the arrays of a data set with error bars, and where they were found."""
+    directory = _directory(data_home)
+    names = ("X", "X_err", "y", "feature_names", *stored.also)
+    wanted = f"{stored.file}.npz with arrays {', '.join(names)}"
+    if directory is not None:
+        path = directory / f"{stored.file}.npz"
+        if path.exists():
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    return {name: file[name] for name in names}, str(path)
+            except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+                raise ValueError(f"{path} must be a file {wanted}; it cannot be read: {error}") from error
+    if stored.bundled is not None:
+        return stored.bundled(), "scikit-learn"
+    looked = f"there is no {stored.file}.npz in {directory}" if directory else "no data directory is set"
+    raise DataNotFoundError(
+        f"{stored.name} was not found: {looked}, and neither scikit-learn nor OpenML has it with its errors. Put "
+        f"{wanted} ({stored.shape[0]} samples of {stored.shape[1]} features) into a directory and name it with "
+        "data_home= or the environment variable GAUSSGURU_DATA"
+    )
+
+
+def _bundled_wdbc() -> dict[str, Any]:
+    own = datasets.load_breast_cancer()
+    columns = list(own.feature_names)
+    names = [name.removeprefix("mean ") for name in columns if name.startswith("mean ")]
+    return {
+        "X": own.data[:, [columns.index(f"mean {name}") for name in names]],
+        "X_err": own.data[:, [columns.index(f"{name} error") for name in names]],
+        "y": 1 - own.target,  # there malignant is 0
+        "feature_names": names,
+    }
+
+
+def _rows(bunch: Bunch, mine: NDArray[np.bool_]) -> Bunch:
+    """Return some of the samples, with all that has one value for each."""
+    per_sample = {
+        key: value for key, value in bunch.items() if isinstance(value, np.ndarray) and len(value) == len(mine)
+    }
+    return Bunch(**{**bunch, **{key: value[mine] for key, value in per_sample.items()}})
+
+
 def _given(bunch: Bunch, return_X_y: bool, as_frame: bool) -> Any:
     if as_frame:
         import pandas as pd  # noqa: PLC0415 - optional
 
-        bunch.data = pd.DataFrame(bunch.data, columns=bunch.feature_names)
+        for table in {"data", "error"} & set(bunch):
+            bunch[table] = pd.DataFrame(bunch[table], columns=bunch.feature_names)
         bunch.target = pd.Series(bunch.target, name="target")
-    return (bunch.data, bunch.target) if return_X_y else bunch
+    if not return_X_y:
+        return bunch
+    return Measured(bunch.data, bunch.error) if "error" in bunch else bunch.data, bunch.target
+
+
+def _not_it(name: str, source: str, found: str, expected: str) -> ValueError:
+    return ValueError(
+        f"{source} is not the data set {name}: its checksum is {found}, and that of the data set "
+        f"{expected}. Replace it, or remove it and another source is tried"
+    )
 
 
 def _find(stored: _Stored, data_home: Any) -> tuple[Any, Any, str]:
@@ -380,3 +598,42 @@ _USPS = {
         tidy=_tidy_usps,
     ),
 }
+_WDBC = _Catalogue(
+    "breast tumours with standard errors",
+    "wdbc_mean_se",
+    checksum="39737bcc3e749b762e15cb2684bcaea5b2ab847088a446b9560af40de222ab3f",
+    shape=(569, 10),
+    classes={0: "benign", 1: "malignant"},
+    bundled=_bundled_wdbc,
+)
+_FERMI = _Catalogue(
+    "Fermi 3FGL",
+    "fermi3fgl_err",
+    checksum="41f7295ac6bf5bb3307b3ae25fd3ac980da623aa95274dcf91b6bd040e0c6843",
+    shape=(1908, 7),
+    classes={"AGN": "AGN", "PSR": "PSR"},
+    also=("y_fine",),
+)
+_KOI = _Catalogue(
+    "Kepler objects of interest",
+    "koi_err",
+    checksum="a5066f62d8356fcce4d94ed63548317b1239200dbb68252ab833d60eff8e9e16",
+    shape=(8991, 10),
+    classes={"FALSE POSITIVE": "false positive", "CONFIRMED": "confirmed", "CANDIDATE": "candidate"},
+    also=("kepid",),
+)
+_SNPCC = _Catalogue(
+    "supernovae of the photometric classification challenge",
+    "snpcc_des_err",
+    checksum="780c151abc3f04725042caa4d55cccdd535a1179a7da76f91a55fb74c16653a5",
+    shape=(10667, 24),
+    classes={0: "other", 1: "Ia"},
+    also=("spec_confirmed",),
+)
+_CHANDRA = _Catalogue(
+    "Chandra sources of 8 classes",
+    "chandra_muwclass_err",
+    checksum="fcad3f1c1190c556d5dbcb2383bc808a6cc457a895270687d8cbb450a65ff921",
+    shape=(2941, 14),
+    classes={label: label for label in ("AGN", "CV", "HM-STAR", "HMXB", "LM-STAR", "LMXB", "NS", "YSO")},
+)

@@ -13,6 +13,7 @@ from gaussguru.plotting.curves import ConvergenceDisplay, RobustnessCurveDisplay
 from gaussguru.plotting.images import AdversarialSamplesDisplay
 from gaussguru.plotting.losses import LossDisplay
 from gaussguru.plotting.plane import CloudDisplay, DisplacementDisplay, RegionsDisplay
+from gaussguru.plotting.remeasure import RemeasureDisplay
 
 __all__ = [
     "AdversarialSamplesDisplay",
@@ -21,6 +22,7 @@ __all__ = [
     "DisplacementDisplay",
     "LossDisplay",
     "RegionsDisplay",
+    "RemeasureDisplay",
     "RobustnessCurveDisplay",
     "SigmaPathDisplay",
 ]

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru.errors import LowRank, split_errors
-from gaussguru.robustness import final_estimator
+from gaussguru.preprocessing import final_estimator
 
 # Rows hashed at a time.
 CHUNK = 1 << 16

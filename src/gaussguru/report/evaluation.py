@@ -18,6 +18,7 @@ from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._linalg import Array
 from gaussguru.errors import check_errors, has_unmeasured, split_errors, take_rows
 from gaussguru.plotting import RobustnessCurveDisplay, SigmaPathDisplay
+from gaussguru.preprocessing import final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
@@ -27,7 +28,6 @@ from gaussguru.robustness import (
     check_levels,
     expected_accuracy,
     fill_unmeasured,
-    final_estimator,
     flip_probability,
     robustness_curve,
 )

@@ -1,0 +1,259 @@
+"""The classifiers that benchmarks/error_bars.py compares: how each is fitted to values with errors, and predicts."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from gaussguru import ErrorBarClassifier, GuruClassifierCV
+from gaussguru.population import Deconvolve
+
+# Noisy copies of the training samples; draws of a training sample and of a test sample from its posterior, or of a
+# test sample from its error bars.
+N_COPIES, N_TRAINING_DRAWS, N_DRAWS = 4, 4, 8
+# Where X_err went in before there were populations: noise levels among which cross-validation chooses.
+SIGMAS = np.geomspace(1e-3, 1.0, 10)
+
+Predictor = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Training(NamedTuple):
+    X: np.ndarray
+    E: np.ndarray
+    y: np.ndarray
+    groups: np.ndarray | None = None
+
+
+class Model(NamedTuple):
+    """A row of the tables.
+
+    ``kind`` is "baseline", "deconvolution" (a baseline that has populations of its own, fitted by our code),
+    "posterior" (one on what our population says of the truth) or "ours". ``fit`` is given the noise level of use,
+    relative to the errors of training; one that minds (``by_level``) is fitted for each.
+    """
+
+    name: str
+    kind: str
+    fit: Callable[[Training, float], Predictor]
+    by_level: bool = False
+    uses_errors: bool = True
+
+
+def recipe(model: Any) -> Any:
+    """The usual: mean imputation, unit variance. Boosting takes missing values as they are."""
+    if isinstance(model, HistGradientBoostingClassifier):
+        return make_pipeline(clone(model))
+    return make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler(), clone(model))
+
+
+def plain(model: Any) -> Callable[[Training, float], Predictor]:
+    def fit(data: Training, level: float) -> Predictor:
+        fitted = recipe(model).fit(data.X, data.y)
+        return lambda Z, F: fitted.predict_proba(Z)[:, 1]
+
+    return fit
+
+
+def errors_as_columns(model: Any) -> Callable[[Training, float], Predictor]:
+    def table(X: np.ndarray, E: np.ndarray) -> np.ndarray:
+        return np.hstack([X, np.where(np.isfinite(E), E, np.nan)])
+
+    def fit(data: Training, level: float) -> Predictor:
+        fitted = recipe(model).fit(table(data.X, data.E), data.y)
+        return lambda Z, F: fitted.predict_proba(table(Z, F))[:, 1]
+
+    return fit
+
+
+def noisy_draws(model: Any) -> Callable[[Training, float], Predictor]:
+    """Probabilities averaged over draws from the error bars around a measured value."""
+
+    def fit(data: Training, level: float) -> Predictor:
+        fitted = recipe(model).fit(data.X, data.y)
+
+        def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
+            rng, S = np.random.default_rng(0), np.where(np.isfinite(F), F, 0.0)
+            draws = np.vstack([Z + S * rng.standard_normal(Z.shape) for _ in range(N_DRAWS)])
+            return fitted.predict_proba(draws)[:, 1].reshape(N_DRAWS, -1).mean(axis=0)
+
+        return predict
+
+    return fit
+
+
+def noisy_copies(model: Any) -> Callable[[Training, float], Predictor]:
+    """Fitted to copies of the training samples with the noise that the samples of use will have."""
+
+    def fit(data: Training, level: float) -> Predictor:
+        if level <= 1:
+            return plain(model)(data, level)
+        rng, S = np.random.default_rng(0), np.where(np.isfinite(data.E), data.E, 0.0)
+        more = np.sqrt(level**2 - 1) * S
+        X = np.vstack([data.X + more * rng.standard_normal(S.shape) for _ in range(N_COPIES)])
+        fitted = recipe(model).fit(X, np.tile(data.y, N_COPIES))
+        return lambda Z, F: fitted.predict_proba(Z)[:, 1]
+
+    return fit
+
+
+def posterior_means(model: Any) -> Callable[[Training, float], Predictor]:
+    def fit(data: Training, level: float) -> Predictor:
+        seen, fitted = _Posterior(data), clone(model)
+        fitted.fit(seen.of(data.X, data.E)[0], data.y)
+        return lambda Z, F: fitted.predict_proba(seen.of(Z, F)[0])[:, 1]
+
+    return fit
+
+
+def posterior_draws(model: Any) -> Callable[[Training, float], Predictor]:
+    """Fitted to draws of the truth of every sample; probabilities averaged over draws."""
+
+    def fit(data: Training, level: float) -> Predictor:
+        seen, fitted = _Posterior(data), clone(model)
+        fitted.fit(seen.draws(data.X, data.E, N_TRAINING_DRAWS), np.tile(data.y, N_TRAINING_DRAWS))
+
+        def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
+            return fitted.predict_proba(seen.draws(Z, F, N_DRAWS))[:, 1].reshape(N_DRAWS, -1).mean(axis=0)
+
+        return predict
+
+    return fit
+
+
+class _Posterior:
+    """Posteriors under one Gaussian population of scaled features."""
+
+    def __init__(self, data: Training) -> None:
+        self.scaler = StandardScaler().fit(data.X)
+        self.population = Deconvolve(n_jobs=1).fit(*self._scaled(data.X, data.E))
+
+    def _scaled(self, X: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, None, np.ndarray]:
+        return self.scaler.transform(X), None, E / self.scaler.scale_
+
+    def of(self, X: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, _, errors = self._scaled(X, E)
+        found = self.population.transform(values, errors)
+        return found.X, found.err
+
+    def draws(self, X: np.ndarray, E: np.ndarray, n_draws: int) -> np.ndarray:
+        means, covariances = self.of(X, E)
+        variances, axes = np.linalg.eigh(covariances)
+        roots = axes * np.sqrt(np.maximum(variances, 0.0))[:, np.newaxis]
+        rng = np.random.default_rng(0)
+        normal = rng.standard_normal((n_draws, *means.shape))
+        return np.vstack([means + np.einsum("ijr,ir->ij", roots, z) for z in normal])
+
+
+def extreme_deconvolution(data: Training, level: float) -> Predictor:
+    """A mixture of Gaussians for the truth of each class, and Bayes' rule (Bovy, Hogg & Roweis 2011).
+
+    1, 2 or 3 components, by the Bayesian information criterion.
+    """
+    scaler = StandardScaler().fit(data.X)
+    d, classes = data.X.shape[1], []
+    for label in (0, 1):
+        mine = data.y == label
+        X, E = scaler.transform(data.X[mine]), data.E[mine] / scaler.scale_
+        mixtures = [Deconvolve(k, n_init=1, ridge=1e-3, n_jobs=1).fit(X, X_err=E) for k in (1, 2, 3)]
+        costs = [
+            k * (1 + d + d * (d + 1) / 2) * np.log(len(X)) - 2 * len(X) * mixture.log_likelihood_
+            for k, mixture in enumerate(mixtures, start=1)
+        ]
+        classes.append((mixtures[int(np.argmin(costs))], np.log(mine.mean())))
+
+    def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
+        values, errors = scaler.transform(Z), F / scaler.scale_
+        first, second = (prior + mixture.score_samples(values, errors) for mixture, prior in classes)
+        return 1 / (1 + np.exp(np.clip(first - second, -500, 500)))
+
+    return predict
+
+
+def guru_as_it_was(data: Training, level: float) -> Predictor:
+    """X_err as a cloud around the measured value, and probabilities that count noise alone."""
+    scaler = StandardScaler().fit(data.X)
+    E = np.where(np.isnan(data.X), np.inf, data.E) / scaler.scale_
+    fitted = GuruClassifierCV(SIGMAS, cv=3, n_jobs=1).fit(scaler.transform(data.X), data.y, X_err=E)
+
+    def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
+        return fitted.predict_proba(scaler.transform(Z), np.where(np.isnan(Z), np.inf, F) / scaler.scale_)[:, 1]
+
+    return predict
+
+
+def prior(data: Training, level: float) -> Predictor:
+    return lambda Z, F: np.full(len(Z), data.y.mean())
+
+
+def ours(**options: Any) -> Callable[[Training, float], Predictor]:
+    def fit(data: Training, level: float) -> Predictor:
+        fitted = ErrorBarClassifier(n_jobs=1, **options).fit(data.X, data.y, X_err=data.E, groups=data.groups)
+
+        def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
+            return fitted.predict_proba(Z, F)[:, 1]
+
+        predict.estimator = fitted  # type: ignore[attr-defined]
+        return predict
+
+    return fit
+
+
+def ours_without_errors(data: Training, level: float) -> Predictor:
+    imputer = SimpleImputer(keep_empty_features=True).fit(data.X)
+    fitted = ErrorBarClassifier(n_jobs=1).fit(imputer.transform(data.X), data.y, groups=data.groups)
+    return lambda Z, F: fitted.predict_proba(imputer.transform(Z))[:, 1]
+
+
+OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
+MIXTURE, DECONVOLUTION = f"{OURS}, 3 components", "extreme deconvolution of each class"
+FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
+
+
+def _of_trees(name: str, model: Any) -> list[Model]:
+    return [
+        Model(name, "baseline", plain(model), uses_errors=False),
+        Model(f"{name}, errors as columns", "baseline", errors_as_columns(model)),
+        Model(f"{name}, averaged over noisy draws", "baseline", noisy_draws(model)),
+        Model(f"{name}, trained at the noise of use", "baseline", noisy_copies(model), by_level=True),
+        Model(f"{name} on posterior means", "posterior", posterior_means(model)),
+        Model(f"{name} on posterior draws", "posterior", posterior_draws(model)),
+    ]
+
+
+MODELS = [
+    Model("prior", "baseline", prior, uses_errors=False),
+    Model(LOGISTIC, "baseline", plain(LogisticRegression(max_iter=1000)), uses_errors=False),
+    Model(
+        f"{LOGISTIC}, trained at the noise of use", "baseline", noisy_copies(LogisticRegression(max_iter=1000)),
+        by_level=True,
+    ),
+    Model("LinearSVC, calibrated", "baseline", plain(CalibratedClassifierCV(LinearSVC())), uses_errors=False),
+    Model("SVC rbf, calibrated", "baseline", plain(CalibratedClassifierCV(SVC())), uses_errors=False),
+    *_of_trees("forest", FOREST),
+    *_of_trees("boosting", BOOSTING),
+    Model(DECONVOLUTION, "deconvolution", extreme_deconvolution),
+    Model("GURU with X_err as it was", "baseline", guru_as_it_was),
+    Model(IGNORED, "baseline", ours_without_errors, uses_errors=False),
+    Model(OURS, "ours", ours()),
+    Model(MIXTURE, "ours", ours(n_components=3)),
+    Model("part: shrunk values", "ours", ours(methods=("shrunk",))),
+    Model("part: posteriors in the fit", "ours", ours(methods=("posterior",))),
+    Model("part: probit", "ours", ours(methods=("probit",))),
+]  # fmt: skip
+SCALED = Model(f"{OURS}, scale_errors", "ours", ours(scale_errors=True))
+
+
+def quiet() -> None:
+    """Leave out warnings of iterations that were enough for a benchmark."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    warnings.filterwarnings("ignore", category=UserWarning)

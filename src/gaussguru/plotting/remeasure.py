@@ -1,0 +1,107 @@
+"""What measuring some of the samples again is worth."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from gaussguru._linalg import Array
+from gaussguru.plotting import style
+from gaussguru.robustness import remeasure_gain
+
+# The fraction of the whole gain that is marked: most of it.
+MOST = 0.8
+
+
+class RemeasureDisplay:
+    """Errors that are avoided by measuring a growing part of the samples again, those with the largest gain first.
+
+    The straight line is what as many samples, taken at random, are worth. The dotted line is where four fifths of the
+    whole gain are reached.
+
+    Parameters
+    ----------
+    gain : ndarray of shape (n_samples,)
+        Of measuring each sample again (:func:`gaussguru.robustness.remeasure_gain`).
+    name : str, default=None
+        For the legend.
+
+    Attributes
+    ----------
+    line_, random_line_ : matplotlib Line2D
+    enough_ : float
+        The fraction of the samples that has four fifths of the whole gain.
+    ax_, figure_ : matplotlib Axes, Figure
+    """
+
+    def __init__(self, gain: Array, *, name: str | None = None) -> None:
+        self.gain = gain
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, name: str | None = None, ax: Any = None
+    ) -> Self:
+        """Compute the gains of a fitted classifier (:func:`gaussguru.robustness.remeasure_gain`), and draw them.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+        X : array-like or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            Those of now.
+        new_err : float or error bars of X, default=0.0
+            Those after the new reading.
+        name : str, default=None
+            For the legend.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        RemeasureDisplay
+        """
+        return cls.from_predictions(remeasure_gain(estimator, X, X_err, new_err), name=name, ax=ax)
+
+    @classmethod
+    def from_predictions(cls, gain: Any, *, name: str | None = None, ax: Any = None) -> Self:
+        """Draw gains that are known.
+
+        Parameters
+        ----------
+        gain : array-like of shape (n_samples,)
+            As :func:`gaussguru.robustness.remeasure_gain` returns them.
+        name : str, default=None
+            For the legend.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        RemeasureDisplay
+        """
+        values = np.asarray(gain, dtype=np.float64)
+        if values.ndim != 1 or not values.size or not np.isfinite(values).all() or values.min() < 0:
+            raise ValueError(
+                f"gain must hold one number for each sample, finite and none below 0; got shape {values.shape}"
+            )
+        return cls(values, name=name).plot(ax)
+
+    def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
+        """Draw on ``ax``, or on new axes."""
+        ax, n = style.axes(ax), len(self.gain)
+        total = np.concatenate([[0.0], np.cumsum(np.sort(self.gain)[::-1])])
+        self.enough_ = float(np.argmax(total >= MOST * total[-1]) / n)
+        look, name = style.line(ax), name or self.name
+        label = f"largest gain first:\n{MOST:.0%} of it from {self.enough_:.0%} of them"
+        label = label if name is None else f"{name}, {label}"
+        (self.line_,) = ax.plot(100 * np.arange(n + 1) / n, 100 * total / n, label=label, **look)
+        (self.random_line_,) = ax.plot(
+            [0, 100], [0, 100 * total[-1] / n], color=look["color"], linewidth=1.0, alpha=0.5, label="_at random"
+        )
+        if "at random" not in ax.get_legend_handles_labels()[1]:
+            ax.plot([], [], color="0.4", linewidth=1.0, alpha=0.7, label="at random")
+        ax.axvline(100 * self.enough_, **{**style.REFERENCE, "color": look["color"], "label": "_enough"})
+        curves = [line.get_ydata() for line in ax.lines if line.get_label() != "_enough"]
+        highest = max(float(np.max(heights, initial=0.0)) for heights in curves)
+        ax.set(xlim=(0, 100), ylim=(0, 1.05 * highest or 1.0))
+        style.finish(ax, "samples measured again (%)", "errors avoided per 100 samples", "Measuring again")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
