@@ -494,7 +494,7 @@ class ErrorBarClassifier(Classifier):
         return tags
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Standardised(Components):
     """Mixtures of the truth, in units of the spread of the population."""
 
@@ -502,7 +502,7 @@ class _Standardised(Components):
     scale: Array
 
     def __getitem__(self, index: Any) -> "_Standardised":
-        return _Standardised(take_rows(self.rows, index), self.population, self.centre, self.scale)
+        return _Standardised(take_rows(self.rows, index), self.population, centre=self.centre, scale=self.scale)
 
     def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
         """Return means and covariances of the scores, component by component."""
@@ -515,7 +515,7 @@ def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scal
     found = population.transform(X, X_err)
     components = found.components
     if components is not None:
-        components = _Standardised(components.rows, components.population, centre, scale)
+        components = _Standardised(components.rows, components.population, centre=centre, scale=scale)
     return Measured((found.X - centre) / scale, found.err / np.multiply.outer(scale, scale), components)
 
 
