@@ -195,8 +195,8 @@ def _split_columns(
         )
     if found.halves and not chosen:
         raise TableError(
-            f"{table.place(found.halves[0])} is one side of an error bar, and the other is not there; leave it out with "
-            f"--drop {quoted(found.halves[0])}"
+            f"{table.place(found.halves[0])} is one side of an error bar, and the other is not there; leave it out "
+            f"with --drop {quoted(found.halves[0])}"
         )
     if not found.upper:  # a name that ends so may be that of any feature
         found = found._replace(limits={})
@@ -252,7 +252,8 @@ def read_parts(
         if gaps.refused:
             continue  # only to count them
         if not complete.all():
-            X, X_err, y = (None if part is None else part[complete] for part in (X, X_err, y))
+            X, y = X[complete], None if y is None else y[complete]
+            X_err = None if X_err is None else X_err[complete]
         if not sparse:
             X = pd.DataFrame(X, columns=layout.features, copy=False)
         yield Part(X, X_err, y, complete, {name: columns[name] for name in keep})
@@ -297,7 +298,9 @@ class _Gaps:
         """Whether the table is refused."""
         return bool(self.unlabelled) or bool(self.empty.any())
 
-    def complete(self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool) -> NDArray[np.bool_]:
+    def complete(
+        self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
+    ) -> NDArray[np.bool_]:
         """Return which of the next rows a model can use."""
         n, what = X.shape[0], self.layout.missing
         missing = np.zeros((n, 0), dtype=bool) if sparse else np.isnan(X)
