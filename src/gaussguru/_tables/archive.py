@@ -49,6 +49,7 @@ def _paths(*types: type) -> list[str]:
 _OURS = [
     "gaussguru.errors.Population",
     "gaussguru._data.kernel_matrix.Kernel",
+    "gaussguru._data.mixtures.FactorMixture",
     "gaussguru._data.mixtures.Mixture",
     "gaussguru._estimators.error_bar.ErrorBarClassifier",
     "gaussguru._estimators.kernel.KernelGuruClassifier",

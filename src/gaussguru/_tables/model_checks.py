@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from gaussguru._data.kernel_matrix import Kernel
-from gaussguru._data.mixtures import Mixture
+from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -174,8 +174,8 @@ def _check_deconvolution(step: Deconvolve, n_features: int) -> None:
     step._check_parameters()
     if step.missing_indicator:
         raise ValueError("its Deconvolve adds features that are not in its card")
-    mixture = _of(step, "population_", Mixture)
-    _is(mixture, Mixture)
+    mixture = _of(step, "population_", Mixture, FactorMixture)
+    _is(mixture, Mixture, FactorMixture)
     n_components = len(_of(mixture, "weights", np.ndarray))
     _check_numbers(mixture, "weights", n_components)
     _check_numbers(mixture, "means", n_components, n_features)
@@ -185,11 +185,12 @@ def _check_deconvolution(step: Deconvolve, n_features: int) -> None:
     if not (mixture.weights > 0).all() or not np.array_equal(T, T.transpose(0, 2, 1)):
         raise ValueError("its population is no mixture of Gaussians")
     np.linalg.cholesky(T)
-    if _of(mixture, "loadings", np.ndarray, type(None)) is not None:
-        loadings = mixture.loadings
-        _check_numbers(mixture, "loadings", n_components, n_features, *np.shape(loadings)[2:3])
-    if _of(mixture, "uniquenesses", np.ndarray, type(None)) is not None:
+    if isinstance(mixture, FactorMixture):
+        rank = np.shape(_of(mixture, "loadings", np.ndarray))[-1]
+        _check_numbers(mixture, "loadings", n_components, n_features, rank)
         _check_numbers(mixture, "uniquenesses", n_components, n_features)
+        if not (vars(mixture)["uniquenesses"] > 0).all():
+            raise ValueError("its population is no mixture of Gaussians")
     for name in ("spreads_", "error_scale_"):
         _check_numbers(step, name, n_features)
         if (vars(step)[name] < 0).any():
