@@ -156,7 +156,8 @@ def _with_errors(X: Any, X_err: Any) -> Any:
 def takes_errors(estimator: Any) -> bool:
     """Return whether an estimator, or the first step of a pipeline, can be fitted to :class:`Measured`."""
     for name in ("best_estimator_", "estimator"):
-        estimator = getattr(estimator, name, estimator)
+        inner = getattr(estimator, name, None)
+        estimator = estimator if inner is None else inner
     if isinstance(estimator, Pipeline):
         steps = [step for _, step in estimator.steps if step is not None and step != "passthrough"]
         return bool(steps) and takes_errors(steps[0])

@@ -22,18 +22,22 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 import gaussguru
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
 from gaussguru._tables.files import Limits, TableError, quoted, writing
 from gaussguru._tables.model_checks import check_estimator
 from gaussguru._tables.schema import MISSING, Layout, label_value
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import Limits as LimitErrors
 from gaussguru.errors import Measured
-from gaussguru.robustness import certified_radius, class_probabilities
+from gaussguru.preprocessing import SIDES
+from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
 __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model"]
 
 # Of a model file; raised when something that was written before can no longer be read.
-FORMAT = 1
+FORMAT = 2
 # Of an array that predictions work with: scores of all classes, or for kernels rows with noise on all features.
 WORKING_BYTES = 1 << 24
 # Of labels, and of the arrays that hold them.
@@ -47,7 +51,8 @@ class Model:
     Parameters
     ----------
     estimator : Pipeline
-        Fitted steps; the last is a :class:`GuruClassifier`, :class:`GuruClassifierCV` or
+        Fitted steps; the last is an :class:`ErrorBarClassifier`,
+        :class:`gaussguru.calibration.CalibratedWithErrorsCV`, :class:`GuruClassifier`, :class:`GuruClassifierCV` or
         :class:`KernelGuruClassifier`. X has the features of the layout, in its order.
     card : dict
         What is known of the model: format and versions, date, data (name, hash, rows), layout, classes, parameters,
@@ -69,13 +74,22 @@ class Model:
 
     @property
     def is_linear(self) -> bool:
-        """Whether there are flip probabilities and radii; not for kernels."""
+        """Whether there are flip probabilities and radii: not for kernels, nor where errors decide with the values."""
         return isinstance(self.classifier, GuruClassifier)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether probabilities count the overlap of the classes beside the noise."""
+        return isinstance(self.classifier, ErrorBarClassifier | CalibratedWithErrorsCV)
 
     @property
     def rows_together(self) -> int:
         """How many rows can be predicted at a time, so that what a prediction makes of them takes some 100 MB."""
-        width = max(len(self.classifier.classes_), 1 if self.is_linear else len(self.layout.features))
+        n_classes, n_features = len(self.classifier.classes_), len(self.layout.features)
+        width = n_classes if self.is_linear else max(n_classes, n_features)
+        if self.is_calibrated:  # covariances of scores, for each component of a population
+            population = getattr(self.classifier, "population_", None)
+            width = max(width, n_classes**2 * getattr(population, "n_components_", 1))
         return max(1, WORKING_BYTES // (8 * width))
 
     def seen(self, X: Any, X_err: Any = None) -> Any:
@@ -85,16 +99,21 @@ class Model:
             samples = step.transform(samples)
         return samples
 
-    def column_names(self, *, each: bool = False) -> list[str]:
+    def column_names(self, *, each: bool = False, remeasure: bool = False) -> list[str]:
         """Return the names of the columns of a prediction."""
         classes = self.classifier.classes_.tolist()
         names = ["label"]
+        if self.is_calibrated:
+            names += ["probability", *(f"probability_{label}" for label in classes)]
+            return [*names, "remeasure_gain"] if remeasure else names
         if self.is_linear or len(classes) == 2:
             names += ["probability", "flip_probability"] + ["radius"] * self.is_linear
             names += [f"probability_{label}" for label in classes] if each else []
         return names
 
-    def predict(self, X: Any, X_err: Any = None, *, each: bool = False) -> dict[str, NDArray[Any]]:
+    def predict(
+        self, X: Any, X_err: Any = None, *, each: bool = False, remeasure: float | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Return the columns of a prediction.
 
         Parameters
@@ -102,17 +121,35 @@ class Model:
         X : DataFrame, array or sparse matrix of shape (n_samples, n_features)
         X_err : error bars of X, default=None
         each : bool, default=False
-            Whether to return the probability of every class.
+            Whether to return the probability of every class, where it is not returned anyway.
+        remeasure : float, default=None
+            The error bars of another measurement, in units of those of now, between 0 and 1; for a model with
+            calibrated probabilities.
 
         Returns
         -------
         dict from name to ndarray of shape (n_samples,)
-            "label"; "probability", that noise leaves this label (:func:`gaussguru.robustness.class_probabilities`);
+            "label"; "probability", of this label.
+
+            With calibrated probabilities, which count error bars and the overlap of the classes: those of every class,
+            and with ``remeasure`` "remeasure_gain", how much less often the label is wrong once all values are measured
+            again (:func:`gaussguru.robustness.remeasure_gain`). What was not measured stays so.
+
+            Else "probability" is that of noise leaving this label (:func:`gaussguru.robustness.class_probabilities`);
             "flip_probability", that it does not; "radius", the smallest displacement that changes it, in the units of
             sigma: standard deviations of the features where they are scaled. A kernel has no radius, and probabilities
             only for two classes.
         """
         samples, classes = self.seen(X, X_err), self.classifier.classes_
+        names = self.column_names(each=each, remeasure=remeasure is not None)
+        if self.is_calibrated:
+            probabilities = self.classifier.predict_proba(samples)
+            best = np.argmax(probabilities, axis=1)
+            columns = [classes[best], probabilities[np.arange(len(best)), best], *probabilities.T]
+            columns += [] if remeasure is None else [self.gain(X, X_err, remeasure)]
+            return dict(zip(names, columns, strict=True))
+        if remeasure is not None:
+            raise TableError("--remeasure needs a model with calibrated probabilities, fitted to columns of errors")
         labels = self.classifier.predict(samples)
         rows, own = np.arange(len(labels)), np.searchsorted(classes, labels)
         columns = [labels]
@@ -125,9 +162,14 @@ class Model:
         elif len(classes) == 2:
             probabilities = self.classifier.predict_proba(samples)
             columns += [probabilities[rows, own], probabilities[rows, 1 - own]]
-        names = self.column_names(each=each)
         columns += list(probabilities.T) if len(names) > len(columns) else []
         return dict(zip(names, columns, strict=True))
+
+    def gain(self, X: Any, X_err: Any, factor: float) -> NDArray[Any]:
+        """Return how much less often labels are wrong once everything is measured with errors that are smaller so."""
+        if X_err is None:
+            raise TableError("--remeasure needs a model that was fitted to columns of errors")
+        return remeasure_gain(self.estimator, X, X_err, shrunk_errors(X_err, factor))
 
     def labels(self, texts: Any, table: str) -> NDArray[Any]:
         """Return labels as the classifier has them, from their texts in a table of this name."""
@@ -140,6 +182,27 @@ class Model:
                 names = ", ".join(map(str, list(known)[:8])) + (", ..." if len(known) > 8 else "")
                 raise TableError(f"{table}: the label {quoted(text)} is none of the model's, {names}") from None
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
+
+
+def shrunk_errors(X_err: Any, factor: float) -> NDArray[Any]:
+    """Return the error bars of a better measurement; what was not measured stays so.
+
+    Parameters
+    ----------
+    X_err : array of standard deviations
+    factor : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    ndarray
+    """
+    if not 0 <= factor <= 1:
+        raise TableError(f"--remeasure must be between 0 and 1, in units of the errors of now; got {factor:g}")
+    if isinstance(X_err, LimitErrors):
+        raise TableError("--remeasure is not for tables with limits: what a reading of them would say is not known")
+    errors = np.asarray(X_err, dtype=np.float64)
+    return np.where(np.isinf(errors), np.inf, factor * np.where(np.isinf(errors), 0.0, errors))
 
 
 def save_model(model: Model, path: str, *, force: bool = False) -> None:
@@ -178,8 +241,8 @@ def _versions() -> dict[str, str]:
 def load_model(path: str, *, limits: Limits | None = None) -> Model:
     """Load a model that :func:`save_model` wrote.
 
-    Nothing but objects of known types is created (:data:`gaussguru._tables.archive.TRUSTED`). A file with others, of a
-    newer format, or of a newer gaussguru or scikit-learn is refused, and so is one that cannot predict.
+    Nothing but objects of known types is created (:data:`gaussguru._tables.archive.TRUSTED`). A file with others, of
+    another format, or of a newer gaussguru or scikit-learn is refused, and so is one that cannot predict.
 
     Parameters
     ----------
@@ -195,9 +258,12 @@ def load_model(path: str, *, limits: Limits | None = None) -> Model:
     archive = Archive(path, limits or Limits())
     name, card = archive.name, archive.card
     try:
-        newer = _newer(card)
+        newer, is_old = _newer(card), card["format"] < FORMAT
+        older = f"gaussguru {card['versions']['gaussguru'][:40]} in format {card['format']}" if is_old else ""
     except Exception:
         raise ModelError(f"{name} is no model of gaussguru; expected is a file of `gaussguru fit`") from None
+    if older:
+        raise ModelError(f"{name} was written by {older[:100]}, and this one reads {FORMAT}; fit again")
     if newer:
         raise ModelError(f"{name} was written by {newer}; install that version or newer, or fit again")
     with warnings.catch_warnings(record=True) as caught:
@@ -220,12 +286,18 @@ def load_model(path: str, *, limits: Limits | None = None) -> Model:
 def _check_card(card: dict[str, Any]) -> None:
     """Raise unless a card has everything that predictions and evaluations ask it for."""
     layout = Layout(**card["layout"])
-    lists = (layout.features, layout.errors)
+    lists = (layout.features, layout.errors, layout.two_sided, layout.sides, layout.limits)
     if (
         not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
         or len(set(layout.features)) < len(layout.features)
         or not set(layout.errors) <= set(layout.features)
         or len(set(layout.errors)) < len(layout.errors)
+        or not set(layout.two_sided) <= set(layout.errors)
+        or len(set(layout.two_sided)) < len(layout.two_sided)
+        or tuple(layout.sides) not in (SIDES if layout.two_sided else ((),))
+        or not set(layout.limits) <= set(layout.features)
+        or len(set(layout.limits)) < len(layout.limits)
+        or (bool(layout.limits) and not layout.has_errors)
         or not isinstance(layout.err_suffix, str)
         or not isinstance(layout.target, str | None)
         or layout.missing not in MISSING

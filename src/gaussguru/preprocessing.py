@@ -1,8 +1,8 @@
 """Error bars from tables and repeated measurements, and through the steps of a pipeline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -458,7 +458,8 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     names = [str(name) for name in frame.columns]
     place = {name: j for j, name in enumerate(names)}
     upper, lower, flags = _error_names(names, suffix)
-    kept = [name for name in names if name not in {*upper.values(), *lower.values(), *flags.values()}]
+    used = {*upper.values(), *lower.values(), *flags.values()}
+    kept = [name for name in names if name not in used]
     X = frame.iloc[:, [place[name] for name in kept]]
 
     def numbers(name: str) -> Array:
@@ -511,45 +512,82 @@ def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[st
     if len(known) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
+    found = error_columns(names, known, suffix)
+    if found.alone:
+        raise ValueError(
+            f"frame has {found.alone!r} without the columns that they are the errors of, the same without {suffix!r}"
+        )
+    if found.halves:
+        raise ValueError(f"frame has {found.halves!r} without the other side of the error bar")
+    if not found.upper and not found.limits:
+        raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
+    return found.upper, found.lower, found.limits
+
+
+class ErrorColumns(NamedTuple):
+    """Which columns have the errors of which features.
+
+    ``upper`` and ``lower`` have the columns of the sides of an error bar, the same where there is one column; ``sides``
+    how the names of two sides end; ``limits`` the columns of limits; ``alone`` columns of errors whose feature is not
+    there, and ``halves`` those whose other side is not.
+    """
+
+    upper: dict[str, str]
+    lower: dict[str, str]
+    sides: tuple[str, str] | None
+    limits: dict[str, str]
+    alone: list[str]
+    halves: list[str]
+
+
+def error_columns(names: Iterable[str], features: Collection[str], suffix: str = "_err") -> ErrorColumns:
+    """Find columns of errors by their names.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Columns that may have errors.
+    features : collection of str
+        Columns that may have values.
+    suffix : str, default="_err"
+
+    Returns
+    -------
+    ErrorColumns
+    """
+    names, known = list(names), set(features)
+    there = set(names)
     upper: dict[str, str] = {}
     lower: dict[str, str] = {}
-    styles: dict[str, str] = {}  # of each feature, for what is said of it
+    styles: set[tuple[str, str]] = set()
     alone = []
     for up, low in (("", ""), *SIDES):
         for name in names:
-            if not name.endswith(suffix + up):
-                continue
             feature = name[: -len(suffix + up)]
             partner = feature + suffix + low
-            if feature not in known or (up and partner not in known):
-                alone += [name] if not up else []
+            if not name.endswith(suffix + up) or not feature:
                 continue
-            if feature in styles:
+            if feature not in known or partner not in there:
+                alone += [] if up else [name]
+                continue
+            if feature in upper:
                 raise ValueError(
                     f"column {feature!r} has two kinds of errors, {upper[feature]!r} and {name!r}: leave one out"
                 )
-            upper[feature], lower[feature], styles[feature] = name, partner, up
-    if alone:
-        raise ValueError(
-            f"frame has {alone!r} without the columns that they are the errors of, the same without {suffix!r}"
-        )
-    if len(used := sorted({suffix + up for up in styles.values() if up})) > 1:
-        raise ValueError(f"frame must spell the sides of error bars in one way; got columns that end with {used!r}")
-    halves = [
-        name for name in names if name not in {*upper.values(), *lower.values()} and _is_side(name, suffix, known)
-    ]
-    if halves:
-        raise ValueError(f"frame has {halves!r} without the other side of the error bar")
-    flags = {name[: -len(LIMIT)]: name for name in names if name.endswith(LIMIT) and name[: -len(LIMIT)] in known}
-    if not upper and not flags:
-        raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
-    return upper, lower, flags
-
-
-def _is_side(name: str, suffix: str, known: set[str]) -> bool:
-    """Return whether a column is one side of the error bar of another."""
+            upper[feature], lower[feature] = name, partner
+            styles |= {(up, low)} if up else set()
+    if len(styles) > 1:
+        used = sorted(suffix + up for up, _ in styles)
+        raise ValueError(f"the sides of error bars must be spelt in one way; got columns that end with {used!r}")
+    taken = {*upper.values(), *lower.values()}
     endings = [suffix + side for sides in SIDES for side in sides]
-    return any(name.endswith(ending) and name[: -len(ending)] in known for ending in endings)
+    halves = [
+        name
+        for name in names
+        if name not in taken and any(name.endswith(ending) and name[: -len(ending)] in known for ending in endings)
+    ]
+    limits = {name[: -len(LIMIT)]: name for name in names if name.endswith(LIMIT) and name[: -len(LIMIT)] in known}
+    return ErrorColumns(upper, lower, next(iter(styles), None), limits, alone, halves)
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:

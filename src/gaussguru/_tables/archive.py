@@ -30,7 +30,7 @@ __all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
 CARD, SCHEMA = "gaussguru.json", "schema.json"
 # The part of the limit of an archive that its JSON may take: as objects it takes some 30 times its bytes.
 JSON_SHARE = 1 / 6
-# Levels of lists and dicts. A model has 17.
+# Levels of lists and dicts. A model has up to 31.
 DEEPEST = 50
 # Bytes of the directory of an archive. A model has some 30 entries of 100 bytes.
 LARGEST_DIRECTORY = 1_000_000
@@ -49,8 +49,13 @@ def _paths(*types: type) -> list[str]:
 _OURS = [
     "gaussguru.errors.Population",
     "gaussguru._data.kernel_matrix.Kernel",
+    "gaussguru._data.mixtures.FactorMixture",
+    "gaussguru._data.mixtures.Mixture",
+    "gaussguru._estimators.error_bar.ErrorBarClassifier",
     "gaussguru._estimators.kernel.KernelGuruClassifier",
     "gaussguru._estimators.linear.GuruClassifier",
+    "gaussguru._estimators.probit.ProbitWithErrors",
+    "gaussguru.calibration.CalibratedWithErrorsCV",
     "gaussguru.losses.Gaussian",
     "gaussguru.losses.Logistic",
     "gaussguru.losses.Quadratic",
@@ -60,6 +65,7 @@ _OURS = [
     "gaussguru.noise.Isotropic",
     "gaussguru.noise.PerFeature",
     "gaussguru.noise.Shape",
+    "gaussguru.population.Deconvolve",
     "gaussguru.preprocessing.AffineMap",
     "gaussguru.preprocessing.WithErrors",
     "gaussguru._solvers.sgd.State",

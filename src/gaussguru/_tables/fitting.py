@@ -19,18 +19,24 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
+from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
-from gaussguru._tables.schema import Data, label_values
+from gaussguru._tables.schema import Data, deviations, label_values
 from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
-from gaussguru.robustness import expected_accuracy, fill_unmeasured, log_loss_scorer, robustness_curve
+from gaussguru.report.reliability import by_error_size, error_sizes, with_larger_errors
+from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
 
-__all__ = ["evaluate_model", "fit_model", "path_table"]
+__all__ = ["CLASSIFIERS", "evaluate_model", "fit_model", "path_table"]
+
+# What a fit may make: the classifier of measurements, or that of noise yet to come.
+CLASSIFIERS = ("error-bars", "guru")
 
 # Levels to choose from where samples have length 1 in the space of the kernel.
 KERNEL_SIGMAS = tuple(np.geomspace(0.3, 0.001, 8).tolist())
@@ -38,8 +44,13 @@ UNIT_KERNELS = ("rbf", "laplacian", "cosine")
 # A table may have so many classes, or one for so many of its rows: a target of more is an identifier, or a number that
 # was measured, and the joint problem of all pairs of its classes takes hours.
 FEW_CLASSES, ROWS_PER_CLASS = 20, 10
-# Noise levels of an evaluation, in units of the spread of the features.
+# Noise levels of an evaluation, in units of the spread of the features; and of error bars, for models of these.
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+ERROR_LEVELS = (1.0, 1.5, 2.0, 3.0)
+# The classifier of measurements holds a covariance for each row: so many features, and numbers of them all (2 GB).
+MOST_FEATURES, MOST_NUMBERS = 300, 1 << 28
+# Rows whose probabilities are compared with what came true; of more every second, fourth, ... is taken.
+MOST_KEPT = 1_000_000
 
 
 def fit_model(
@@ -50,6 +61,7 @@ def fit_model(
     scale: bool = True,
     folds: int = 5,
     max_classes: int | None = None,
+    classifier: str | None = None,
     **options: Any,
 ) -> Model:
     """Fit a model to a table.
@@ -59,17 +71,20 @@ def fit_model(
     data : gaussguru._tables.schema.Data
         Its values may be changed by the fit, which holds no second copy of them.
     sigma : float, list of float or "cv", default="cv"
-        The noise level, levels to choose from by cross-validation, or "cv": the library's levels.
+        Of "guru": the noise level, levels to choose from by cross-validation, or "cv": the library's levels.
     kernel : str, default="linear"
-        "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars.
+        Of "guru": "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars.
     scale : bool, default=True
-        Whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is then in
-        these units.
+        Of "guru": whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is
+        then in these units.
     folds : int, default=5
         Of the cross-validation; fewer where a class has fewer rows. Features are scaled, and filled in, before the rows
         are divided: the units of ``sigma`` are the same in all folds, and a held-out part has had its share in them.
     max_classes : int, default=None
         The most classes that are learnt; None is 20, or a tenth of the rows if that is more.
+    classifier : {"error-bars", "guru"} or None, default=None
+        :class:`ErrorBarClassifier`, for which values are measurements, or classifiers for which errors are noise yet to
+        come. None is the first where there are columns of errors.
     **options
         Parameters of the classifier.
 
@@ -79,52 +94,127 @@ def fit_model(
         Versions and date are added to its card by :func:`gaussguru.models.save_model`.
     """
     kind, classes, y = _encode_labels(data, max_classes)
-    layout = data.layout
+    if classifier is None:
+        classifier = "error-bars" if data.layout.errors else "guru"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        steps, samples = _prepare(data, scale)
-        folds = _fold_count(classes, y, folds) if isinstance(sigma, str | list | tuple) else 0
-        classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, _for_codes(options, classes))
-    weight = len(y) * (len(classifier.classes_) - 1)
-    fit = {
-        "sigma": float(classifier.sigma),
-        "objective": float(classifier.objective_),
-        "gap": float(classifier.dual_gap_),
-        "relative_gap": float(classifier.dual_gap_) / weight,
-        "certified": bool(classifier.converged_),
-        "iterations": int(classifier.n_iter_),
-        "training_accuracy": float(np.mean(classifier.predict(samples) == y)),
-        "cv_accuracy": None if scores is None else scores["accuracy"][scores["best"]],
-        "warnings": _messages(caught),
-    }
-    classifier.classes_ = classes
-    classifier.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
+        if classifier == "error-bars":
+            steps, found, fit, more = _fit_error_bars(data, classes, y, folds, _for_codes(options, classes))
+        else:
+            chosen = {"sigma": sigma, "kernel": kernel, "scale": scale, "folds": folds}
+            steps, found, fit, more = _fit_guru(data, classes, y, _for_codes(options, classes), **chosen)
+    found.classes_ = classes
+    found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
     card = {
         "data": {"name": data.name, "rows": data.n_rows, "rows_used": len(y)},
-        "layout": asdict(layout),
+        "layout": asdict(data.layout),
         "labels": kind,
-        "classes": classifier.classes_.tolist(),
-        "scaled": scale,
-        "spread": 1.0 if scale else mean_spread(split_errors(samples)[0]),
-        "classifier": type(classifier).__name__,
-        "parameters": {name: value for name, value in classifier.get_params().items() if _is_plain(value)},
-        "fit": fit,
+        "classes": classes.tolist(),
+        "classifier": type(found).__name__,
+        "parameters": {name: value for name, value in found.get_params(deep=False).items() if _is_plain(value)},
+        "fit": fit | {"warnings": _messages(caught)},
     }
+    return Model(Pipeline([*steps, ("classify", found)]), card | more)
+
+
+def _fit_guru(
+    data: Data,
+    classes: NDArray[Any],
+    y: NDArray[np.intp],
+    options: dict[str, Any],
+    *,
+    sigma: Any,
+    kernel: str,
+    scale: bool,
+    folds: int,
+) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], dict[str, Any]]:
+    """Return steps, the classifier, how its fit went, and what else the card says."""
+    _check_no_limits(data)
+    steps, samples = _prepare(data, scale)
+    folds = _fold_count(classes, y, folds, "give --sigma a number") if isinstance(sigma, str | list | tuple) else 0
+    classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, options)
+    fit = {
+        "sigma": float(classifier.sigma),
+        **_proof(classifier, len(y)),
+        "training_accuracy": float(np.mean(classifier.predict(samples) == y)),
+        "cv_accuracy": None if scores is None else scores["accuracy"][scores["best"]],
+    }
+    more: dict[str, Any] = {"scaled": scale, "spread": 1.0 if scale else mean_spread(split_errors(samples)[0])}
     if scores is not None:
-        card["cross_validation"] = {
-            "sigmas": scores["sigmas"],
-            "accuracy": scores["accuracy"],
-            "folds": scores["folds"],
-        }
-    return Model(Pipeline([*steps, ("classify", classifier)]), card)
+        more["cross_validation"] = {name: scores[name] for name in ("sigmas", "accuracy", "folds")}
+    return steps, classifier, fit, more
 
 
-def _prepare(data: Data, scale: bool) -> tuple[list[tuple[str, Any]], Any]:
-    """Return the fitted steps before the classifier, and what they make of the data."""
+def _check_no_limits(data: Data) -> None:
+    if data.layout.limits:
+        name = quoted(data.layout.error_columns[-1])
+        raise TableError(
+            f"{data.name}: limits (column {name}) are for fits with --classifier error-bars; leave them out with "
+            f"--drop {name}"
+        )
+
+
+def _proof(classifier: Any, n_rows: int) -> dict[str, Any]:
+    """Return how near to its optimum a fit is, and whether that is proven; a probit is no convex problem."""
+    gap = getattr(classifier, "dual_gap_", None)
+    return {
+        "objective": float(classifier.objective_),
+        "gap": None if gap is None else float(gap),
+        "relative_gap": None if gap is None else float(gap) / (n_rows * (len(classifier.classes_) - 1)),
+        "certified": gap is not None and bool(classifier.converged_),
+        "converged": bool(classifier.converged_),
+        "iterations": int(classifier.n_iter_),
+    }
+
+
+def _fit_error_bars(
+    data: Data, classes: NDArray[Any], y: NDArray[np.intp], folds: int, options: dict[str, Any]
+) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], dict[str, Any]]:
+    """Return steps, the classifier of measurements, how its fit went, and what else the card says."""
+    if sp.issparse(data.X):
+        raise TableError(f"{data.name}: --classifier error-bars is not for libsvm; --classifier guru is")
+    n, d = data.X.shape
+    if d > MOST_FEATURES or n * d * d > MOST_NUMBERS:
+        raise TableError(
+            f"{data.name}: {d} features of {n} rows are too many for --classifier error-bars, which holds a covariance "
+            f"for each row; at most {MOST_FEATURES}, and {MOST_NUMBERS * 8 / 1e9:.0f} GB of covariances. Choose some "
+            "with --features, or give --classifier guru"
+        )
+    steps, samples = _prepare(data, scale=None)
+    folds = _fold_count(classes, y, folds, "leave that class out")
+    found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(samples, y)
+    pvalue = float(found.kappa_pvalue_)
+    fit = {
+        "method": found.method_,
+        "sigma": found.sigma_,
+        "ridge": found.ridge_,
+        **_proof(found.estimator_, len(y)),
+        "training_accuracy": float(np.mean(found.predict(samples) == y)),
+        "cv_log_loss": float(found.cv_scores_["log_loss"].min()),
+        "kappa": float(found.kappa_),
+        "kappa_pvalue": None if math.isnan(pvalue) else pvalue,
+    }
+    for inner in (found.estimator_, found._calibrated, found._calibrated.estimator_, found._calibrated.estimator):
+        inner.classes_ = classes
+    reliability = dict(zip(data.layout.features, found.reliability_.tolist(), strict=True))
+    more = {
+        "scaled": True,
+        "spread": 1.0,
+        "reliability": reliability,
+        "cross_validation": {name: part.tolist() for name, part in found.cv_scores_.items()} | {"folds": folds},
+    }
+    return steps, found, fit, more
+
+
+def _prepare(data: Data, scale: bool | None) -> tuple[list[tuple[str, Any]], Any]:
+    """Return the fitted steps before the classifier, and what they make of the data.
+
+    With None for the scale the classifier scales by itself, and knows what to do with errors.
+    """
     if not sp.issparse(data.X):
         unknown = np.isnan(data.X.to_numpy())
         if data.X_err is not None:
-            unknown |= np.isinf(data.X_err)
+            unknown |= np.isinf(deviations(data.X_err))
         for place in np.flatnonzero(unknown.all(axis=0))[:1]:
             name = quoted(data.layout.features[place])
             raise TableError(f"{data.name}: column {name} has no value in any row; leave it out with --drop {name}")
@@ -133,7 +223,7 @@ def _prepare(data: Data, scale: bool) -> tuple[list[tuple[str, Any]], Any]:
     sparse, scaler = sp.issparse(data.X), None
     if data.layout.missing == "mean" and not sparse:
         steps.append(("fill", SimpleImputer()))
-    if data.layout.has_errors:
+    if data.layout.has_errors and scale is not None:
         steps.append(("scale", WithErrors(StandardScaler() if scale else None)))
     elif scale:
         scaler = StandardScaler(copy=False, with_mean=not sparse)
@@ -178,13 +268,16 @@ def path_table(
     warnings : list of str
     """
     _, classes, y = _encode_labels(data, max_classes)
+    _check_no_limits(data)
     options = _for_codes(options, classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, samples = _prepare(data, scale)
         X, X_err = split_errors(samples)
         found = (
-            GuruClassifierCV(sigmas, cv=_fold_count(classes, y, folds), **options).fit(samples, y) if folds else None
+            GuruClassifierCV(sigmas, cv=_fold_count(classes, y, folds, "give --folds 0"), **options).fit(samples, y)
+            if folds
+            else None
         )
         grid: dict[str, Any] = {"n_sigmas": sigmas} if isinstance(sigmas, int) else {"sigmas": sigmas}
         grid = grid if found is None else {"sigmas": found.sigmas_}
@@ -237,12 +330,12 @@ def _for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]
     return {**options, "class_weight": {places[label]: weight for label, weight in weights.items()}}
 
 
-def _fold_count(classes: NDArray[Any], y: NDArray[np.intp], folds: int) -> int:
+def _fold_count(classes: NDArray[Any], y: NDArray[np.intp], folds: int, advice: str) -> int:
     """Return the number of folds, at most that of the rows of the rarest class."""
     counts = np.bincount(y, minlength=len(classes))
     if counts.min() < 2:
         rare = classes[np.argmin(counts)].item()
-        raise TableError(f"class {rare!r} has one row, too few for cross-validation; give --sigma a number")
+        raise TableError(f"class {rare!r} has one row, too few for cross-validation; {advice}")
     if folds < 2:
         raise TableError(f"--folds must be at least 2; got {folds}")
     return int(min(folds, counts.min()))
@@ -291,53 +384,162 @@ def evaluate_model(
     parts : iterable of (X, X_err, y)
     noise_levels : iterable of float, default=None
         Standard deviations of noise that is added to every feature as the classifier sees it, so in the units of
-        sigma, whatever the error bars are; None is 0, 0.05, 0.1, 0.2, 0.5 and 1 times the spread of the features.
+        sigma, whatever the error bars are; None is 0, 0.05, 0.1, 0.2, 0.5 and 1 times the spread of the features. Of a
+        model with calibrated probabilities and error bars: what error bars are multiplied by, 1 or more, with as much
+        noise added; None is 1, 1.5, 2 and 3.
 
     Returns
     -------
     dict
-        "rows"; "accuracy"; "log_loss", under the noise of the model and the error bars of the table;
-        "expected_accuracy" under these error bars, or without any under the noise of the model (both None where a
-        kernel has no probabilities); and "robustness": "noise_level", "accuracy" and its standard "error", in closed
-        form or for kernels by sampling.
+        "rows"; "accuracy"; "log_loss" and "brier_score" (as in scikit-learn: of two classes the square of an error, of
+        more the sum over classes); "expected_accuracy"; and "robustness": "noise_level", "accuracy" and its standard
+        "error", in closed form, or for kernels and error bars by sampling.
+
+        Calibrated probabilities count error bars and the overlap of the classes, and the accuracy expected is the mean
+        of those of the predicted labels; with error bars there is also "reliability", which compares that with what
+        came true (:class:`gaussguru.report.reliability.Reliability`), and "log_loss" at each noise level. Other
+        probabilities are those of the noise of the model and the error bars of the table, and the accuracy expected is
+        that under these error bars, or without any under the noise of the model (None where a kernel has no
+        probabilities).
     """
-    levels = np.array(
-        [level * model.card["spread"] for level in NOISE_LEVELS] if noise_levels is None else noise_levels
-    )
-    method = "analytic" if model.is_linear else "sampling"
-    n_rows, sums, accuracy, errors = 0, np.zeros(3), np.zeros(len(levels)), []
+    judged = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
+    n_rows = 0
     for X, X_err, y in parts:
-        if not len(y):
-            continue
-        samples, n = model.seen(X, X_err), len(y)
-        sums += n * np.array(_scores(model, samples, y))
+        if len(y):
+            judged.add(X, X_err, y, n_rows)
+            n_rows += len(y)
+    if not n_rows:
+        raise TableError("there is no row to evaluate")
+    means = [None if math.isnan(mean) else mean for mean in (judged.sums / n_rows).tolist()]
+    names = ("accuracy", "log_loss", "brier_score", "expected_accuracy")
+    return {"rows": n_rows, **dict(zip(names, means, strict=True)), **judged.rest(n_rows)}
+
+
+class _UnderNoise:
+    """Sums over rows, of a model that knows what noise does."""
+
+    def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
+        self.model = model
+        spread = model.card["spread"]
+        self.levels = np.array([level * spread for level in NOISE_LEVELS] if noise_levels is None else noise_levels)
+        self.method = "analytic" if model.is_linear else "sampling"
+        self.sums, self.accuracy, self.errors = np.zeros(4), np.zeros(len(self.levels)), list[Array]()
+
+    def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
+        """Add some rows, the first of which is of this number."""
+        model, n = self.model, len(y)
+        samples = model.seen(X, X_err)
+        self.sums += n * np.array(self._scores(samples, y))
         values, bars = split_errors(samples)
         if has_unmeasured(bars):
             values, _ = fill_unmeasured(model.classifier, values, bars)
-        part = robustness_curve(model.classifier, values, y, levels, method=method, random_state=n_rows % 2**31)
-        accuracy += n * part.accuracy
-        errors.append(n * part.error)
-        n_rows += n
-    if not n_rows:
-        raise TableError("there is no row to evaluate")
-    # Errors of sampling are independent from part to part; those of a quadrature may have the same sign in all.
-    error = np.linalg.norm(errors, ord=1 if model.is_linear else 2, axis=0) / n_rows
-    means = [None if math.isnan(mean) else mean for mean in (sums / n_rows).tolist()]
-    curve = {"noise_level": levels.tolist(), "accuracy": (accuracy / n_rows).tolist(), "error": error.tolist()}
-    return {
-        "rows": n_rows,
-        **dict(zip(("accuracy", "log_loss", "expected_accuracy"), means, strict=True)),
-        "robustness": {**curve, "method": method},
-    }
+        part = robustness_curve(
+            model.classifier, values, y, self.levels, method=self.method, random_state=first % 2**31
+        )
+        self.accuracy += n * part.accuracy
+        self.errors.append(n * part.error)
+
+    def _scores(self, samples: Any, y: NDArray[Any]) -> tuple[float, float, float, float]:
+        """Return accuracy, log loss, Brier score and expected accuracy, NaN where there is none."""
+        classifier = self.model.classifier
+        accuracy = float(np.mean(classifier.predict(samples) == y))
+        if self.model.is_linear:
+            probabilities = np.asarray(class_probabilities(classifier, samples))
+            return (
+                accuracy,
+                *_proper_scores(probabilities, _places(classifier, y)),
+                expected_accuracy(classifier, samples, y),
+            )
+        if len(classifier.classes_) > 2:
+            return accuracy, math.nan, math.nan, math.nan
+        probabilities, places = classifier.predict_proba(samples), _places(classifier, y)
+        own = probabilities[np.arange(len(y)), places]
+        return accuracy, *_proper_scores(probabilities, places), float(own.mean())
+
+    def rest(self, n_rows: int) -> dict[str, Any]:
+        """Return what is known beside the sums."""
+        # Errors of sampling are independent from part to part; those of a quadrature may have the same sign in all.
+        error = np.linalg.norm(self.errors, ord=1 if self.model.is_linear else 2, axis=0) / n_rows
+        curve = {"noise_level": self.levels.tolist(), "accuracy": (self.accuracy / n_rows).tolist()}
+        return {"robustness": {**curve, "error": error.tolist(), "method": self.method}}
 
 
-def _scores(model: Model, samples: Any, y: NDArray[Any]) -> tuple[float, float, float]:
-    """Return accuracy, log loss and expected accuracy, NaN where there is none."""
-    classifier = model.classifier
-    accuracy = float(np.mean(classifier.predict(samples) == y))
-    if model.is_linear:
-        return accuracy, -log_loss_scorer.score(classifier, samples, y), expected_accuracy(classifier, samples, y)
-    if len(classifier.classes_) > 2:
-        return accuracy, math.nan, math.nan
-    own = classifier.predict_proba(samples)[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]
-    return accuracy, float(-np.log(np.clip(own, np.finfo(np.float64).eps, 1.0)).mean()), float(own.mean())
+def _places(classifier: Any, y: NDArray[Any]) -> NDArray[np.intp]:
+    return np.searchsorted(classifier.classes_, y)
+
+
+def _proper_scores(probabilities: Array, places: NDArray[np.intp]) -> tuple[float, float]:
+    """Return log loss and Brier score."""
+    truth = np.zeros(probabilities.shape)
+    rows = np.arange(len(places))
+    truth[rows, places] = 1.0
+    own = np.clip(probabilities[rows, places], np.finfo(np.float64).eps, 1.0)
+    share = 0.5 if probabilities.shape[1] == 2 else 1.0
+    return float(-np.log(own).mean()), share * float(np.square(probabilities - truth).sum(axis=1).mean())
+
+
+class _Calibrated:
+    """Sums over rows, of a model with calibrated probabilities."""
+
+    def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
+        self.model = model
+        self.has_errors = model.layout.has_errors
+        usual = ERROR_LEVELS if self.has_errors else NOISE_LEVELS
+        self.levels = check_levels(list(usual if noise_levels is None else noise_levels))
+        if self.has_errors and self.levels.min() < 1:
+            raise TableError(
+                f"--noise-levels of this model are multiples of its errors, 1 or more; got {self.levels.min():g}"
+            )
+        self.sums, self.curve = np.zeros(4), np.zeros((2, len(self.levels)))
+        self.kept, self.stride = list[Array](), 1
+
+    def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
+        """Add some rows, the first of which is of this number."""
+        samples, places = self.model.seen(X, X_err), _places(self.model.classifier, y)
+        probabilities = self.model.classifier.predict_proba(samples)
+        best, n = np.argmax(probabilities, axis=1), len(y)
+        own, right = probabilities[np.arange(n), best], best == places
+        self.sums += n * np.array([right.mean(), *_proper_scores(probabilities, places), own.mean()])
+        if self.has_errors:
+            self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
+        rng = np.random.default_rng(first)
+        for k, level in enumerate(self.levels):
+            self.curve[:, k] += n * np.array(self._at(X, X_err, places, level, rng))
+
+    def _at(
+        self, X: Any, X_err: Any, places: NDArray[np.intp], level: float, rng: np.random.Generator
+    ) -> tuple[float, float]:
+        """Return accuracy and log loss with noise."""
+        if X_err is not None:
+            noisy = with_larger_errors(X, X_err, level, rng)
+            samples = self.model.seen(noisy.X, noisy.err)
+        else:
+            spreads = self.model.classifier.scale_ if hasattr(self.model.classifier, "scale_") else 1.0
+            samples = self.model.seen(X) + level * spreads * rng.standard_normal(X.shape)
+        probabilities = self.model.classifier.predict_proba(samples)
+        return float(np.mean(np.argmax(probabilities, axis=1) == places)), _proper_scores(probabilities, places)[0]
+
+    def _keep(self, columns: Array, first: int) -> None:
+        """Keep some numbers of some rows, evenly spread over all."""
+        self.kept.append(columns[:, -first % self.stride :: self.stride])
+        while sum(part.shape[1] for part in self.kept) > MOST_KEPT:
+            # The rows that are kept have numbers that are multiples of the stride.
+            self.kept = [np.concatenate(self.kept, axis=1)[:, ::2]]
+            self.stride *= 2
+
+    def rest(self, n_rows: int) -> dict[str, Any]:
+        """Return what is known beside the sums."""
+        accuracy, log_loss = self.curve / n_rows
+        # At most: of noise that is drawn once, and of a share of all rows.
+        error = np.where(self.levels > (1 if self.has_errors else 0), np.sqrt(accuracy * (1 - accuracy) / n_rows), 0.0)
+        curve = {
+            "noise_level": self.levels.tolist(),
+            "accuracy": accuracy.tolist(),
+            "log_loss": log_loss.tolist(),
+            "error": error.tolist(),
+            "method": "sampling",
+        }
+        if not self.has_errors:
+            return {"robustness": curve}
+        sizes, own, right = np.concatenate(self.kept, axis=1)
+        return {"reliability": by_error_size(sizes, own, right == 1)._asdict(), "robustness": curve}

@@ -16,15 +16,21 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from gaussguru._data.kernel_matrix import Kernel
+from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._estimators.validation import check_real
 from gaussguru._tables.schema import LONGEST_LABEL
+from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Population
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
+from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
 
+CLASSIFIERS = (GuruClassifier, GuruClassifierCV, KernelGuruClassifier, ErrorBarClassifier, CalibratedWithErrorsCV)
 NO_CLASSIFIER = "it holds no classifier of the features and labels of its card"
 
 
@@ -45,7 +51,7 @@ def check_estimator(estimator: Any, features: list[str], labels: Any, kind: str)
     """
     _is(estimator, Pipeline)
     steps = [step for _, step in _of(estimator, "steps", list)]
-    if not 1 <= len(steps) <= 3 or not isinstance(steps[-1], GuruClassifier | KernelGuruClassifier):
+    if not 1 <= len(steps) <= 3 or not isinstance(steps[-1], CLASSIFIERS):
         raise ValueError(NO_CLASSIFIER)
     for step in steps[:-1]:
         _check_transformer(step, features)
@@ -103,8 +109,11 @@ def _check_input(step: Any, features: list[str]) -> None:
 
 
 def _check_transformer(step: Any, features: list[str]) -> None:
-    _is(step, StandardScaler, SimpleImputer, WithErrors)
+    _is(step, StandardScaler, SimpleImputer, WithErrors, Deconvolve)
     _check_input(step, features)
+    if isinstance(step, Deconvolve):
+        _check_deconvolution(step, len(features))
+        return
     if isinstance(step, SimpleImputer):
         _check_numbers(step, "statistics_", len(features))
     elif isinstance(step, StandardScaler):
@@ -160,16 +169,134 @@ def _check_noise(noise: Any, n_features: int) -> None:
         _check_numbers(noise.shape, "matrix", n_features, n_features)
 
 
-def _check_classifier(classifier: Any, features: list[str], n_scores: int) -> None:
-    _is(classifier, GuruClassifier, GuruClassifierCV, KernelGuruClassifier)
+def _check_deconvolution(step: Deconvolve, n_features: int) -> None:
+    """Check a population of true values."""
+    step._check_parameters()
+    if step.missing_indicator:
+        raise ValueError("its Deconvolve adds features that are not in its card")
+    mixture = _of(step, "population_", Mixture, FactorMixture)
+    _is(mixture, Mixture, FactorMixture)
+    n_components = len(_of(mixture, "weights", np.ndarray))
+    _check_numbers(mixture, "weights", n_components)
+    _check_numbers(mixture, "means", n_components, n_features)
+    _check_numbers(mixture, "covariances", n_components, n_features, n_features)
+    T = mixture.covariances
+    # Exact values are seen through the covariance alone, which must then have an inverse.
+    if not (mixture.weights > 0).all() or not np.array_equal(T, T.transpose(0, 2, 1)):
+        raise ValueError("its population is no mixture of Gaussians")
+    np.linalg.cholesky(T)
+    if isinstance(mixture, FactorMixture):
+        rank = np.shape(_of(mixture, "loadings", np.ndarray))[-1]
+        _check_numbers(mixture, "loadings", n_components, n_features, rank)
+        _check_numbers(mixture, "uniquenesses", n_components, n_features)
+        if not (vars(mixture)["uniquenesses"] > 0).all():
+            raise ValueError("its population is no mixture of Gaussians")
+    for name in ("spreads_", "error_scale_"):
+        _check_numbers(step, name, n_features)
+        if (vars(step)[name] < 0).any():
+            raise ValueError(f"{name} of its Deconvolve is below 0")
+
+
+def _check_calibration(thing: Any, n_scores: int) -> None:
+    """Check the parameters of probabilities."""
+    check_real("alpha_ of its probabilities", _of(thing, "alpha_", float), inclusive=True)
+    check_real("kappa_ of its probabilities", _of(thing, "kappa_", float), inclusive=True)
+    if n_scores == 1:
+        check_real("beta_ of its probabilities", _of(thing, "beta_", float), low=-np.inf)
+    else:
+        _check_numbers(thing, "beta_", n_scores)
+
+
+def _check_error_bars(classifier: ErrorBarClassifier, features: list[str], n_scores: int) -> None:
+    """Check a classifier of measurements: its population, and the calibrated classifier of posteriors."""
+    d = len(features)
     _check_input(classifier, features)
+    classifier._check_parameters()
+    _of(classifier, "has_errors_", bool)
+    population = _of(classifier, "population_", Deconvolve)
+    _is(population, Deconvolve)
+    _check_deconvolution(population, d)
+    if population.n_features_in_ != d:
+        raise ValueError("its Deconvolve has other features than its card")
+    _check_numbers(classifier, "centre_", d)
+    _check_numbers(classifier, "scale_", d)
+    _check_numbers(classifier, "reliability_", d)
+    if not (classifier.scale_ > 0).all():
+        raise ValueError("scale_ of its ErrorBarClassifier is not above 0")
+    check_real(
+        "kappa_pvalue_ of its probabilities", np.nan_to_num(_of(classifier, "kappa_pvalue_", float)), inclusive=True
+    )
+    _check_calibration(classifier, n_scores)
+    _of(classifier, "method_", str)
+    _check_unfitted(vars(classifier)["estimator"])
+    calibrated = _of(classifier, "_calibrated", CalibratedWithErrorsCV)
+    _check_calibrated(calibrated, features, n_scores, classifier.classes_)
+    _check_inner(vars(classifier)["estimator_"], features, n_scores, classifier.classes_)
+
+
+def _check_calibrated(
+    classifier: CalibratedWithErrorsCV, features: list[str], n_scores: int, classes: np.ndarray[Any, Any]
+) -> None:
+    """Check a classifier with calibrated probabilities."""
+    _is(classifier, CalibratedWithErrorsCV)
+    if not np.array_equal(_of(classifier, "classes_", np.ndarray), classes):
+        raise ValueError(NO_CLASSIFIER)
+    _check_calibration(classifier, n_scores)
+    _check_unfitted(vars(classifier)["estimator"])
+    _check_inner(vars(classifier)["estimator_"], features, n_scores, classes)
+
+
+def _check_inner(estimator: Any, features: list[str], n_scores: int, classes: np.ndarray[Any, Any]) -> None:
+    """Check what makes the scores of a calibrated classifier: a linear one, maybe after steps that carry errors."""
+    if isinstance(estimator, Pipeline):
+        _is(estimator, Pipeline)
+        *steps, estimator = (step for _, step in _of(estimator, "steps", list))
+        for step in steps:
+            _check_transformer(step, features)
+    _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors)
+    if not np.array_equal(_of(estimator, "classes_", np.ndarray), classes):
+        raise ValueError(NO_CLASSIFIER)
+    _check_input(estimator, features)
+    _check_numbers(estimator, "intercept_", n_scores)
+    _check_numbers(estimator, "coef_", n_scores, len(features))
+    if isinstance(estimator, GuruClassifier):
+        _check_linear(estimator, features, n_scores)
+
+
+def _check_unfitted(estimator: Any) -> None:
+    """Check a parameter that is an estimator or None."""
+    if isinstance(estimator, Pipeline):
+        _is(estimator, Pipeline)
+        *steps, estimator = (step for _, step in _of(estimator, "steps", list))
+        for step in steps:
+            _is(step, StandardScaler, SimpleImputer, WithErrors, Deconvolve)
+    if estimator is not None:
+        _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors)
+
+
+def _check_linear(classifier: GuruClassifier, features: list[str], n_scores: int) -> None:
     classifier._check_parameters()
     _check_noise(vars(classifier)["noise_"], len(features))
     _check_numbers(classifier, "intercept_", n_scores)
-    if isinstance(classifier, GuruClassifier):
-        _check_numbers(classifier, "coef_", n_scores, len(features))
-        _check_population(classifier, "population_", len(features))
+    _check_numbers(classifier, "coef_", n_scores, len(features))
+    _check_population(classifier, "population_", len(features))
+
+
+def _check_classifier(classifier: Any, features: list[str], n_scores: int) -> None:
+    _is(classifier, *CLASSIFIERS)
+    if isinstance(classifier, ErrorBarClassifier):
+        _check_error_bars(classifier, features, n_scores)
         return
+    if isinstance(classifier, CalibratedWithErrorsCV):
+        _check_calibrated(classifier, features, n_scores, classifier.classes_)
+        return
+    _check_input(classifier, features)
+    if isinstance(classifier, GuruClassifier):
+        _check_linear(classifier, features, n_scores)
+        return
+    classifier._check_parameters()
+    _check_noise(vars(classifier)["noise_"], len(features))
+    _check_numbers(classifier, "intercept_", n_scores)
     kernel = _of(classifier, "_kernel", Kernel)
     _is(kernel, Kernel)
     if kernel.name != classifier.kernel or kernel.is_precomputed or set(kernel.params) != {"gamma", "degree", "coef0"}:

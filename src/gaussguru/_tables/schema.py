@@ -7,7 +7,7 @@ Both serve the command, and errors name its options.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,20 @@ from numpy.typing import NDArray
 
 from gaussguru._linalg import Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, nearest, quoted
+from gaussguru.errors import Asymmetric, Limits
+from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns
 
-__all__ = ["MISSING", "Data", "Layout", "Part", "label_value", "label_values", "read_all", "read_parts"]
+__all__ = [
+    "MISSING",
+    "Data",
+    "Layout",
+    "Part",
+    "deviations",
+    "label_value",
+    "label_values",
+    "read_all",
+    "read_parts",
+]
 
 # What to do where a feature has no value.
 MISSING = ("error", "drop", "mean", "unmeasured")
@@ -46,6 +58,12 @@ class Layout:
     missing : {"error", "drop", "mean", "unmeasured"}
         What is done where a feature has no value: refuse the table, leave the row out (a prediction is then empty), put
         the mean of the column (a step of the model does that), or take it for not measured, an infinite error.
+    two_sided : list of str
+        Those of ``errors`` that have two columns, of the upper and the lower side.
+    sides : list of str
+        How the names of these two end, after ``err_suffix``: upper, lower (:data:`gaussguru.preprocessing.SIDES`).
+    limits : list of str
+        Features with a column that says which of their values are limits.
     """
 
     features: list[str]
@@ -53,6 +71,9 @@ class Layout:
     err_suffix: str
     target: str | None
     missing: str
+    two_sided: list[str] = field(default_factory=list)
+    sides: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -80,7 +101,7 @@ class Layout:
         err_suffix : str or None
             How names of error bars end. None is "_err", if there are such columns.
         errors : bool
-            Whether to use error bars. If not, their columns are left out.
+            Whether to use error bars. If not, their columns, and those of limits, are left out.
         missing : str or None
             None is "unmeasured" with error bars, else "error".
         """
@@ -92,22 +113,41 @@ class Layout:
             _check_libsvm(table, missing, named=any([target is not None, chosen, dropped, err_suffix is not None]))
             return cls([], [], suffix, None, "error")
         target = _check_roles(table, target, chosen, dropped)
-        values, bars = _split_columns(table, target, dropped, chosen, suffix)
+        values, found = _split_columns(table, target, dropped, chosen, suffix)
         if not values:
             raise TableError(f"{table.name} has no column for a feature beside the target {target!r}")
-        with_bars = [name for name in values if name + suffix in bars] if errors else []
+        with_bars = [name for name in values if name in found.upper] if errors else []
         if err_suffix is not None and not with_bars:
             raise TableError(
                 f"{table.name} has no column whose name is that of a feature and {suffix!r} (--err-suffix)"
             )
         if missing == "mean" and with_bars:
             raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
-        return cls(values, with_bars, suffix, target, missing or ("unmeasured" if with_bars else "error"))
+        two_sided = [name for name in with_bars if found.upper[name] != found.lower[name]]
+        return cls(
+            values,
+            with_bars,
+            suffix,
+            target,
+            missing or ("unmeasured" if with_bars else "error"),
+            two_sided,
+            list(found.sides or ()) if two_sided else [],
+            [name for name in values if name in found.limits] if with_bars else [],
+        )
 
     @property
     def has_errors(self) -> bool:
         """Whether samples have error bars."""
         return bool(self.errors) or self.missing == "unmeasured"
+
+    @property
+    def error_columns(self) -> list[str]:
+        """The columns of error bars, of their lower sides, and of limits, in this order."""
+        two = set(self.two_sided)
+        ends = self.sides or ["", ""]
+        upper = [name + self.err_suffix + (ends[0] if name in two else "") for name in self.errors]
+        lower = [name + self.err_suffix + ends[1] for name in self.two_sided]
+        return upper + lower + [name + LIMIT for name in self.limits]
 
 
 def _check_libsvm(table: Table, missing: str | None, *, named: bool) -> None:
@@ -139,19 +179,29 @@ def _check_roles(table: Table, target: str | None, chosen: list[str], dropped: s
 
 def _split_columns(
     table: Table, target: str, dropped: set[str], chosen: list[str], suffix: str
-) -> tuple[list[str], set[str]]:
-    """Return the features and the columns of error bars; where all columns are used, each of these has its feature."""
-    there, among_chosen = set(table.columns) - {target}, set(chosen)
-    left_out = {target, "", *dropped}
-    names = [name for name in table.columns if name not in left_out]
-    bars = {name for name in names if name.endswith(suffix) and name != suffix and name not in among_chosen}
-    alone = [name for name in names if name in bars and name[: -len(suffix)] not in there]
-    if alone and not chosen:
+) -> tuple[list[str], ErrorColumns]:
+    """Return the features and their columns of errors; where all columns are used, each of these has its feature."""
+    there, among_chosen = set(table.columns) - {target, ""}, set(chosen)
+    names = [name for name in table.columns if name in there and name not in dropped]
+    try:
+        found = error_columns([name for name in names if name not in among_chosen], there, suffix)
+    except ValueError as error:
+        raise TableError(f"{table.name}: {error}; --drop leaves out a column") from None
+    if found.alone and not chosen:
+        alone = found.alone[0]
         raise TableError(
-            f"{table.place(alone[0])} must be the errors of a column {quoted(alone[0][: -len(suffix)])}, which is "
-            f"not there or the target; leave it out with --drop {quoted(alone[0])}, or give another --err-suffix"
+            f"{table.place(alone)} must be the errors of a column {quoted(alone[: -len(suffix)])}, which is "
+            f"not there or the target; leave it out with --drop {quoted(alone)}, or give another --err-suffix"
         )
-    return chosen or [name for name in names if name not in bars], bars
+    if found.halves and not chosen:
+        raise TableError(
+            f"{table.place(found.halves[0])} is one side of an error bar, and the other is not there; leave it out "
+            f"with --drop {quoted(found.halves[0])}"
+        )
+    if not found.upper:  # a name that ends so may be that of any feature
+        found = found._replace(limits={})
+    used = {*found.upper.values(), *found.lower.values(), *found.limits.values()}
+    return chosen or [name for name in names if name not in used], found
 
 
 class Part(NamedTuple):
@@ -162,7 +212,7 @@ class Part(NamedTuple):
     """
 
     X: Any
-    X_err: Array | None
+    X_err: Array | Limits | None
     y: NDArray[Any] | None
     complete: NDArray[np.bool_]
     kept: dict[str, Any]
@@ -190,7 +240,7 @@ def read_parts(
         Of a part.
     """
     sparse, keep = isinstance(table, Libsvm), list(keep)
-    bars = [name + layout.err_suffix for name in layout.errors]
+    bars = layout.error_columns
     target = (layout.target or "label") if labels else None
     others = list(dict.fromkeys(filter(None, [target, *keep])))
     (_check_nameless if sparse else _check_columns)(table, layout, [*layout.features, *bars], target, keep)
@@ -202,7 +252,8 @@ def read_parts(
         if gaps.refused:
             continue  # only to count them
         if not complete.all():
-            X, X_err, y = (None if part is None else part[complete] for part in (X, X_err, y))
+            X, y = X[complete], None if y is None else y[complete]
+            X_err = None if X_err is None else X_err[complete]
         if not sparse:
             X = pd.DataFrame(X, columns=layout.features, copy=False)
         yield Part(X, X_err, y, complete, {name: columns[name] for name in keep})
@@ -247,12 +298,15 @@ class _Gaps:
         """Whether the table is refused."""
         return bool(self.unlabelled) or bool(self.empty.any())
 
-    def complete(self, X: Any, X_err: Array | None, y: NDArray[Any] | None, *, sparse: bool) -> NDArray[np.bool_]:
+    def complete(
+        self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
+    ) -> NDArray[np.bool_]:
         """Return which of the next rows a model can use."""
         n, what = X.shape[0], self.layout.missing
         missing = np.zeros((n, 0), dtype=bool) if sparse else np.isnan(X)
         if X_err is not None:
-            missing |= np.isposinf(X_err) | np.isnan(X_err)
+            errors = deviations(X_err)
+            missing |= np.isposinf(errors) | np.isnan(errors)
         complete: NDArray[np.bool_] = np.full(n, True)
         if what in ("error", "drop"):
             complete &= ~missing.any(axis=1)
@@ -297,37 +351,75 @@ def _cut(parts: Iterable[tuple[Any, dict[str, Any]]], most_rows: int | None) -> 
             )
 
 
-def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | None]:
-    """Return values, NaN where there is none, and errors, infinite there, from the columns of features and errors."""
-    X = np.ascontiguousarray(numbers[:, : len(layout.features)])
-    errors: Array | None = None
-    if layout.has_errors:
-        errors = np.zeros_like(X)
-        places = {name: place for place, name in enumerate(layout.features)}
-        errors[:, [places[name] for name in layout.errors]] = numbers[:, len(layout.features) :]
-        errors[np.isnan(X)] = np.inf
+def deviations(X_err: Array | Limits) -> Array:
+    """Return the standard deviations of values and limits."""
+    return X_err.err if isinstance(X_err, Limits) else X_err
 
-    def refuse(wrong: NDArray[np.bool_], values: Array, suffix: str, expected: str) -> None:
+
+def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | Limits | None]:
+    """Return values, NaN where there is none, and errors, infinite there, from the columns of features and errors.
+
+    Values whose error bars have two sides are moved to the mean between these.
+    """
+    d = len(layout.features)
+    X = np.ascontiguousarray(numbers[:, :d])
+    columns = dict(zip(layout.error_columns, range(d, numbers.shape[1]), strict=True))
+    places = {name: place for place, name in enumerate(layout.features)}
+
+    def refuse(wrong: NDArray[np.bool_], column: str, values: Array, expected: str) -> None:
         if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            name = layout.features[j] + suffix
-            raise TableError(f"{table.place(name)} has {values[i, j]:g} in row {first + i + 1}; expected {expected}")
+            i = int(np.argmax(wrong))
+            raise TableError(f"{table.place(column)} has {values[i]:g} in row {first + i + 1}; expected {expected}")
 
     with np.errstate(invalid="ignore"):
-        refuse(np.abs(X) > LARGEST, X, "", f"are numbers of at most {LARGEST:g}, or nothing where there is none")
-        if errors is not None:
-            refuse(errors < 0, errors, layout.err_suffix, "are standard deviations, none below 0")
-            refuse(
-                (errors > LARGEST) & np.isfinite(errors), errors, layout.err_suffix, f"is at most {LARGEST:g}, or inf"
-            )
+        wrong = np.abs(X) > LARGEST
+        for j in np.flatnonzero(wrong.any(axis=0))[:1]:
+            expected = f"are numbers of at most {LARGEST:g}, or nothing where there is none"
+            refuse(wrong[:, j], layout.features[j], X[:, j], expected)
+    if not layout.has_errors:
+        return X, None
+    gone = np.isnan(X)
+    upper, sides = np.zeros_like(X), np.zeros(X.shape if layout.limits else (0, 0))
+    lower = upper.copy() if layout.two_sided else upper
+    ends = iter(columns)
+
+    def take(name: str, out: Array, *, side: int = 1) -> None:
+        column, j = next(ends), places[name]
+        values = numbers[:, columns[column]]
+        with np.errstate(invalid="ignore"):
+            refuse(side * values < 0, column, values, "are standard deviations, none below 0")
+            values = np.where(gone[:, j], np.inf, np.abs(values) if side == 0 else values)
+            refuse((values > LARGEST) & np.isfinite(values), column, values, f"is at most {LARGEST:g}, or inf")
             if layout.missing == "unmeasured":
-                refuse(
-                    np.isnan(errors),
-                    errors,
-                    layout.err_suffix,
-                    "is an error for every value: 0 if it is exact, inf if it was not measured",
-                )
-    return X, errors
+                expected = "is an error for every value: 0 if it is exact, inf if it was not measured"
+                refuse(np.isnan(values), column, values, expected)
+        out[:, j] = values
+
+    upper[gone] = np.inf
+    for name in layout.errors:
+        take(name, upper)
+    if layout.two_sided:
+        lower[:] = upper
+        for name in layout.two_sided:
+            take(name, lower, side=0)  # of either sign
+    for name in layout.limits:
+        column = next(ends)
+        values = np.nan_to_num(numbers[:, columns[column]], nan=0.0)
+        refuse(~np.isin(values, (-1.0, 0.0, 1.0)), column, values, _LIMITS.format(quoted(column)))
+        sides[:, places[name]] = np.where(gone[:, places[name]], 0.0, values)
+    if layout.limits:
+        wrong = (sides != 0) & np.isposinf(upper)
+        for j in np.flatnonzero(wrong.any(axis=0))[:1]:
+            column = layout.features[j] + LIMIT
+            refuse(wrong[:, j], column, sides[:, j], "is 0 where the error is infinite: nothing is known of the value")
+    errors = upper
+    if layout.two_sided:
+        shifted, errors = Asymmetric(lower, upper).symmetric(X)
+        X = np.where(sides == 0, shifted, X) if layout.limits else shifted
+    return X, Limits(errors, sides) if layout.limits else errors
+
+
+_LIMITS = "is -1 for an upper limit, 1 for a lower one, or 0 for a measurement; leave the column out with --drop {}"
 
 
 def _checked_sparse(table: Table, layout: Layout, X: Any, first: int) -> tuple[Any, None]:
@@ -408,7 +500,7 @@ class Data(NamedTuple):
 
     name: str
     X: Any
-    X_err: Array | None
+    X_err: Array | Limits | None
     y: NDArray[Any]
     layout: Layout
     n_rows: int
@@ -437,11 +529,14 @@ def read_all(table: Table, layout: Layout) -> Data:
     if isinstance(table, Libsvm):
         X, layout = _stack_sparse([part.X for part in parts], layout, table.name)
         return Data(table.name, X, None, y, layout, n_rows)
-    errors = [part.X_err for part in parts]
+    errors = [deviations(part.X_err) for part in parts if part.X_err is not None]
+    sides = [part.X_err.limits for part in parts if isinstance(part.X_err, Limits)]
     arrays = [part.X.to_numpy() for part in parts]
     del parts
     X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
-    X_err = None if errors[0] is None else _stack(errors)
+    X_err: Array | Limits | None = _stack(errors) if errors else None
+    if X_err is not None and sides:
+        X_err = Limits(X_err, _stack(sides))
     return Data(table.name, X, X_err, y, layout, n_rows)
 
 

@@ -31,8 +31,8 @@ LONGEST_LINE = 1000
 app = typer.Typer(
     name="gaussguru",
     help="Classification of tables whose columns carry measurement noise.",
-    epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal "
-    "(its model is written), 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal, "
+    "or not at an optimum where nothing can be proven (its model is written), 130 interrupted.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -21,8 +21,8 @@ from gaussguru._tables.files import (
     write_tables,
     writing,
 )
-from gaussguru._tables.fitting import evaluate_model, fit_model, path_table
-from gaussguru._tables.schema import MISSING, Data, Layout, Part, read_all, read_parts
+from gaussguru._tables.fitting import CLASSIFIERS, evaluate_model, fit_model, path_table
+from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
 from gaussguru.cli.console import (
     NOT_CERTIFIED,
     AsJson,
@@ -40,7 +40,7 @@ from gaussguru.cli.console import (
     warn,
 )
 from gaussguru.losses import LOSSES
-from gaussguru.models import Model, load_model, save_model
+from gaussguru.models import Model, load_model, save_model, shrunk_errors
 from gaussguru.noise import NOISES
 from gaussguru.report import Report, evaluation_report
 
@@ -77,7 +77,9 @@ ErrSuffix = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Column 'x' + TEXT has the standard deviations of 'x'. Default: _err, where there are such columns.",
+        help="Column 'x' + TEXT has the standard deviations of 'x'; 'x' + TEXT + 1 and 2 (or hi and lo, or _up and "
+        "_low) those above and below. Where there are any, 'x_limit' says which values are limits: -1 for an upper "
+        "one, 1 for a lower one. Default: _err, where there are such columns.",
     ),
 ]
 Errors = Annotated[
@@ -88,8 +90,8 @@ MissingRule = Annotated[
     one_of(
         MISSING,
         "Where a feature has no value: refuse the file, leave out the row (its prediction is empty), put the mean of "
-        "the column, or take it for not measured: the mean with the spread of the column for its error. Predictions do "
-        "the same. Default: unmeasured with columns of errors, else error.",
+        "the column, or take it for not measured: what the other values of the row let expect, with the error of that. "
+        "Predictions do the same. Default: unmeasured with columns of errors, else error.",
     ),
 ]
 Scale = Annotated[
@@ -153,6 +155,22 @@ def fit(
         str, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model; - is standard output.")
     ],
     target: Target = None,
+    classifier: Annotated[
+        str | None,
+        one_of(
+            CLASSIFIERS,
+            "error-bars takes values with errors for measurements of a true value, chooses all of its settings by "
+            "cross-validation, and gives calibrated probabilities; guru takes errors for noise yet to come, and has "
+            "the options --sigma to --tol. Default: error-bars with columns of errors, else guru.",
+        ),
+    ] = None,
+    gaussians: Annotated[
+        str,
+        typer.Option(metavar="N", help="Of error-bars: how many Gaussians the population of true values is; or auto."),
+    ] = "1",
+    scale_errors: Annotated[
+        bool, typer.Option("--scale-errors", help="Of error-bars: errors may be wrong by a factor, which is found.")
+    ] = False,
     sigma: Annotated[
         str,
         typer.Option(
@@ -203,8 +221,9 @@ def fit(
 ) -> None:
     """Fit a classifier to FILE and save it.
 
-    Columns 'x' and 'x_err' are values and their standard deviations. The model has everything that predictions need:
-    columns, scaling, what to do where there is no value.
+    Columns 'x' and 'x_err' are values and their standard deviations: measurements, of which the model knows what they
+    say of the true value. The model has everything that predictions need: columns, scaling, what to do where there is
+    no value.
 
     Example: gaussguru fit stars.csv --target class -o stars.model
     """
@@ -220,36 +239,99 @@ def fit(
             raise TableError(f"--noise {noise} is for --kernel linear")
         options |= {"degree": degree, "n_components": components, "random_state": 0}
         options["gamma"] = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
+    # What was asked for that one of the two classifiers has.
+    of_guru = {
+        f"--sigma {sigma}": sigma != "cv",
+        f"--kernel {kernel}": kernel != "linear",
+        "--no-scale": not scale,
+        f"--noise {noise}": noise != "isotropic",
+        f"--loss {loss}": loss != "gaussian",
+        f"--l2 {l2:g}": l2 != 0.0,
+        f"--tol {tol:g}": tol != 1e-6,
+    }
+    of_error_bars = {f"--gaussians {gaussians}": gaussians != "1", "--scale-errors": scale_errors}
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
     with closing(open_table(file, **how)) as table:
         layout = Layout.of(table, target, **roles)
         if kernel != "linear" and layout.has_errors:
-            what = f"{layout.errors[0] + layout.err_suffix!r}, ..." if layout.errors else "--missing unmeasured"
+            what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
             raise TableError(f"{file}: --kernel {kernel} takes no errors ({what}); --no-errors leaves them out")
+        chosen = classifier or ("error-bars" if layout.errors else "guru")
+        _check_asked(file, layout, chosen, of_guru if chosen == "error-bars" else of_error_bars)
+        if chosen == "error-bars":
+            options = {"n_jobs": jobs, "class_weight": options["class_weight"], "scale_errors": scale_errors}
+            options["n_components"] = _count_of(gaussians)
         with busy("reading"):
             data, summary = _read(table, layout)
             digest = table.sha256()
     with busy(f"fitting {summary}"):
         model = fit_model(
-            data, sigma=level, kernel=kernel, scale=scale, folds=folds, max_classes=max_classes, **options
-        )
+            data, sigma=level, kernel=kernel, scale=scale, folds=folds, max_classes=max_classes, classifier=chosen,
+            **options,
+        )  # fmt: skip
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
     say(f"read {summary}")
     warn(found["warnings"])
-    chosen = "" if found["cv_accuracy"] is None else f" (cross-validated accuracy {found['cv_accuracy']:.4f})"
-    say(f"sigma {found['sigma']:.4g}{chosen}, training accuracy {found['training_accuracy']:.4f}")
-    proof = "proven optimal" if found["certified"] else "NOT proven optimal"
-    say(f"{proof}: objective {found['objective']:.6g}, gap {found['gap']:.2g}, {found['relative_gap']:.1e} relative")
+    for line in _fit_in_words(model.card):
+        say(line)
     if output != "-":
         say(f"wrote {output}")
     if json:
         tell(model.card)
-    if not found["certified"]:
+    if not found["converged"]:
         raise typer.Exit(NOT_CERTIFIED)
+
+
+def _check_asked(file: str, layout: Layout, chosen: str, others: dict[str, bool]) -> None:
+    """Raise if an option was given that is of the other classifier."""
+    for option in (option for option, is_given in others.items() if is_given):
+        if chosen == "guru":
+            raise TableError(
+                f"{option} is for --classifier error-bars, the default with columns of errors; leave it out, or give "
+                "that"
+            )
+        why = f" the default with columns of errors ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
+        raise TableError(
+            f"{file}: {option} is for --classifier guru;{why} error-bars chooses its settings by cross-validation: "
+            "leave it out, or give --classifier guru, or --no-errors"
+        )
+
+
+def _count_of(gaussians: str) -> int | str:
+    if gaussians == "auto":
+        return gaussians
+    if not gaussians.isdecimal() or not 1 <= int(gaussians[:9]) <= 100:
+        raise TableError(f"--gaussians must be a whole number from 1 to 100, or auto; got {gaussians!r}")
+    return int(gaussians)
+
+
+def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
+    """Yield lines on how a fit went."""
+    found = card["fit"]
+    accuracy = f"training accuracy {found['training_accuracy']:.4f}"
+    if "method" in found:
+        level = f"ridge {found['ridge']:.3g}" if found["sigma"] is None else f"sigma {found['sigma']:.3g}"
+        yield f"method {found['method']}, {level} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
+        if card["layout"]["errors"]:
+            least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
+            known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
+            yield f"least reliable (share of its variance that measurements know): {known}"
+        if found["kappa_pvalue"] is not None:
+            factor = f"errors count {found['kappa']:.3g} times; " if card["parameters"]["scale_errors"] else ""
+            yield f"{factor}that errors do not matter has the p-value {found['kappa_pvalue']:.2g}"
+    else:
+        chosen = "" if found["cv_accuracy"] is None else f" (cross-validated accuracy {found['cv_accuracy']:.4f})"
+        yield f"sigma {found['sigma']:.4g}{chosen}, {accuracy}"
+    if found["gap"] is None:
+        yield "at a maximum of the likelihood" if found["converged"] else "NOT at a maximum of the likelihood"
+    else:
+        proof = "proven optimal" if found["certified"] else "NOT proven optimal"
+        gaps = f"gap {found['gap']:.2g}, {found['relative_gap']:.1e} relative"
+        yield f"{proof}: objective {found['objective']:.6g}, {gaps}"
 
 
 def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missing: str | None) -> dict[str, Any]:
@@ -266,7 +348,7 @@ def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     parts.append(count(len(data.layout.features), "feature"))
     if layout.errors:
         parts.append(f"{len(layout.errors)} of them with errors")
-    if data.X_err is not None and (unmeasured := int(np.isinf(data.X_err).sum())):
+    if data.X_err is not None and (unmeasured := int(np.isinf(deviations(data.X_err)).sum())):
         parts.append(f"{count(unmeasured, 'value')} not measured")
     if unnamed := table.columns.count(""):
         parts.append(f"{count(unnamed, 'column')} without a name not used")
@@ -302,7 +384,18 @@ def predict(
     model: ModelFile,
     file: File,
     output: Output = "-",
-    each: Annotated[bool, typer.Option("--each", help="Add the probability of every class.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="Add the probability of every class; calibrated ones are always there.")
+    ] = False,
+    remeasure: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            help="Add remeasure_gain: how much less often the label will be wrong once the row is measured again, with "
+            "errors of FACTOR times those of now, from 0 (exact) to 1. Measure the largest first. Values that were not "
+            "measured stay so.",
+        ),
+    ] = None,
     keep: Annotated[
         list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
     ] = None,
@@ -318,10 +411,11 @@ def predict(
 ) -> None:
     """Predict the rows of FILE, in their order, in bounded memory.
 
-    Columns are found by name, others are ignored. The output has, for each row: label; probability, that noise (of the
-    model and of the columns of errors) leaves this label; flip_probability, that it changes it; radius, the smallest
-    displacement that changes it, in the units of sigma. Kernels have no radius, and no probabilities of more than two
-    classes.
+    Columns are found by name, others are ignored. The output has, for each row, label and probability. Of a model that
+    was fitted to columns of errors (error-bars) this is calibrated, and counts the errors of the row and the overlap of
+    the classes; a column for each class follows. Else it is the probability that noise (of the model and of the columns
+    of errors) leaves this label; flip_probability, that it changes it; radius, the smallest displacement that changes
+    it, in the units of sigma. Kernels have no radius, and no probabilities of more than two classes.
 
     Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
     """
@@ -333,9 +427,10 @@ def predict(
     kind = "csv" if output == "-" else format_of(output)
     if kind == "libsvm":
         raise TableError(f"{output}: predictions are written as CSV or Parquet")
-    types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(
-        loaded.column_names(each=each)[1:], pa.float64()
-    )
+    if remeasure is not None:
+        _check_remeasure(loaded, remeasure)
+    names = loaded.column_names(each=each, remeasure=remeasure is not None)
+    types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
     if clash := [name for name in kept if name in types]:
         raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
     with closing(open_table(file, **how)) as table, busy("predicting") as status:
@@ -345,7 +440,7 @@ def predict(
             rows = loaded.rows_together
             for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows):
                 done += len(part.complete)
-                yield _predicted(loaded, part, types, each=each)
+                yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
                 if status is not None:
                     status.update(f"predicting: {done} rows")
             if not done:
@@ -361,9 +456,21 @@ def predict(
 _LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
 
 
-def _predicted(model: Model, part: Part, types: dict[str, Any], *, each: bool) -> dict[str, Any]:
+def _check_remeasure(model: Model, factor: float) -> None:
+    """Raise before any work if gains of measuring again cannot be had."""
+    if not model.is_calibrated or not model.layout.has_errors:
+        raise TableError("--remeasure needs a model that was fitted to columns of errors, with --classifier error-bars")
+    if model.layout.limits:
+        name = quoted(model.layout.error_columns[-1])
+        raise TableError(f"--remeasure is not for models with limits (column {name})")
+    shrunk_errors(np.zeros(1), factor)
+
+
+def _predicted(
+    model: Model, part: Part, types: dict[str, Any], *, each: bool, remeasure: float | None
+) -> dict[str, Any]:
     """Return the columns of a prediction, empty for rows that are not complete."""
-    found = model.predict(part.X, part.X_err, each=each) if part.complete.any() else {}
+    found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
     columns = dict(part.kept)
     for name, kind in types.items():
         values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
@@ -384,7 +491,8 @@ def evaluate(
         typer.Option(
             metavar="LEVELS",
             help="Standard deviations of noise on every feature, as 0,0.1,1, in the units of sigma (those of scaled "
-            "features, where they were scaled). Default: 0 to 1 times the spread of the features.",
+            "features, where they were scaled). Default: 0 to 1 times the spread of the features. Of a model that was "
+            "fitted to columns of errors: what these are multiplied by, with as much noise added. Default: 1,1.5,2,3.",
         ),
     ] = None,
     report: Annotated[
@@ -400,10 +508,13 @@ def evaluate(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare the predictions for FILE with its labels: accuracy, and what noise leaves of it.
+    """Compare the predictions for FILE with its labels: accuracy, probabilities, and what noise leaves of them.
 
-    Expected accuracy is that under the errors of FILE, or without any under the noise of the model. The table says
-    how accurate the model is when noise of each level is added to the features.
+    Of a model that was fitted to columns of errors (error-bars), expected accuracy is what its probabilities promise.
+    The first table compares that with what came true, where errors are small, medium and large: a third of the rows
+    each, with the size of the errors in units of the overlap of the classes. The second says how good the model is when
+    errors are larger. Of other models, expected accuracy is that under the errors of FILE, or without any under the
+    noise of the model, and the table says how accurate the model is when noise of each level is added.
 
     Example: gaussguru evaluate stars.model test.csv
     """
@@ -447,10 +558,13 @@ def evaluate(
 
 def _print_evaluation(result: dict[str, Any]) -> None:
     curve = result.pop("robustness")
-    method = curve.pop("method")
+    method, groups = curve.pop("method"), result.pop("reliability", None)
     for name, value in result.items():
         print(f"{name.replace('_', ' '):18}{cell(value) or 'none'}")
     print()
+    if groups is not None:
+        show_table({name.replace("_", " "): values for name, values in groups.items()})
+        print()
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     show_table({name.replace("_", " "): values for name, values in curve.items()})
