@@ -177,7 +177,11 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
         P(c | x) = P(alpha m_c + beta_c + e_c + alpha kappa n_c is largest),   e ~ N(0, I/2),   n ~ N(0, W V W')
 
-    with the covariance ``W V W'`` of the scores under the error bars.
+    with the covariance ``W V W'`` of the scores under the error bars. For the likelihood the errors ``n`` of the scores
+    are taken as independent, with the variances that agree best with those of their differences, so that a probability
+    is one integral; ``predict_proba`` uses the covariance itself. Against the likelihood of the covariance this costs
+    less than 0.003 of log loss with errors of up to the spread of the features (3 and 6 classes, errors of all features
+    or of one), and 0.01 to 0.04 with errors three times as large.
 
     The parameters maximise the likelihood on scores of samples that were left out of the fit, fold by fold, with
     Platt's smoothed targets, ``(N_c + 1) / (N_c + 2)`` for the class of a sample and ``1 / (N_c + 2)`` for all others
@@ -361,7 +365,8 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
                 kept.append((train, test))
         if not kept:
             raise ValueError(
-                f"no fold of cv={self.cv!r} has samples of all classes to fit to: {sorted(without)!r} are missing. "
+                f"none of the {len(folds)} folds of cv has samples of all classes to fit to: {sorted(without)!r} are "
+                "missing. "
                 "At least two samples of a class are needed, in different folds"
             )
         if without:
@@ -582,7 +587,10 @@ class _Margins(NamedTuple):
             trace, total = variances.sum(axis=2, keepdims=True), covariances.sum(axis=3)
             sums = n_scores * variances + trace - 2 * total
             variances = (sums - sums.sum(axis=2, keepdims=True) / (2 * (n_scores - 1))) / (n_scores - 2)
-            variances = np.maximum(variances, variances.max(axis=2, keepdims=True) / STEEPEST**2)
+            least = np.maximum(variances, variances.max(axis=2, keepdims=True) / STEEPEST**2)
+            mean, clipped = variances.mean(axis=2, keepdims=True), least.mean(axis=2, keepdims=True)
+            # That of all pairs together stays as it is.
+            variances = least * np.divide(mean, clipped, out=np.zeros_like(mean), where=clipped > 0)
         return cls(weights, centre, apart, np.maximum(variances, 0.0))
 
     @classmethod

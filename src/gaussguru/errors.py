@@ -60,6 +60,128 @@ class LowRank:
 
 
 @dataclass(frozen=True)
+class Asymmetric:
+    """Error bars whose sides differ, ``x -lower +upper``: noise with a split normal distribution.
+
+    Of the truth given such a measurement, two half Gaussians of these standard deviations that meet at x, everything
+    here uses mean and variance alone::
+
+        mean x + sqrt(2/pi) (upper - lower)        variance (1 - 2/pi) (upper - lower)^2 + upper lower
+
+    Parameters
+    ----------
+    lower, upper : array-like of shape (n_samples, n_features) or (n_samples,)
+        Standard deviations below and above. An infinite one says that a value was not measured.
+    """
+
+    lower: Any
+    upper: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the sides."""
+        return np.shape(self.lower)
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def __getitem__(self, index: Any) -> "Asymmetric":
+        return Asymmetric(take_rows(self.lower, index), take_rows(self.upper, index))
+
+    def symmetric(self, X: Any) -> tuple[Any, Any]:
+        """Return values and standard deviations with the same means and variances.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X, X_err : in the form of X
+        """
+        sides = []
+        for name, side in (("lower", self.lower), ("upper", self.upper)):
+            for axis in ("columns", "index"):
+                names, others = _names(X, axis), _names(side, axis)
+                if names is not None and others is not None and not np.array_equal(names, others):
+                    raise ValueError(f"{name} errors must have the {axis} of X, in the same order")
+            sides.append(as_numbers(side, f"the {name} sides of X_err"))
+        lower, upper = sides
+        values = as_numbers(X, "X")
+        n, d = values.shape
+        if lower.shape != upper.shape or lower.shape not in ((n,), (n, d)):
+            raise ValueError(
+                f"both sides of X_err must have shape ({n},) or ({n}, {d}), for X of shape ({n}, {d}); got "
+                f"{lower.shape} and {upper.shape}"
+            )
+        lower, upper = (side if side.ndim == 2 else np.repeat(side[:, np.newaxis], d, axis=1) for side in sides)
+        _check_sign(float(np.nanmin([lower, upper], initial=0.0)), "both sides of X_err")
+        lost = np.isinf(lower) | np.isinf(upper) | np.isnan(values)
+        apart = np.where(lost, 0.0, upper) - np.where(lost, 0.0, lower)
+        variances = (1 - 2 / np.pi) * np.square(apart) + np.where(lost, 0.0, upper) * np.where(lost, 0.0, lower)
+        std = np.where(lost, np.inf, np.sqrt(variances))
+        return like(X, values + np.sqrt(2 / np.pi) * apart), like(X, std) if hasattr(X, "iloc") else std
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Error bars of values of which some are only limits, as of what was too faint to be seen.
+
+    Where ``limits`` is -1 the truth is below the value in X, an upper limit; where it is +1 it is above; where it is 0
+    the value is a measurement. A limit u with the error r says ``P(truth is below u) = Phi((u - truth) / r)``, and with
+    r = 0 it is sharp. :class:`gaussguru.population.Deconvolve` turns limits into posteriors; classifiers take these.
+
+    Parameters
+    ----------
+    err : array-like of shape (n_samples, n_features) or (n_samples,), or Asymmetric
+        Standard deviations of measurements and limits.
+    limits : array-like of shape (n_samples, n_features)
+        -1, 0 or +1.
+    """
+
+    err: Any
+    limits: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the limits."""
+        return np.shape(self.limits)
+
+    def __len__(self) -> int:
+        return len(self.limits)
+
+    def __getitem__(self, index: Any) -> "Limits":
+        return Limits(take_rows(self.err, index), take_rows(self.limits, index))
+
+    @property
+    def sides(self) -> NDArray[np.int8]:
+        """The limits, checked."""
+        given = as_numbers(self.limits, "limits")
+        if given.ndim != 2 or not np.isin(given, (-1.0, 0.0, 1.0)).all():
+            raise ValueError(
+                "limits must hold -1 for upper limits, +1 for lower ones and 0 for measurements, in the shape of X; "
+                f"got shape {given.shape} with {np.unique(given)[:5].tolist()!r}"
+            )
+        return given.astype(np.int8)
+
+    def deviations(self, shape: tuple[int, int]) -> Array:
+        """Return the standard deviations of all values, checked to be of this shape."""
+        if isinstance(self.err, LowRank | Limits) or sp.issparse(self.err):
+            raise ValueError(f"errors of limits must be standard deviations; got {type(self.err).__name__}")
+        errors = as_numbers(self.err, "X_err")
+        if self.sides.shape != shape or errors.shape not in (shape, shape[:1]):
+            raise ValueError(
+                f"X_err must hold limits of shape {shape} and their standard deviations; got {self.sides.shape} and "
+                f"{errors.shape}"
+            )
+        return np.array(np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape))
+
+    def unmeasured(self, shape: tuple[int, int]) -> Array:
+        """Return the standard deviations, infinite for limits."""
+        return np.where(self.sides == 0, self.deviations(shape), np.inf)
+
+
+@dataclass(frozen=True)
 class Measured:
     """Samples that carry their error bars: ``X`` and ``X_err`` in one argument.
 
@@ -137,16 +259,20 @@ class Components:
     ----------
     rows : measured values and their noise; some of them are taken by ``rows[index]``
     population : distribution of the true values, as :class:`gaussguru.population.Deconvolve` finds it
+    exact : array of shape (n_samples, n_exact), default=None
+        Features without error, after those of the population.
     """
 
     rows: Any
     population: _Population
+    exact: Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> "Components":
-        return Components(take_rows(self.rows, index), self.population)
+        exact = None if self.exact is None else take_rows(self.exact, index)
+        return Components(take_rows(self.rows, index), self.population, exact)
 
     @property
     def n_components(self) -> int:
@@ -175,7 +301,11 @@ class Components:
         """
         W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
         b = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (len(W),))
-        return self.population.scores(self.rows, W, b)
+        if self.exact is None:
+            return self.population.scores(self.rows, W, b)
+        inner = W.shape[1] - self.exact.shape[1]
+        means, covariances = self.population.scores(self.rows, np.ascontiguousarray(W[:, :inner]), b)
+        return means + (self.exact @ W[:, inner:].T)[:, np.newaxis], covariances
 
 
 def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
@@ -186,6 +316,14 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     """
     if isinstance(X, Measured):
         X, X_err = X.X, X.err
+    X = _as_values(X)
+    if X_err is None and holds_uncertainties(X):
+        X, X_err = split_uncertainties(X)
+    if isinstance(X_err, Asymmetric):
+        X, X_err = X_err.symmetric(X)
+    elif isinstance(X_err, Limits) and isinstance(X_err.err, Asymmetric):
+        shifted, errors = X_err.err.symmetric(X)
+        X, X_err = like(X, np.where(X_err.sides == 0, shifted, X)), Limits(errors, X_err.limits)
     for axis in ("columns", "index"):
         names, others = _names(X, axis), _names(X_err, axis)
         if names is None or others is None or np.array_equal(names, others):
@@ -199,6 +337,37 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
             f"{others[place]!r} where X has {names[place]!r}"
         )
     return X, mark_unmeasured(X, X_err)
+
+
+def _as_values(X: Any) -> Any:
+    """Return X, or a DataFrame of it if it is a table of astropy."""
+    return X.to_pandas() if hasattr(X, "colnames") and hasattr(X, "to_pandas") else X
+
+
+def holds_uncertainties(X: Any) -> bool:
+    """Return whether X has numbers with uncertainties, as of the package ``uncertainties``."""
+    if hasattr(X, "iloc"):
+        objects = [j for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
+        firsts = [X.iloc[0, j] for j in objects] if len(X) else []
+        return any(hasattr(first, "nominal_value") for first in firsts)
+    if getattr(getattr(X, "dtype", None), "kind", None) != "O" or not np.size(X):
+        return False
+    return any(hasattr(number, "nominal_value") for number in np.asarray(X)[:1].ravel())
+
+
+def split_uncertainties(X: Any) -> tuple[Any, Any]:
+    """Return values and standard deviations of numbers with uncertainties; plain numbers are exact."""
+    numbers = np.asarray(X, dtype=object)
+    if numbers.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got shape {numbers.shape}")
+    try:
+        values, errors = (
+            np.array([[float(getattr(number, name, other(number))) for number in row] for row in numbers])
+            for name, other in (("nominal_value", lambda number: number), ("std_dev", lambda _: 0.0))
+        )
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"X must hold numbers, with uncertainties or without: {problem}") from problem
+    return like(X, values.reshape(numbers.shape)), like(X, errors.reshape(numbers.shape))
 
 
 def mark_unmeasured(X: Any, X_err: Any) -> Any:
@@ -215,6 +384,10 @@ def mark_unmeasured(X: Any, X_err: Any) -> Any:
     gaps = np.isnan(values)
     if not gaps.any():
         return X_err
+    if isinstance(X_err, Limits):
+        if X_err.sides.shape != gaps.shape:
+            return X_err  # whoever reads them will say so
+        return Limits(mark_unmeasured(X, X_err.err), np.where(gaps, 0, X_err.sides))
     if isinstance(X_err, LowRank):
         if np.shape(X_err.factors)[:2] != gaps.shape:
             return X_err  # check_errors will say so
@@ -778,6 +951,15 @@ def has_unmeasured(X_err: Any) -> bool:
     return survey_errors(X_err)[0]
 
 
+def survey_limits(X_err: Any) -> None:
+    """Raise if there are limits where nothing is known of a population."""
+    if isinstance(X_err, Limits):
+        raise ValueError(
+            "X_err holds limits, which say nothing without a population: gaussguru.population.Deconvolve turns them "
+            "into values with errors"
+        )
+
+
 def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
     """Return :func:`has_unmeasured`, and the least error of a dense array of numbers, all of them finite.
 
@@ -785,6 +967,7 @@ def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
     """
     if X_err is None or sp.issparse(X_err):
         return False, None
+    survey_limits(X_err)
     if isinstance(X_err, LowRank):
         return X_err.std is not None and bool(np.isposinf(np.asarray(X_err.std, dtype=np.float64)).any()), None
     try:
@@ -819,6 +1002,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape ({n}, {d}, {d}), "
         f"for X of shape ({n}, {d})"
     )
+    survey_limits(X_err)
     if isinstance(X_err, LowRank):
         factors = as_numbers(X_err.factors, "X_err.factors")
         _check_finite(factors, "X_err.factors", map)

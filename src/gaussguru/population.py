@@ -58,7 +58,8 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     (extreme deconvolution: Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5). A good measurement stays where it is, a poor
     one moves to what the population, and the other features of the same sample, let expect. A value that was not
     measured is one of infinite error: NaN in X, or infinity in X_err. So is one whose error is above 1000 spreads of
-    its feature. An error of 0 is an exact value.
+    its feature. An error of 0 is an exact value. Upper and lower limits (:class:`gaussguru.errors.Limits`) cut the
+    posterior off, and take part in the population: EM is approximate then, as mean and covariance stand for the rest.
 
     It is a transformer: ``transform`` returns :class:`gaussguru.errors.Measured` with the posterior means, their
     covariances, and, of more than one component, the mixture itself. No labels are used.
@@ -78,6 +79,9 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     outliers : bool, default=False
         Whether to add a wide component: the mean and 4 to 10,000 times the covariance of a single Gaussian. It is the
         last of ``weights_``, ``means_`` and ``covariances_``.
+    missing_indicator : bool, default=False
+        Whether to add a feature of 0 and 1, without error, for each feature that was not always measured in the fit: 1
+        where it was not. For use where that by itself tells something.
     ridge : float, default=1e-6
         Keeps the variance of each component along each feature at least ``ridge / pi_k`` times the squared spread of
         the measured values: what is maximised is the mean log-likelihood minus
@@ -116,6 +120,8 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     converged_ : bool
     spreads_ : ndarray of shape (n_features,)
         Standard deviations of the measured values: the units of ``ridge``.
+    indicators_ : ndarray of int
+        Which features were not always measured: those of ``missing_indicator``.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -141,6 +147,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         rank: int | None = None,
         scale_errors: bool = False,
         outliers: bool = False,
+        missing_indicator: bool = False,
         ridge: float = 1e-6,
         n_init: int = 3,
         tol: float = 0.005,
@@ -152,6 +159,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self.rank = rank
         self.scale_errors = scale_errors
         self.outliers = outliers
+        self.missing_indicator = missing_indicator
         self.ridge = ridge
         self.n_init = n_init
         self.tol = tol
@@ -218,8 +226,23 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         X, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
             means, covariances = self.population_.moments(rows, mapped)
-        components = Components(rows, self.population_) if self.population_.n_components > 1 else None
-        return Measured(like(X, means), covariances, components)
+        exact = None
+        values = like(X, means)
+        if self.missing_indicator:
+            gaps = np.zeros(rows.shape, dtype=bool) if rows.known is None else ~rows.known
+            exact = gaps[:, self.indicators_].astype(np.float64)
+            values = self._extended(X, np.column_stack([means, exact]))
+            wide = np.zeros((len(rows), values.shape[1], values.shape[1]))
+            wide[:, : rows.n_features, : rows.n_features] = covariances
+            covariances = wide
+        components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
+        return Measured(values, covariances, components)
+
+    def _extended(self, X: Any, values: Array) -> Any:
+        """Return values with more columns than X, in its form."""
+        if hasattr(X, "iloc"):
+            return type(X)(values, index=X.index, columns=self.get_feature_names_out(X.columns))
+        return values.astype(X.dtype, copy=False)
 
     def score_samples(self, X: Any, X_err: Any = None) -> Array:
         """Return the log-likelihood of every sample: the density of what was measured of it, noise included.
@@ -308,15 +331,15 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         -------
         ndarray of shape (n_features,), or float with a direction
         """
-        covariances = self.transform(X, X_err).err
         T = self.population_.covariance
+        covariances = self.transform(X, X_err).err[:, : len(T), : len(T)]
         if direction is None:
             return 1.0 - np.einsum("ijj->j", covariances) / len(covariances) / np.diag(T)
         u = _direction(direction, len(T))
         return float(1.0 - u @ covariances.mean(axis=0) @ u / (u @ T @ u))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the features, which stay as they are.
+        """Return the names of the features, which stay as they are, and of indicators: ``name_missing``.
 
         Parameters
         ----------
@@ -328,7 +351,9 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         """
         check_is_fitted(self)
         names: NDArray[Any] = _check_feature_names_in(self, input_features)
-        return names
+        if not self.missing_indicator:
+            return names
+        return np.append(names, np.array([f"{name}_missing" for name in names[self.indicators_]], dtype=object))
 
     @property
     def weights_(self) -> Array:
@@ -356,7 +381,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
                 raise ValueError(f"n_components must be a whole number >= 1 or 'auto'; got {self.n_components!r}")
             check_count("n_components", self.n_components)
         check_optional("rank", self.rank, check_count)
-        for name in ("scale_errors", "outliers"):
+        for name in ("scale_errors", "outliers", "missing_indicator"):
             check_flag(name, getattr(self, name))
         check_real("ridge", self.ridge, inclusive=True)
         check_real("tol", self.tol, inclusive=True)
@@ -412,6 +437,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self.log_likelihood_, self.lower_bound_ = found.log_likelihood, found.objective
         self.objective_curve_, self.n_iter_, self.converged_ = found.history, found.n_iter, found.converged
         self.spreads_ = spreads
+        self.indicators_ = np.flatnonzero(np.zeros(spreads.shape) if rows.known is None else ~rows.known.all(axis=0))
 
 
 def _surveyed(rows: Readings, weight: Array | None) -> tuple[Readings, Array, Array]:

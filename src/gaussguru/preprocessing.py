@@ -16,7 +16,18 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from gaussguru._data.mixtures import population_of
 from gaussguru._estimators.base import LinearScores
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import LowRank, Measured, check_errors, has_unmeasured, like, split_errors, unmeasured
+from gaussguru.errors import (
+    Asymmetric,
+    Limits,
+    LowRank,
+    Measured,
+    check_errors,
+    has_unmeasured,
+    like,
+    split_errors,
+    split_uncertainties,
+    unmeasured,
+)
 
 # Numbers held at a time.
 CHUNK = 1 << 23
@@ -106,7 +117,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         -------
         Measured, or what the transformer returns if there are no errors
         """
-        return self._apply(*self._fit(X, y, X_err))
+        self._fit(X, y, X_err)
+        return self.transform(X, X_err)
 
     def transform(self, X: Any, X_err: Any = None) -> Any:
         """Transform X and its errors.
@@ -121,11 +133,32 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         Measured, or what the transformer returns if there are no errors
         """
         check_is_fitted(self)
+        X, X_err = split_errors(X, X_err)
+        if isinstance(X_err, Limits):
+            return self._apply_limits(X, X_err)
         return self._apply(*self._checked(X, X_err, reset=False))
+
+    def _apply_limits(self, X: Any, X_err: Limits) -> Any:
+        """Transform values of which some are limits: what scales a feature scales its limits."""
+        if self._map.monomial is None:
+            raise ValueError(
+                f"X_err holds limits, which cannot be carried through {self.transformer_}: it mixes features. "
+                "gaussguru.population.Deconvolve, before it, turns limits into values with errors"
+            )
+        found = self._apply(*self._checked(X, X_err.unmeasured(X.shape), reset=False))
+        source, factors = self._map.monomial
+        sides = X_err.sides
+        assert self.population_ is not None  # limits are of dense X
+        bounds = self.transformer_.transform(like(X, np.where(sides == 0, self.population_.means, X)))
+        limits = sides[:, source] * np.sign(factors).astype(np.int8)
+        errors = self._map.carry(np.where(sides == 0, 0.0, X_err.deviations(X.shape)))
+        values = like(found.X, np.where(limits == 0, found.X, bounds))
+        return Measured(values, Limits(np.where(limits == 0, found.err, errors), limits))
 
     def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
         """Return X as an array, CSR matrix or DataFrame, finite where it was measured, and its errors."""
         X, X_err = split_errors(X, X_err)
+        X_err = X_err.unmeasured(X.shape) if isinstance(X_err, Limits) else X_err
         X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else check_array(X, **_ARRAY_OPTIONS)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if has_unmeasured(X_err) and sp.issparse(X):
@@ -387,62 +420,136 @@ def _precision(table: Any) -> float:
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
+# How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
+SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
+LIMIT = "_limit"
+
+
 def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     """Split a table with columns ``name`` and ``name_err`` into values and error bars.
 
     A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
 
+    Error bars with two sides are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA
+    Exoplanet Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of a
+    lower side does not matter. A table has one of these styles, and each of its features one kind of error bar.
+
+    A column ``name_limit`` says which values are limits: -1 for an upper limit (the truth is below the value), +1 for a
+    lower limit, and 0 or NaN for a measurement.
+
     Parameters
     ----------
-    frame : DataFrame
-        All other columns must be features: take out the labels before.
+    frame : DataFrame, or table of astropy
+        All other columns must be features: take out the labels before. Of a table of astropy, features have their units
+        in their names, as in ``"flux [mJy]"``; values and errors must have the same unit.
     suffix : str, default="_err"
         What the names of columns with standard deviations end with.
 
     Returns
     -------
-    X, X_err : DataFrames of shape (n_samples, n_features)
-        With the same columns, in the order of ``frame``.
+    X : DataFrame of shape (n_samples, n_features)
+    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits of such
     """
+    frame, units = _without_units(frame)
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
         raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
     if not isinstance(suffix, str) or not suffix:
         raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
     names = [str(name) for name in frame.columns]
-    errors = _error_names(names, suffix)
     place = {name: j for j, name in enumerate(names)}
-    kept = [name for name in names if name not in errors]
+    upper, lower, flags = _error_names(names, suffix)
+    kept = [name for name in names if name not in {*upper.values(), *lower.values(), *flags.values()}]
     X = frame.iloc[:, [place[name] for name in kept]]
 
     def numbers(name: str) -> Array:
         found: Array = frame.iloc[:, place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
         return found
 
-    columns = {}
+    sides: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
+    limits = {}
     for name in kept:
         try:
-            error = numbers(name + suffix) if name + suffix in errors else 0.0
-            columns[name] = np.where(np.isnan(numbers(name)), np.inf, error)
+            gone = np.isnan(numbers(name))
+            errors = [numbers(side[name]) if name in side else np.zeros(len(frame)) for side in (lower, upper)]
+            if name in upper and lower[name] != upper[name]:
+                errors[0] = np.abs(errors[0])
+            for side, error in zip(sides, errors, strict=True):
+                side[name] = np.where(gone, np.inf, error)
+            flag = np.nan_to_num(numbers(flags[name])) if name in flags else np.zeros(len(frame))
+            limits[name] = np.where(gone, 0.0, flag)
         except (ValueError, TypeError) as problem:
             raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
-    return X, type(frame)(columns, index=frame.index).set_axis(X.columns, axis=1)
+        other = [units[column] for column in (upper.get(name), lower.get(name)) if column and units.get(column)]
+        if any(units.get(name, unit) != unit for unit in other):
+            raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other[0]!r}")
+    columns = [f"{name} [{units[name]}]" if units.get(name) else name for name in kept] if units else X.columns
+    X = X.set_axis(columns, axis=1)
+
+    def table(values: dict[str, Array]) -> Any:
+        return type(frame)(values, index=frame.index).set_axis(columns, axis=1)
+
+    X_err = table(sides[1])
+    if any(lower[name] != upper[name] for name in upper):
+        X_err = Asymmetric(table(sides[0]), X_err)
+    if flags:
+        X_err = Limits(X_err, table(limits))
+        _ = X_err.sides  # checked
+    return X, X_err
 
 
-def _error_names(names: list[str], suffix: str) -> set[str]:
-    """Return the names of columns of errors, each that of another column with the suffix."""
+def _without_units(frame: Any) -> tuple[Any, dict[str, str]]:
+    """Return a DataFrame, and of a table of astropy the units of its columns."""
+    if not (hasattr(frame, "colnames") and hasattr(frame, "to_pandas")):
+        return frame, {}
+    units = {name: str(getattr(frame[name], "unit", None) or "") for name in frame.colnames}
+    return frame.to_pandas(), units
+
+
+def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return the columns of the upper and lower errors of features, the same where they are one, and of limits."""
     known = set(names)
     if len(known) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
-    ending = [name for name in names if name.endswith(suffix)]
-    alone = [name for name in ending if name[: -len(suffix)] not in known]
+    upper: dict[str, str] = {}
+    lower: dict[str, str] = {}
+    styles: dict[str, str] = {}  # of each feature, for what is said of it
+    alone = []
+    for up, low in (("", ""), *SIDES):
+        for name in names:
+            if not name.endswith(suffix + up):
+                continue
+            feature = name[: -len(suffix + up)]
+            partner = feature + suffix + low
+            if feature not in known or (up and partner not in known):
+                alone += [name] if not up else []
+                continue
+            if feature in styles:
+                raise ValueError(
+                    f"column {feature!r} has two kinds of errors, {upper[feature]!r} and {name!r}: leave one out"
+                )
+            upper[feature], lower[feature], styles[feature] = name, partner, up
     if alone:
         raise ValueError(
             f"frame has {alone!r} without the columns that they are the errors of, the same without {suffix!r}"
         )
-    if not ending:
+    if len(used := sorted({suffix + up for up in styles.values() if up})) > 1:
+        raise ValueError(f"frame must spell the sides of error bars in one way; got columns that end with {used!r}")
+    halves = [
+        name for name in names if name not in {*upper.values(), *lower.values()} and _is_side(name, suffix, known)
+    ]
+    if halves:
+        raise ValueError(f"frame has {halves!r} without the other side of the error bar")
+    flags = {name[: -len(LIMIT)]: name for name in names if name.endswith(LIMIT) and name[: -len(LIMIT)] in known}
+    if not upper and not flags:
         raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
-    return set(ending)
+    return upper, lower, flags
+
+
+def _is_side(name: str, suffix: str, known: set[str]) -> bool:
+    """Return whether a column is one side of the error bar of another."""
+    endings = [suffix + side for sides in SIDES for side in sides]
+    return any(name.endswith(ending) and name[: -len(ending)] in known for ending in endings)
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
@@ -459,25 +566,7 @@ def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
     -------
     X, X_err : arrays or DataFrames of shape (n_samples, n_features)
     """
-    numbers = np.asarray(X, dtype=object)
-    if numbers.ndim != 2:
-        raise ValueError(f"X must have two dimensions, samples and features; got shape {numbers.shape}")
-    try:
-        values, errors = (
-            np.array([[float(part(number)) for number in row] for row in numbers]).reshape(numbers.shape)
-            for part in (_nominal_value, _std_dev)
-        )
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"X must hold numbers, with uncertainties or without: {problem}") from problem
-    return like(X, values), like(X, errors)
-
-
-def _nominal_value(number: Any) -> Any:
-    return getattr(number, "nominal_value", number)
-
-
-def _std_dev(number: Any) -> Any:
-    return getattr(number, "std_dev", 0.0)
+    return split_uncertainties(X)
 
 
 @dataclass(frozen=True)

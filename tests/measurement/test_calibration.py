@@ -310,7 +310,7 @@ def test_a_rare_class():
     proba = clf.predict_proba(X)
     assert proba.shape == (100, 3)
     assert np.isfinite(proba).all()
-    with pytest.raises(ValueError, match=r"no fold of cv=.* has samples of all classes.*\[2\] are missing"):
+    with pytest.raises(ValueError, match=r"none of the 1 folds of cv has samples of all classes.*\[2\] are missing"):
         CalibratedWithErrorsCV(GuruClassifier(0.3), cv=[(np.arange(50, 100), np.arange(50))]).fit(X, y)
     # Fewer samples of each class than folds.
     few = np.r_[np.flatnonzero(y == 0)[:3], np.flatnonzero(y == 1)[:3]]

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -23,6 +23,7 @@ from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 
 QUICK = {"methods": ("shrunk", "probit"), "cv": 3}
+ONE = {"methods": ("shrunk",), "cv": 2}
 
 
 def table(n=300, d=3, seed=0, low=0.2, high=1.2, slope=2.0):
@@ -40,7 +41,7 @@ def fitted():
     return ErrorBarClassifier(cv=3).fit(X, y, X_err=err), X, err, y
 
 
-@parametrize_with_checks([ErrorBarClassifier(methods=("probit",), cv=2), ErrorBarClassifier(methods=("shrunk",), cv=2)])
+@parametrize_with_checks([ErrorBarClassifier(methods=("probit",), cv=2)])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
@@ -130,14 +131,18 @@ def test_far_decisions_keep_their_digits(fitted):
     assert np.isfinite(clf.predict_log_proba(far, 0)).all()
 
 
+@pytest.fixture(scope="module")
+def learned():
+    _, X, err, y = table(2000, 4, seed=1)
+    return ErrorBarClassifier(methods=("probit",), cv=3).fit(X, y, X_err=err)
+
+
 @pytest.mark.parametrize("noise", [0.0, 1.0, 3.0])
-def test_log_loss_is_near_that_of_who_knows_the_truth(noise):
+def test_log_loss_is_near_that_of_who_knows_the_truth(learned, noise):
     """A Gaussian population and a probit model: the oracle is formula (2) with the true parameters."""
-    d, slope = 4, 2.0
+    d, slope, clf = 4, 2.0, learned
     w, b, T = slope * np.linspace(1.0, -0.6, d), 0.3, np.tril(np.full((d, d), 0.3) + 0.7 * np.eye(d))
     T = T @ T.T
-    truth, X, err, y = table(2000, d, seed=1)
-    clf = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
     rng = np.random.default_rng(2)
     truth, _, err, y = table(4000, d, seed=3)
     err = noise * err
@@ -160,16 +165,20 @@ def made(seed, n=300, d=20):
 
 
 def test_hopeless_rows_do_no_harm():
-    ours, good = [], []
-    for seed in range(3):
+    """Against good rows alone, and all of them without their errors; the mean of six tables is known to 0.01."""
+    accuracies = []
+    for seed in range(6):
         X, err, y, Z, labels = made(seed)
-        ours.append(ErrorBarClassifier(methods=("probit",)).fit(X, y, X_err=err).score(Z, labels, X_err=0))
-        rows = err[:, 0] < 1
-        alone = LogisticRegressionCV(
-            scoring="neg_log_loss", max_iter=1000, l1_ratios=(0,), use_legacy_attributes=False
-        ).fit(X[rows], y[rows])
-        good.append(alone.score(Z, labels))
-    assert np.mean(ours) > np.mean(good) - 0.01
+        good = err[:, 0] < 1
+        models = [
+            ErrorBarClassifier(methods=("probit",), cv=3).fit(X, y, X_err=err).predict(Z, 0),
+            LogisticRegression().fit(X[good], y[good]).predict(Z),
+            LogisticRegression().fit(X, y).predict(Z),
+        ]
+        accuracies.append([np.mean(predicted == labels) for predicted in models])
+    ours, alone, plain = np.mean(accuracies, axis=0)
+    assert ours > alone - 0.01
+    assert ours > plain + 0.05
 
 
 # --- errors in every form ---------------------------------------------------------------------------------
@@ -207,8 +216,7 @@ def test_values_that_are_missing_in_the_fit():
 def test_forms_of_errors_agree():
     _, X, err, y = table(200)
     err = np.repeat(err[:, :1], 3, axis=1)
-    options = {"methods": ("probit",), "cv": 2}
-    expected = ErrorBarClassifier(**options).fit(X, y, X_err=err).predict_proba(X, err)
+    expected = ErrorBarClassifier(**ONE).fit(X, y, X_err=err).predict_proba(X, err)
     covariances = np.eye(3) * err[:, :, np.newaxis] ** 2
     names = ["a", "b", "c"]
     forms = {
@@ -220,10 +228,10 @@ def test_forms_of_errors_agree():
         "lists": (X.tolist(), err.tolist()),
     }
     for name, (values, errors) in forms.items():
-        clf = ErrorBarClassifier(**options).fit(values, y, X_err=errors)
+        clf = ErrorBarClassifier(**ONE).fit(values, y, X_err=errors)
         np.testing.assert_allclose(clf.predict_proba(values, errors), expected, rtol=1e-6, atol=1e-8, err_msg=name)
     carried = Measured(X, err)
-    clf = ErrorBarClassifier(**options).fit(carried, y)
+    clf = ErrorBarClassifier(**ONE).fit(carried, y)
     np.testing.assert_allclose(clf.predict_proba(carried), expected, rtol=1e-12)
 
 
@@ -323,9 +331,9 @@ def test_many_classes(flowers, method):
 
 def test_labels_may_be_anything():
     _, X, err, y = table(150)
-    expected = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err).predict(X, err)
+    expected = ErrorBarClassifier(**ONE).fit(X, y, X_err=err).predict(X, err)
     for labels in (y.astype(bool), np.where(y, "yes", "no"), np.where(y, 7.0, -2.0), pd.Series(y).astype("int8")):
-        clf = ErrorBarClassifier(**QUICK).fit(X, labels, X_err=err)
+        clf = ErrorBarClassifier(**ONE).fit(X, labels, X_err=err)
         np.testing.assert_array_equal(clf.predict(X, err), clf.classes_[expected])
 
 
@@ -464,11 +472,11 @@ def test_pickle_and_parameters(fitted):
 
 
 def test_cross_validation_with_and_without_routing():
-    _, X, err, y = table(200)
-    clf = ErrorBarClassifier(methods=("probit",), cv=2)
-    carried = cross_val_score(clf, Measured(X, err), y, cv=3)
+    _, X, err, y = table(100)
+    clf = ErrorBarClassifier(**ONE)
+    carried = cross_val_score(clf, Measured(X, err), y, cv=2)
     with sklearn.config_context(enable_metadata_routing=True):
-        routed = cross_val_score(clf, X, y, cv=3, params={"X_err": err})
+        routed = cross_val_score(clf, X, y, cv=2, params={"X_err": err})
         search = GridSearchCV(clf, {"scale_errors": [False, True]}, cv=2)
         search.fit(X, y, X_err=err)
     np.testing.assert_array_equal(carried, routed)

@@ -1,16 +1,20 @@
-"""What was not measured: what the rest of a sample says of it, in fits, predictions and certificates."""
+"""What was not measured, or only in part: gaps, limits, and error bars with two sides."""
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.preprocessing import StandardScaler
+from scipy.stats import norm
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from support.error_bars import conditional
 
 from gaussguru import GuruClassifier, GuruClassifierCV
-from gaussguru._data.mixtures import population_of
-from gaussguru.errors import LowRank, Measured, Population, check_errors, split_errors
-from gaussguru.preprocessing import WithErrors
+from gaussguru._data.mixtures import Mixture, population_of, read
+from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population, check_errors, split_errors
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import WithErrors, errors_from_frame
 
 
 def samples(n=300, d=4, seed=0, n_classes=2, part=0.2):
@@ -74,7 +78,7 @@ def test_the_population_is_that_of_the_truth():
 def test_many_features_are_taken_in_pairs():
     rng = np.random.default_rng(0)
     F = rng.normal(size=(60, 2))
-    X = rng.normal(size=(4000, 2)) @ F.T + 0.5 * rng.normal(size=(4000, 60))
+    X = rng.normal(size=(1500, 2)) @ F.T + 0.5 * rng.normal(size=(1500, 60))
     gone = rng.random(X.shape) < 0.3
     found = population_of(*split_errors(np.where(gone, np.nan, X), np.zeros(X.shape)))
     filled, _ = found.fill(*split_errors(np.where(gone, np.nan, X), np.zeros(X.shape)))
@@ -163,3 +167,234 @@ def test_errors_say_what_to_do():
     frame, errors = pd.DataFrame(X), pd.DataFrame(err).iloc[order]
     with pytest.raises(ValueError, match="X_err must have the index of X"):
         clf.fit(frame, y, X_err=errors)
+
+
+# --- error bars with two sides ------------------------------------------------------------------------------
+
+
+def test_two_sides_have_the_moments_of_a_split_normal():
+    rng = np.random.default_rng(0)
+    n, lower, upper = 1_000_000, 0.5, 2.0
+    above = rng.random(n) < upper / (lower + upper)
+    half = np.abs(rng.normal(size=n))
+    draws = 3.0 + np.where(above, upper * half, -lower * half)
+    X, err = Asymmetric(np.array([[lower]]), np.array([[upper]])).symmetric(np.array([[3.0]]))
+    assert X[0, 0] == pytest.approx(draws.mean(), abs=0.005)
+    assert err[0, 0] == pytest.approx(draws.std(), abs=0.005)
+    X, err = Asymmetric([[0.3, np.inf]], [[0.3, 1.0]]).symmetric([[1.0, 2.0]])
+    np.testing.assert_allclose(X, [[1.0, 2.0]])
+    np.testing.assert_allclose(err, [[0.3, np.inf]])
+
+
+def test_two_sides_are_taken_wherever_errors_are():
+    X, err, y = samples(part=0.0)
+    sides = Asymmetric(0.5 * err, 1.5 * err)
+    values, std = sides.symmetric(X)
+    for given in (X, pd.DataFrame(X)):
+        one = GuruClassifier(0.2).fit(given, y, X_err=sides)
+        np.testing.assert_array_equal(one.coef_, GuruClassifier(0.2).fit(values, y, X_err=std).coef_)
+    found = Deconvolve().fit_transform(Measured(X, sides))
+    np.testing.assert_array_equal(found.X, Deconvolve().fit_transform(values, X_err=std).X)
+    part = Measured(X, sides)[5:9]
+    np.testing.assert_array_equal(part.err.upper, 1.5 * err[5:9])
+    with pytest.raises(ValueError, match="none below 0"):
+        Asymmetric(-err, err).symmetric(X)
+    with pytest.raises(ValueError, match="both sides of X_err must have shape"):
+        Asymmetric(err[:5], err).symmetric(X)
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("r", [0.0, 0.7])
+@pytest.mark.parametrize("sides", [(-1, 0, 0), (0, 1, 0), (-1, 1, 0), (-1, -1, 1)])
+def test_limits_are_cut_off_distributions(sides, r):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(3, 3)) / 2 + np.eye(3)
+    mean, T, std = np.array([1.0, -1.0, 0.5]), root @ root.T, np.array([0.5, 0.4, 0.8])
+    population = Mixture(np.ones(1), mean[np.newaxis], T[np.newaxis])
+    x = np.array([[0.5, -0.4, 0.0]])
+    limits = np.array([sides])
+    errors = np.where(limits == 0, std, r)
+    found, covariance = population.moments(read(x, Limits(errors, limits)))
+    draws = mean + rng.normal(size=(400_000, 3)) @ root.T
+    weight = np.ones(len(draws))
+    for j, side in enumerate(sides):
+        if side == 0:
+            weight *= norm.pdf(x[0, j], draws[:, j], std[j])
+        else:
+            apart = side * (draws[:, j] - x[0, j])
+            weight *= norm.cdf(apart / r) if r else apart > 0
+    share = weight / weight.sum()
+    centre = share @ draws
+    apart = draws - centre
+    several = np.count_nonzero(sides) > 1  # then a Gaussian stands for what is not one
+    np.testing.assert_allclose(found[0], centre, atol=0.03 if several else 0.015)
+    np.testing.assert_allclose(covariance[0], (apart * share[:, np.newaxis]).T @ apart, atol=0.05 if several else 0.02)
+    log_density = population.log_likelihood(read(x, Limits(errors, limits)))[0]
+    assert log_density == pytest.approx(np.log(weight.mean()), abs=0.06 if several else 0.015)
+
+
+def test_limits_are_part_of_the_population():
+    """What is too faint to be seen is not what was seen."""
+    rng = np.random.default_rng(0)
+    n = 5000
+    truth = rng.normal(size=(n, 2)) @ np.array([[1.0, 0.7], [0.0, 0.7]])
+    err = np.full((n, 2), 0.2)
+    x = truth + err * rng.normal(size=(n, 2))
+    limits = np.zeros((n, 2), dtype=int)
+    limits[x[:, 0] < -0.3, 0] = -1
+    x[limits == -1] = -0.3
+    model = Deconvolve().fit(x, X_err=Limits(err, limits))
+    np.testing.assert_allclose(model.means_[0], 0.0, atol=0.06)
+    np.testing.assert_allclose(model.covariances_[0], np.cov(truth.T), atol=0.08)
+    ignored = Deconvolve().fit(x, X_err=np.where(limits == 0, err, np.inf))
+    assert ignored.means_[0, 0] > 0.1
+    found = model.transform(x, Limits(err, limits))
+    apart = found.X - truth
+    assert abs(apart[limits[:, 0] == -1, 0].mean()) < 0.03
+    assert np.sqrt(np.square(apart[limits[:, 0] == -1, 0]).mean()) == pytest.approx(
+        np.sqrt(found.err[limits[:, 0] == -1, 0, 0].mean()), rel=0.1
+    )
+    mixed = Deconvolve(2).fit(x, X_err=Limits(err, limits)).transform(x[:50], Limits(err, limits)[:50])
+    means, _ = mixed.components.scores(np.eye(2))
+    np.testing.assert_allclose(np.einsum("ik,ikr->ir", mixed.components.weights, means), mixed.X, atol=1e-9)
+
+
+def test_limits_are_scaled_and_mirrored():
+    X, err, y = samples(part=0.1)
+    rng = np.random.default_rng(0)
+    limits = np.where(np.isnan(X), 0, rng.integers(-1, 2, size=X.shape) * (rng.random(X.shape) < 0.2))
+    data = Measured(X, Limits(err, limits))
+    scaled = WithErrors(StandardScaler()).fit_transform(data)
+    one, other = Deconvolve().fit_transform(data), Deconvolve().fit_transform(scaled)
+    known = ~np.isnan(X) & (limits == 0)
+    mean = np.array([X[known[:, j], j].mean() for j in range(4)])
+    std = np.array([X[known[:, j], j].std() for j in range(4)])
+    np.testing.assert_allclose(other.X * std + mean, one.X, atol=1e-4)
+    turned = WithErrors(FunctionTransformer(lambda values: -2 * values)).fit_transform(data)
+    np.testing.assert_array_equal(turned.err.limits, -limits)
+    np.testing.assert_allclose(Deconvolve().fit_transform(turned).X, -2 * one.X, atol=1e-4)
+    pipe = make_pipeline(WithErrors(StandardScaler()), Deconvolve(), GuruClassifier(0.2)).fit(data, y)
+    assert np.mean(pipe.predict(data) == y) > 0.8
+    for model in (GuruClassifier(), make_pipeline(WithErrors(), GuruClassifier())):
+        with pytest.raises(ValueError, match=r"population\.Deconvolve turns them"):
+            model.fit(data, y)
+    with pytest.raises(ValueError, match="it mixes features"):
+        WithErrors(PCA(2)).fit_transform(data)
+    with pytest.raises(ValueError, match="limits must hold -1"):
+        Deconvolve().fit(X, X_err=Limits(err, limits * 3))
+    with pytest.raises(ValueError, match="X_err must hold limits of shape"):
+        Deconvolve().fit(X, X_err=Limits(err, limits[:, :2]))
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("up", "low"), [("1", "2"), ("hi", "lo"), ("_up", "_low")])
+def test_two_sides_in_a_table(up, low):
+    frame = pd.DataFrame(
+        {"a": [1.0, 2.0, np.nan], "a_err" + up: [0.2, 0.3, np.nan], "a_err" + low: [-0.1, -0.1, np.nan],
+         "b": [4.0, 5.0, 6.0], "b_err": [0.5, 0.5, 0.6], "c": [1, 2, 3]},
+        index=[3, 4, 5],
+    )  # fmt: skip
+    X, X_err = errors_from_frame(frame)
+    assert list(X.columns) == ["a", "b", "c"]
+    np.testing.assert_array_equal(X_err.upper, [[0.2, 0.5, 0.0], [0.3, 0.5, 0.0], [np.inf, 0.6, 0.0]])
+    np.testing.assert_array_equal(X_err.lower, [[0.1, 0.5, 0.0], [0.1, 0.5, 0.0], [np.inf, 0.6, 0.0]])
+    assert list(X_err.upper.columns) == ["a", "b", "c"]
+    values, errors = split_errors(X, X_err)
+    assert values.loc[3, "a"] == pytest.approx(1 + np.sqrt(2 / np.pi) * 0.1)
+    assert np.isinf(errors.loc[5, "a"])
+
+
+def test_limits_in_a_table():
+    frame = pd.DataFrame({"a": [1.0, 2.0, np.nan], "a_err": [0.1, 0.2, 0.3], "a_limit": [0, -1, -1], "b": 1.0})
+    X, X_err = errors_from_frame(frame)
+    assert list(X.columns) == ["a", "b"]
+    np.testing.assert_array_equal(X_err.limits, [[0, 0], [-1, 0], [0, 0]])
+    np.testing.assert_array_equal(X_err.err, [[0.1, 0.0], [0.2, 0.0], [np.inf, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["a", "a_err", "a_err1", "a_err2"], "two kinds of errors"),
+        (["a", "a_err1", "a_err2", "b", "b_errhi", "b_errlo"], "in one way"),
+        (["a", "a_err1"], "without the other side"),
+        (["a", "a_err", "b", "b_errlo"], "without the other side"),
+        (["a", "a_err", "a_limit"], "limits must hold -1"),
+        (["a_err", "b"], "without the columns that they are the errors of"),
+    ],
+)
+def test_tables_that_do_not_say_one_thing(columns, message):
+    with pytest.raises(ValueError, match=message):
+        errors_from_frame(pd.DataFrame(np.full((3, len(columns)), 2.0), columns=columns))
+
+
+class Column:
+    def __init__(self, unit):
+        self.unit = unit
+
+
+class Table:
+    """What is used of a table of astropy."""
+
+    def __init__(self, frame, units):
+        self.frame, self.units, self.colnames = frame, units, list(frame.columns)
+
+    def __getitem__(self, name):
+        return Column(self.units.get(name))
+
+    def to_pandas(self):
+        return self.frame.copy()
+
+
+def test_tables_of_astropy():
+    frame = pd.DataFrame({"flux": [1.0, 2.0], "flux_err": [0.1, 0.2], "colour": [0.0, 1.0]})
+    X, X_err = errors_from_frame(Table(frame, {"flux": "mJy", "flux_err": "mJy"}))
+    assert list(X.columns) == list(X_err.columns) == ["flux [mJy]", "colour"]
+    with pytest.raises(ValueError, match="has the unit 'mJy', and its errors 'Jy'"):
+        errors_from_frame(Table(frame, {"flux": "mJy", "flux_err": "Jy"}))
+    assert list(split_errors(Table(frame, {}), None)[0].columns) == list(frame.columns)
+
+
+class Number:
+    """What is used of a number of the package uncertainties."""
+
+    def __init__(self, nominal_value, std_dev):
+        self.nominal_value, self.std_dev = nominal_value, std_dev
+
+
+def test_numbers_with_uncertainties():
+    X, err, y = samples(60, part=0.0)
+    numbers = np.array([[Number(*pair) for pair in zip(*row, strict=True)] for row in zip(X, err, strict=True)])
+    expected = GuruClassifier(0.2).fit(X, y, X_err=err)
+    for given in (numbers, pd.DataFrame(numbers)):
+        np.testing.assert_array_equal(GuruClassifier(0.2).fit(given, y).coef_, expected.coef_)
+        np.testing.assert_array_equal(expected.predict_proba(given), expected.predict_proba(X, X_err=err))
+    np.testing.assert_array_equal(Deconvolve().fit_transform(numbers).X, Deconvolve().fit_transform(X, X_err=err).X)
+
+
+def test_indicators_of_gaps():
+    X, err, y = samples()
+    X[:, 2] = np.nan_to_num(X[:, 2])
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = Deconvolve(2, missing_indicator=True)
+    found = model.fit_transform(frame, X_err=err)
+    names = [*"abcd", "a_missing", "b_missing", "d_missing"]
+    assert list(found.X.columns) == list(model.get_feature_names_out()) == names
+    np.testing.assert_array_equal(found.X.iloc[:, 4:], np.isnan(X)[:, [0, 1, 3]])
+    plain = Deconvolve(2).fit_transform(frame, X_err=err)
+    np.testing.assert_array_equal(found.X.iloc[:, :4], plain.X)
+    np.testing.assert_array_equal(found.err[:, :4, :4], plain.err)
+    assert not found.err[:, 4:].any()
+    W, b = np.random.default_rng(0).normal(size=(2, 7)), np.ones(2)
+    means, covariances = found.components.scores(W, b)
+    inner, same = plain.components.scores(W[:, :4], b)
+    np.testing.assert_allclose(means, inner + (found.X.to_numpy()[:, 4:] @ W[:, 4:].T)[:, np.newaxis])
+    np.testing.assert_array_equal(covariances, same)
+    np.testing.assert_allclose(found[3:5].components.scores(W, b)[0], means[3:5])
+    GuruClassifier(0.2).fit(found, y)
+    assert model.reliability(frame, err).shape == (4,)
+    assert model.transform(frame.iloc[:3], err[:3]).X.shape == (3, 7)

@@ -16,19 +16,29 @@ EM (Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5, *Extreme deconvolution*) needs
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import log_ndtr, logsumexp
 from sklearn.utils import assert_all_finite
 
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, Index, diagonal
-from gaussguru.errors import LEAST, ROUNDING, LowRank, Population, as_numbers, has_unmeasured, positive, take_rows
+from gaussguru.errors import (
+    LEAST,
+    ROUNDING,
+    Limits,
+    LowRank,
+    Population,
+    as_numbers,
+    has_unmeasured,
+    positive,
+    take_rows,
+)
 
 # Numbers of the matrices C of a block of rows, and the most rows of it (measured with 3 and 20 features: of fewer NumPy
 # has little to do at a time, more leave the cache).
@@ -39,7 +49,9 @@ BLOCK, ROWS = 1 << 18, 4096
 class Readings:
     """Values and their noise, checked: finite everywhere, and 0 where nothing was measured.
 
-    ``variances`` are those of independent noise; ``factors`` add ``F_i F_i'``; ``covariances`` stand alone.
+    ``variances`` are those of independent noise; ``factors`` add ``F_i F_i'``; ``covariances`` stand alone. Values that
+    are limits were not measured; ``sides`` says of which kind they are, -1 for upper and 1 for lower ones, ``bounds``
+    where they are, and ``doubts`` what variance they have.
     """
 
     values: NDArray[Any]
@@ -47,13 +59,17 @@ class Readings:
     known: NDArray[np.bool_] | None = None
     factors: Array | None = None
     covariances: Array | None = None
+    sides: NDArray[np.int8] | None = None
+    bounds: Array | None = None
+    doubts: Array | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, index: Any) -> "Readings":
-        parts = (self.values, self.variances, self.known, self.factors, self.covariances)
-        return Readings(*(None if part is None else part[index] for part in parts))  # type: ignore[arg-type]
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        taken: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
+        return Readings(**taken)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -104,7 +120,8 @@ class Readings:
         covariances = None if self.covariances is None else self.covariances * np.multiply.outer(factors, factors)
         columns = None if self.factors is None else self.factors * factors[:, np.newaxis]
         variances = None if self.variances is None else self.variances * np.square(factors)
-        return replace(self, variances=variances, factors=columns, covariances=covariances)
+        doubts = None if self.doubts is None else self.doubts * np.square(factors)
+        return replace(self, variances=variances, factors=columns, covariances=covariances, doubts=doubts)
 
     def without(self, lost: NDArray[np.bool_]) -> "Readings":
         """Return the same with more values that were not measured."""
@@ -112,12 +129,13 @@ class Readings:
         covariances = self.covariances
         if covariances is not None:
             covariances = np.where(known[:, :, np.newaxis] & known[:, np.newaxis, :], covariances, 0.0)
-        return Readings(
-            np.where(known, self.values, self.values.dtype.type(0)),
-            None if self.variances is None else np.where(known, self.variances, 0.0),
-            known,
-            None if self.factors is None else self.factors * known[:, :, np.newaxis],
-            covariances,
+        return replace(
+            self,
+            values=np.where(known, self.values, self.values.dtype.type(0)),
+            variances=None if self.variances is None else np.where(known, self.variances, 0.0),
+            known=known,
+            factors=None if self.factors is None else self.factors * known[:, :, np.newaxis],
+            covariances=covariances,
         )
 
     def blocks(self) -> list[slice]:
@@ -134,6 +152,16 @@ def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
     values = np.asarray(X)
     n, d = values.shape
     missing = np.isnan(values)
+    if isinstance(X_err, Limits):
+        std = X_err.deviations((n, d))
+        sides = np.where(missing, 0, X_err.sides).astype(np.int8)
+        _check_std(std, missing, "X_err")
+        if np.any(np.isinf(std) & (sides != 0)):
+            raise ValueError("X_err must be finite for limits")
+        rows = read(values, np.where(sides == 0, std, np.inf), limits)
+        bounds = np.where(sides == 0, 0.0, values)
+        assert_all_finite(bounds, input_name="X")
+        return replace(rows, sides=sides, bounds=bounds, doubts=np.where(sides == 0, 0.0, np.square(std)))
     variances: Array | None = None
     factors = covariances = None
     if X_err is None:
@@ -212,6 +240,7 @@ class Seen(NamedTuple):
     log_densities: Array
     solved: Array  # a
     whitener: Array  # J of shape (column, row, sample) with P = J' J; 0 for what was not measured
+    limited: tuple[Index, Array, Array] | None  # samples with limits, and their posterior means and covariances
 
     @property
     def precisions(self) -> Array:
@@ -294,7 +323,15 @@ class Mixture:
             np.einsum("jjb->bj", J)[:] *= known
         white = np.einsum("jib,jb->ib", J, np.ascontiguousarray(residuals.T))
         logs -= 0.5 * (np.einsum("ib,ib->b", white, white) + rows.counts * math.log(2 * math.pi))
-        return Seen(logs, np.einsum("jib,ib->bj", J, white), J)
+        solved = np.einsum("jib,ib->bj", J, white)
+        limited = None
+        if rows.sides is not None and rows.sides.any():
+            few = np.flatnonzero(rows.sides.any(axis=1))
+            P = Seen(logs[few], solved[few], J[:, :, few], None).precisions
+            means, covariances, chances = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
+            logs[few] += chances
+            limited = (few, means, covariances)
+        return Seen(logs, solved, J, limited)
 
     def joint(self, rows: Readings) -> tuple[list[Seen], Array]:
         """Return what every component sees, and the logarithms of ``pi_k N(x; mu_k, C_k)``."""
@@ -316,12 +353,20 @@ class Mixture:
             q, a = shares[:, k] * own, view.solved
             if with_noise:
                 noise += _noise_ratio(rows, view, q)
+            if view.limited is not None:
+                # As if a and P were those of a measurement with the same posterior.
+                few, means, covariances = view.limited
+                inverse = np.linalg.inv(self.covariances[k])
+                a[few] = (means - self.means[k]) @ inverse
+                view.whitener[:, :, few] = 0.0
+                inner = np.einsum("i,ijk->jk", q[few], covariances)
+                precision[k] = q[few].sum() * inverse - inverse @ inner @ inverse
             first[k] = q @ a
             second[k] = (a * q[:, np.newaxis]).T @ a
             J = view.whitener
             J *= np.sqrt(q)
             J = J.reshape(d, -1)
-            precision[k] = J @ J.T
+            precision[k] += J @ J.T
         if with_noise:
             noise_weight = _noise_weight(rows, own)
         return Sums(float(own @ total), own @ shares, first, second, precision, noise, noise_weight)
@@ -343,6 +388,9 @@ class Mixture:
         spread = G * np.sqrt(noise)[:, np.newaxis, :] if noise.ndim == 2 else G @ _root(noise)
         factor = np.empty((len(rows), d, 2 * d))
         factor[:, :, :d], factor[:, :, d:] = spread, rest @ root
+        if view.limited is not None:
+            few, means[few], covariances = view.limited[0], view.limited[1], view.limited[2]
+            factor[few, :, :d], factor[few, :, d:] = _root(covariances), 0.0
         return means, factor
 
     def shares(self, rows: Readings, mapped: BlockMap = map) -> Array:
@@ -437,6 +485,51 @@ def _whitener(C: Array) -> tuple[Array, Array]:
             row *= -J[i, i]
             J[:i, i] = row
     return J, logs
+
+
+# Rounds over the limits of a sample: with one limit the first is exact, with more a few are enough.
+SWEEPS = 6
+
+
+def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Array, Array]:
+    """Return mean and covariance of Gaussians within limits, and the logarithm of the probability to be there.
+
+    On one feature, with the mean e and the variance v, an upper limit u of variance r^2 leaves ::
+
+        A = sqrt(v + r^2),  z = (u - e) / A,  l = phi(z) / Phi(z):    e' = e - v l / A,   v' = v - v^2 l (l + z) / A^2
+
+    and the others follow by regression on it. Several limits are taken in turn, each without what it said the time
+    before (expectation propagation, Minka 2001), which is exact for one limit and nearly so for more.
+    """
+    assert rows.sides is not None
+    assert rows.bounds is not None
+    assert rows.doubts is not None
+    means, covariances = means.copy(), covariances.copy()
+    precisions, pulls = np.zeros(means.shape), np.zeros(means.shape)  # what each limit said
+    chances = np.zeros(len(means))
+    columns = np.flatnonzero(rows.sides.any(axis=0))
+    for sweep in range(SWEEPS if (np.count_nonzero(rows.sides, axis=1) > 1).any() else 1):
+        for j in columns:
+            i = np.flatnonzero(rows.sides[:, j])
+            side = rows.sides[i, j].astype(np.float64)
+            e, v = means[i, j], np.maximum(covariances[i, j, j], 1e-300)
+            apart = np.maximum(1.0 - precisions[i, j] * v, 1e-10)  # the marginal without this limit
+            outer_v = v / apart
+            outer_e = (e - v * pulls[i, j]) / apart
+            A = np.sqrt(outer_v + rows.doubts[i, j])
+            z = side * (outer_e - rows.bounds[i, j]) / A
+            log_chance = log_ndtr(z)
+            ratio = np.exp(-0.5 * np.square(z) - 0.5 * math.log(2 * math.pi) - log_chance)
+            new_e = outer_e + side * outer_v * ratio / A
+            new_v = np.maximum(outer_v - np.square(outer_v / A) * ratio * (ratio + z), 1e-12 * outer_v)
+            if sweep == 0:
+                chances[i] += log_chance
+            precisions[i, j] = 1.0 / new_v - 1.0 / outer_v
+            pulls[i, j] = new_e / new_v - outer_e / outer_v
+            along = covariances[i, :, j] / v[:, np.newaxis]
+            means[i] += along * (new_e - e)[:, np.newaxis]
+            covariances[i] += along[:, :, np.newaxis] * along[:, np.newaxis, :] * (new_v - v)[:, np.newaxis, np.newaxis]
+    return means, covariances, chances
 
 
 def _root(covariances: Array) -> Array:

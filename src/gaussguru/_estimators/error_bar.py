@@ -495,27 +495,36 @@ class ErrorBarClassifier(Classifier):
 
 
 @dataclass(frozen=True)
-class _Standardised(Components):
-    """Mixtures of the truth, in units of the spread of the population."""
+class _Standardised:
+    """Mixtures of the truth, as :class:`gaussguru.errors.Components`, in units of the spread of the population."""
 
+    inner: Components
     centre: Array
     scale: Array
 
+    def __len__(self) -> int:
+        return len(self.inner)
+
     def __getitem__(self, index: Any) -> "_Standardised":
-        return _Standardised(take_rows(self.rows, index), self.population, self.centre, self.scale)
+        return _Standardised(self.inner[index], self.centre, self.scale)
+
+    @property
+    def weights(self) -> Array:
+        """The probabilities of the components."""
+        return self.inner.weights
 
     def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
         """Return means and covariances of the scores, component by component."""
         W = np.asarray(coef, dtype=np.float64) / self.scale
-        return super().scores(W, intercept - W @ self.centre)
+        return self.inner.scores(W, intercept - W @ self.centre)
 
 
 def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scale: Array) -> Measured:
     """Return what is known of the truth, in units of the spread of the population."""
     found = population.transform(X, X_err)
-    components = found.components
-    if components is not None:
-        components = _Standardised(components.rows, components.population, centre, scale)
+    components: Any = None
+    if found.components is not None:
+        components = _Standardised(found.components, centre, scale)
     return Measured((found.X - centre) / scale, found.err / np.multiply.outer(scale, scale), components)
 
 
