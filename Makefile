@@ -6,7 +6,7 @@ SOURCES := pyproject.toml meson.build $(shell find src -type f -not -path '*/__p
 
 .PHONY: demo test lint bench fuzz fuzz-files sanitize clean
 
-demo: $(VENV)/installed ## fit, certify, compare with a support vector machine under noise; a report
+demo: $(VENV)/installed ## what error bars are worth, on data that scikit-learn has; a report
 	$(BIN)/gaussguru demo --force
 
 test: $(VENV)/installed-test lint ## every check: lint, types, tests

@@ -20,7 +20,7 @@ def demo(
     ] = "gaussguru-demo.html",
     force: Force = False,
 ) -> None:
-    """Fit classifiers that know the noise of their features, and compare them with support vector machines.
+    """Compare a classifier that knows the error bars of its features with others that do not.
 
     On data that ships with scikit-learn, in less than a minute; with a report with pictures.
 
