@@ -30,7 +30,7 @@ from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
-from gaussguru.report.reliability import by_error_size, error_sizes, with_larger_errors
+from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
 
 __all__ = ["CLASSIFIERS", "evaluate_model", "fit_model", "path_table"]
@@ -447,14 +447,14 @@ class _UnderNoise:
             probabilities = np.asarray(class_probabilities(classifier, samples))
             return (
                 accuracy,
-                *_proper_scores(probabilities, _places(classifier, y)),
+                *proper_scores(probabilities, _places(classifier, y)),
                 expected_accuracy(classifier, samples, y),
             )
         if len(classifier.classes_) > 2:
             return accuracy, math.nan, math.nan, math.nan
         probabilities, places = classifier.predict_proba(samples), _places(classifier, y)
         own = probabilities[np.arange(len(y)), places]
-        return accuracy, *_proper_scores(probabilities, places), float(own.mean())
+        return accuracy, *proper_scores(probabilities, places), float(own.mean())
 
     def rest(self, n_rows: int) -> dict[str, Any]:
         """Return what is known beside the sums."""
@@ -466,16 +466,6 @@ class _UnderNoise:
 
 def _places(classifier: Any, y: NDArray[Any]) -> NDArray[np.intp]:
     return np.searchsorted(classifier.classes_, y)
-
-
-def _proper_scores(probabilities: Array, places: NDArray[np.intp]) -> tuple[float, float]:
-    """Return log loss and Brier score."""
-    truth = np.zeros(probabilities.shape)
-    rows = np.arange(len(places))
-    truth[rows, places] = 1.0
-    own = np.clip(probabilities[rows, places], np.finfo(np.float64).eps, 1.0)
-    share = 0.5 if probabilities.shape[1] == 2 else 1.0
-    return float(-np.log(own).mean()), share * float(np.square(probabilities - truth).sum(axis=1).mean())
 
 
 class _Calibrated:
@@ -499,25 +489,19 @@ class _Calibrated:
         probabilities = self.model.classifier.predict_proba(samples)
         best, n = np.argmax(probabilities, axis=1), len(y)
         own, right = probabilities[np.arange(n), best], best == places
-        self.sums += n * np.array([right.mean(), *_proper_scores(probabilities, places), own.mean()])
+        self.sums += n * np.array([right.mean(), *proper_scores(probabilities, places), own.mean()])
         if self.has_errors:
             self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
         rng = np.random.default_rng(first)
+        if self.has_errors:
+            self.curve += n * np.array(larger_error_scores(self.model.estimator, X, X_err, y, self.levels, rng))
+            return
+        spreads = getattr(self.model.classifier, "scale_", 1.0)
         for k, level in enumerate(self.levels):
-            self.curve[:, k] += n * np.array(self._at(X, X_err, places, level, rng))
-
-    def _at(
-        self, X: Any, X_err: Any, places: NDArray[np.intp], level: float, rng: np.random.Generator
-    ) -> tuple[float, float]:
-        """Return accuracy and log loss with noise."""
-        if X_err is not None:
-            noisy = with_larger_errors(X, X_err, level, rng)
-            samples = self.model.seen(noisy.X, noisy.err)
-        else:
-            spreads = self.model.classifier.scale_ if hasattr(self.model.classifier, "scale_") else 1.0
-            samples = self.model.seen(X) + level * spreads * rng.standard_normal(X.shape)
-        probabilities = self.model.classifier.predict_proba(samples)
-        return float(np.mean(np.argmax(probabilities, axis=1) == places)), _proper_scores(probabilities, places)[0]
+            noisy = samples + level * spreads * rng.standard_normal(samples.shape)
+            probabilities = self.model.classifier.predict_proba(noisy)
+            accuracy = np.mean(np.argmax(probabilities, axis=1) == places)
+            self.curve[:, k] += n * np.array([accuracy, proper_scores(probabilities, places)[0]])
 
     def _keep(self, columns: Array, first: int) -> None:
         """Keep some numbers of some rows, evenly spread over all."""

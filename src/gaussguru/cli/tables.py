@@ -43,6 +43,7 @@ from gaussguru.losses import LOSSES
 from gaussguru.models import Model, load_model, save_model, shrunk_errors
 from gaussguru.noise import NOISES
 from gaussguru.report import Report, evaluation_report
+from gaussguru.report.reliability import kappa_in_words
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -320,9 +321,8 @@ def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
             least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
             known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
             yield f"least reliable (share of its variance that measurements know): {known}"
-        if found["kappa_pvalue"] is not None:
-            factor = f"errors count {found['kappa']:.3g} times; " if card["parameters"]["scale_errors"] else ""
-            yield f"{factor}that errors do not matter has the p-value {found['kappa_pvalue']:.2g}"
+        scaled = card["parameters"]["scale_errors"]
+        yield kappa_in_words(found["kappa"], found["kappa_pvalue"], scaled=scaled).rstrip(".")
     else:
         chosen = "" if found["cv_accuracy"] is None else f" (cross-validated accuracy {found['cv_accuracy']:.4f})"
         yield f"sigma {found['sigma']:.4g}{chosen}, {accuracy}"

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru.errors import LowRank, split_errors
+from gaussguru.errors import Limits, LowRank, split_errors
 from gaussguru.preprocessing import final_estimator
 
 # Rows hashed at a time.
@@ -41,22 +41,25 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     steps = [type(step).__name__ for _, step in found.steps] if hasattr(found, "steps") else [type(final).__name__]
     names = getattr(X, "columns", None)
     labels, counts = np.unique(column_or_1d(y), return_counts=True)
-    sigma = getattr(final, "sigma", None)
+    sigma = getattr(final, "sigma", getattr(final, "sigma_", None))
+    # What was fitted to posteriors, or calibrated, has the proof.
+    proven = final if hasattr(final, "dual_gap_") else getattr(final, "estimator_", final)
     card = {
         "model": {
             "steps": " → ".join(steps),
+            **({"method": final.method_} if hasattr(final, "method_") else {}),
             **({} if sigma is None else {"sigma": float(sigma)}),
             "parameters": {name: _plain(value) for name, value in sorted(final.get_params(deep=False).items())},
             "classes": [_plain(label) for label in final.classes_],
             "features": int(getattr(model, "n_features_in_", X.shape[1])),
         }
     }
-    if hasattr(final, "dual_gap_"):
+    if hasattr(proven, "dual_gap_"):
         card["certificate"] = {
-            "objective": float(final.objective_),
-            "duality gap": float(final.dual_gap_),
-            **({"converged": bool(final.converged_)} if hasattr(final, "converged_") else {}),
-            "iterations": int(final.n_iter_),
+            "objective": float(proven.objective_),
+            "duality gap": float(proven.dual_gap_),
+            **({"converged": bool(proven.converged_)} if hasattr(proven, "converged_") else {}),
+            "iterations": int(proven.n_iter_),
         }
     card["data of the evaluation"] = {
         "samples": int(X.shape[0]),
@@ -96,6 +99,10 @@ def data_hash(X: Any, y: Any, X_err: Any = None) -> str:
 
 
 def _hash_into(total: Any, part: Any) -> None:
+    if isinstance(part, Limits):
+        _hash_into(total, part.err)
+        _hash_into(total, part.limits)
+        return
     if isinstance(part, LowRank):
         _hash_into(total, part.factors)
         if part.std is not None:

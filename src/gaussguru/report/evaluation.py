@@ -1,5 +1,6 @@
 """How good a classifier is on some data, and how far noise on the features changes that."""
 
+import warnings
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import pairwise
@@ -9,26 +10,39 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_consistent_length, get_tags
+from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._linalg import Array
-from gaussguru.errors import check_errors, has_unmeasured, split_errors, take_rows
-from gaussguru.plotting import RobustnessCurveDisplay, SigmaPathDisplay
+from gaussguru._estimators.validation import check_real
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import Limits, Measured, check_errors, has_unmeasured, split_errors, take_rows, unmeasured
+from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
+from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
+from gaussguru.report.reliability import (
+    by_error_size,
+    draw_reliability,
+    error_sizes,
+    is_calibrated,
+    kappa_in_words,
+    larger_error_scores,
+    proper_scores,
+)
 from gaussguru.robustness import (
     NotLinearError,
+    RobustnessCurve,
     certified_radius,
     check_levels,
     expected_accuracy,
     fill_unmeasured,
     flip_probability,
+    remeasure_gain,
     robustness_curve,
 )
 
@@ -38,8 +52,12 @@ CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
 # How often noise is drawn, at least and at most, and how many values of it at a level. For linear models that is
 # cheaper than quadrature where there are many samples.
 REPEATS, VALUES = (10, 100), 30_000_000
-# Limits of tables: classes in a confusion matrix, single predictions.
-CLASSES, DOUBTFUL = 15, 10
+# Limits of tables: classes in a confusion matrix, single predictions, features.
+CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
+# Samples of which the population is asked, and the errors alone: shares and areas are then known to 0.01.
+SURVEYED = 10_000
+# Errors that tell the classes with an area below the first are none to worry about, above the second they are.
+HARMLESS, SELECTED = 0.6, 0.75
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
@@ -52,6 +70,7 @@ def evaluation_report(
     title: str = "Evaluation",
     noise_levels: Any = None,
     absolute: bool = False,
+    remeasure: float = 0.5,
     random_state: Any = 0,
     date: str | datetime | None = None,
 ) -> Report:
@@ -60,6 +79,11 @@ def evaluation_report(
     It has accuracy and confusion matrix, the accuracy under noise, how doubtful single predictions are, the path of
     sigma if cross-validation chose it, the certificate and the model card. What does not exist for a model is left out,
     and the report says so.
+
+    Of a model with calibrated probabilities (:class:`gaussguru.ErrorBarClassifier`, and
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV` in or around a pipeline) it says what measurements know of the
+    features and whether errors depend on the class, whether probabilities are right where errors are small and where
+    they are large, and which samples should be measured again.
 
     Parameters
     ----------
@@ -70,9 +94,12 @@ def evaluation_report(
     title : str, default="Evaluation"
     noise_levels : array-like of shape (n_levels,), default=None
         In multiples of the error bars. Without error bars, in standard deviations of each feature; for sparse X in the
-        units of the features. None is 0 to 3, or to 1 without error bars.
+        units of the features. None is 0 to 3, or to 1 without error bars. Calibrated probabilities count what noise
+        there is: with error bars levels are what these are multiplied by, 1 or more, and None is 1 to 3.
     absolute : bool, default=False
-        Whether noise levels are in the units of the features for any X.
+        Whether noise levels are in the units of the features for any X; not for calibrated probabilities.
+    remeasure : float, default=0.5
+        The error bars of another measurement, in units of those of now, between 0 and 1: for calibrated probabilities.
     random_state : int, RandomState instance or None, default=0
         For noise that must be drawn: the model is not linear, or there are many classes and samples.
     date : str or datetime, default=None
@@ -85,18 +112,27 @@ def evaluation_report(
     card = model_card(model, X, y, X_err)
     X, X_err = split_errors(X, X_err)
     X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
-    if has_unmeasured(X_err):
+    calibrated = is_calibrated(model)
+    if not calibrated and has_unmeasured(X_err):
         X, X_err = fill_unmeasured(model, X, X_err)
     y = column_or_1d(y)
     # What is wrong with the data is no peculiarity of the model, which a report could leave out.
     check_consistent_length(X, y)
-    if X_err is not None:
+    if not calibrated and X_err is not None:
         check_errors(X_err, X)
     noise_levels = None if noise_levels is None else check_levels(noise_levels)
-    page = _Evaluation(Report(title, date=date), model, X, y, X_err)
+    if not 0 <= check_real("remeasure", remeasure, inclusive=True) <= 1:
+        raise ValueError(f"remeasure must be between 0 and 1; got {remeasure!r}")
+    kind = _Calibrated if calibrated else _Evaluation
+    page = kind(Report(title, date=date), model, X, y, X_err)
     page.summary()
     page.confusion()
+    if isinstance(page, _Calibrated):
+        page.population()
+        page.probabilities_by_errors()
     page.noise(noise_levels, absolute, random_state)
+    if isinstance(page, _Calibrated):
+        page.remeasure(remeasure)
     page.doubts()
     page.path()
     page.certificate(card)
@@ -115,9 +151,17 @@ class _Evaluation:
         self.report = report
         self.model, self.final = model, final_estimator(model)
         self.X, self.y, self.X_err = X, y, X_err
-        self.predicted = model.predict(X)
+        self.predicted = self._predictions()
         self.right = self.predicted == y
         self.left_out: dict[str, str] = {}
+        self._look()
+
+    def _predictions(self) -> Any:
+        return self.model.predict(self.X)
+
+    def _look(self) -> None:
+        """Find out what is known of the noise of the model."""
+        model, X, X_err = self.model, self.X, self.X_err
         # Why noise on the features makes no sense, if so.
         self.no_features = ""
         if get_tags(self.final).input_tags.pairwise:
@@ -251,13 +295,7 @@ class _Evaluation:
         else:
             self.left_out[what] = f"{type(self.final).__name__} does not say what noise does to its predictions"
             return
-        limits = [0.0, 0.001, 0.01, 0.1, 0.25, np.inf]
-        names = ["below 0.1 %", "0.1 % to 1 %", "1 % to 10 %", "10 % to 25 %", "25 % and more"]
-        groups = [(flips >= low) & (flips < high) for low, high in pairwise(limits)]
-        rows = [
-            [name, int(mine.sum()), percent(self.right[mine].mean()) if mine.any() else None]
-            for name, mine in zip(names, groups, strict=True)
-        ]
+        rows = self._groups(flips)
         self.report.heading(what).text(
             f"The probability that noise changes the predicted label, where noise is {noise}. It does not say whether "
             "the label is right, nor does it count the overlap of the classes: the last column does, and probabilities "
@@ -265,19 +303,32 @@ class _Evaluation:
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
         most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
-        names, counted = _row_names(self.X)
+        counted, counting, cells = self._named(most)
         header = [counted, "predicted", "true", "probability of a change"]
-        cells: list[list[Any]] = [
-            [str(names[i]), str(self.predicted[i]), str(self.y[i]), percent(flips[i])] for i in most
-        ]
-        caption = "The most doubtful predictions"
-        caption += "; rows are counted from 1" if counted == "row" else ", by the index of the table"
+        cells = [[*row, percent(flips[i])] for row, i in zip(cells, most, strict=True)]
+        caption = f"The most doubtful predictions{counting}"
         if self.is_linear:
             radius = certified_radius(self.final, self.seen)
             header.append("distance to the boundary")
             cells = [[*row, float(radius[i])] for row, i in zip(cells, most, strict=True)]
             caption += f"; distances are in {self.unit}"
         self.report.table(header, cells, caption=f"{caption}.")
+
+    def _groups(self, doubts: Array) -> list[list[Any]]:
+        """Return how many predictions have doubts of each size, and how many of them are right."""
+        limits = [0.0, 0.001, 0.01, 0.1, 0.25, np.inf]
+        names = ["below 0.1 %", "0.1 % to 1 %", "1 % to 10 %", "10 % to 25 %", "25 % and more"]
+        groups = [(doubts >= low) & (doubts < high) for low, high in pairwise(limits)]
+        return [
+            [name, int(mine.sum()), percent(self.right[mine].mean()) if mine.any() else None]
+            for name, mine in zip(names, groups, strict=True)
+        ]
+
+    def _named(self, rows: Index) -> tuple[str, str, list[list[Any]]]:
+        """Return what rows are called, words on that for a caption, and name, predicted and true label of some."""
+        names, counted = _row_names(self.X)
+        words = "; rows are counted from 1" if counted == "row" else ", by the index of the table"
+        return counted, words, [[str(names[i]), str(self.predicted[i]), str(self.y[i])] for i in rows]
 
     def path(self) -> None:
         """Show among which noise levels cross-validation chose."""
@@ -304,6 +355,245 @@ class _Evaluation:
         if not proof.get("converged", True):
             text += " The fit did not reach the tolerance that was asked for."
         self.report.heading("Certificate").text(text)
+
+
+class _Calibrated(_Evaluation):
+    """The sections of an evaluation of calibrated probabilities."""
+
+    def _predictions(self) -> Any:
+        self.samples = self.X if self.X_err is None else Measured(self.X, self.X_err)
+        self.probabilities = np.asarray(self.model.predict_proba(self.samples))
+        best = np.argmax(self.probabilities, axis=1)
+        self.own = self.probabilities[np.arange(len(best)), best]
+        return self.final.classes_[best]
+
+    def _look(self) -> None:
+        """Find out how large the errors are for the scores."""
+        classes = self.final.classes_
+        if not np.isin(self.y, classes).all():
+            raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
+        self.sizes = error_sizes(self.model, self.samples)
+        self.left_out["Distance to the boundary"] = "errors decide on the label together with the values"
+        if self.X_err is None:
+            self.left_out["Error bars"] = "these samples have none"
+
+    def summary(self) -> None:
+        """Say how often the model is right, and how often it expects to be."""
+        n, share = len(self.y), float(self.right.mean())
+        _, counts = np.unique(self.y, return_counts=True)
+        error = float(np.sqrt(share * (1 - share) / n))
+        rows = [
+            ["accuracy", percent(share), f"{self.right.sum()} of {n} samples; standard error {percent(error)}"],
+            ["most frequent class", percent(counts.max() / n), "the accuracy of always predicting it"],
+            ["expected accuracy", percent(self.own.mean()), "the mean probability of the predicted labels"],
+        ]
+        self.report.heading("Accuracy").table(["", "share", "meaning"], rows)
+
+    def _some(self, most: int) -> Index:
+        """Return samples at random, in order; all of them if they are not more."""
+        n = len(self.y)
+        return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).permutation(n)[:most])
+
+    def population(self) -> None:
+        """Say what measurements know of the features, and whether their errors depend on the class."""
+        what = "Population and reliability"
+        if self.X_err is None:
+            return
+        found = _population(self.model, self.samples[self._some(SURVEYED)])
+        if found is None:
+            self.left_out[what] = f"{type(self.final).__name__} was fitted without a population of true values"
+            return
+        population, samples = found
+        values, errors = split_errors(samples)
+        shares = population.reliability(np.asarray(values), errors)  # it may have been fitted without names
+        gone = unmeasured(errors.unmeasured(values.shape) if isinstance(errors, Limits) else errors, values.shape)
+        names = list(getattr(values, "columns", [str(j) for j in range(values.shape[1])]))
+        order = np.argsort(shares, kind="stable")
+        rows = [[str(names[j]), f"{shares[j]:.3f}", percent(gone[:, j].mean())] for j in order[:FEATURES]]
+        more = f"; {len(order) - FEATURES} more are better known" if len(order) > FEATURES else ""
+        kinds = "one Gaussian" if population.n_components_ == 1 else f"{population.n_components_} Gaussians"
+        self.report.heading(what).text(
+            "The reliability of a feature is the share of its variance among the true values that these measurements "
+            "know: 1 if they are exact, 0 if they say nothing; at 0.75 a quarter of what tells samples apart is hidden "
+            f"by the errors. The population of true values is {kinds}."
+        )
+        caption = f"The least reliable features first{more}. Limits count as not measured."
+        caption = caption if isinstance(errors, Limits) else caption.split(" Limits", maxsplit=1)[0]
+        self.report.table(["feature", "reliability", "not measured"], rows, caption=caption)
+        self._selection()
+
+    def _selection(self) -> None:
+        """Say whether the errors alone tell the classes."""
+        some = self._some(SURVEYED)
+        y = self.y[some]
+        _, counts = np.unique(y, return_counts=True)
+        errors: Any = take_rows(self.X_err, some)
+        errors = errors.err if isinstance(errors, Limits) else errors
+        if counts.min() < 5 or len(counts) < 2:
+            self.left_out["Errors that depend on the class"] = "a class has fewer than five samples"
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a regression that stops early
+            area = predictive_of_errors(errors, y)
+        text = (
+            f"The sizes of the errors alone tell the classes with an area under the ROC curve of {area:.3f} (0.5: not "
+            "at all). "
+        )
+        if area < HARMLESS:
+            text += "So they hardly depend on the class."
+        elif area < SELECTED:
+            text += (
+                "So they depend on the class somewhat. This model counts errors as errors only; one that is given them "
+                "as features would learn that, and lose it where samples are selected in another way."
+            )
+        else:
+            text += (
+                "Warning: they depend on the class, as where interesting samples were looked at longer. This model "
+                "counts errors as errors only, but values and labels may be selected too: be careful with samples that "
+                "were chosen or measured in another way. A model that is given errors as features learns the selection."
+            )
+        self.report.text(text)
+
+    def probabilities_by_errors(self) -> None:
+        """Compare probabilities with what came true, by the size of the errors."""
+        final, classes = self.final, self.final.classes_
+        places = np.searchsorted(classes, self.y)
+        shares = np.bincount(places, minlength=len(classes)) / len(places)
+        mine = proper_scores(self.probabilities, places)
+        constant = proper_scores(np.broadcast_to(shares, self.probabilities.shape), places)
+        names = ("log loss", "Brier score")
+        self.report.heading("Probabilities").text(
+            "They count the overlap of the classes and the error bars of each sample. "
+            + kappa_in_words(final.kappa_, final.kappa_pvalue_, scaled=bool(getattr(final, "scale_errors", False)))
+        )
+        rows = [[name, f"{a:.4f}", f"{b:.4f}"] for name, a, b in zip(names, mine, constant, strict=True)]
+        self.report.table(
+            ["", "model", "class frequencies"],
+            rows,
+            caption="Less is better; beside it what the frequencies of the classes among these samples would have, "
+            "the same for all.",
+        )
+        two = len(classes) == 2
+        chances, events = (self.probabilities[:, 1], places == 1) if two else (self.own, self.right)
+        event = f"{classes[1]}" if two else "the predicted label"
+        self.report.figure(
+            draw_reliability(new_axes(), self.sizes, chances, events, event),
+            caption="How often it was so, for groups of samples of similar probability. Bars are one standard "
+            "deviation of what is to be expected if the probabilities are right.",
+            alt="Predicted probabilities against observed frequencies, by the size of errors",
+        )
+        found = by_error_size(self.sizes, self.own, self.right)
+        rows = [
+            [name, n, size, percent(predicted), percent(seen), percent(deviation)]
+            for name, n, size, predicted, seen, deviation in zip(*found, strict=True)
+        ]
+        self.report.table(
+            ["errors", "samples", "median size", "predicted", "observed", "standard deviation"],
+            rows,
+            caption="How often the predicted label should be right, and is, by the size of the errors: what they do to "
+            "the score, in units of the overlap of the classes. Differences of up to two standard deviations are usual.",
+        )
+
+    def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
+        """Show what larger errors do."""
+        what = "Accuracy with larger errors"
+        if self.X_err is None:
+            self.left_out[what] = "these samples have no error bars"
+            return
+        levels = np.array([1.0, 1.5, 2.0, 3.0]) if noise_levels is None else noise_levels
+        if levels.min() < 1:
+            raise ValueError(f"noise_levels must be 1 or more, multiples of the error bars; got {levels.min():g}")
+        n = len(self.y)
+        some = self._some(CLOSED if len(self.final.classes_) <= 3 else SAMPLED)
+        seed = random_state if isinstance(random_state, int) else check_random_state(random_state).randint(2**31 - 1)
+        X, X_err = take_rows(self.X, some), take_rows(self.X_err, some)
+        accuracy, log_loss = larger_error_scores(
+            self.model, X, X_err, self.y[some], levels, np.random.default_rng(seed)
+        )
+        error = np.where(levels > 1, np.sqrt(accuracy * (1 - accuracy) / len(some)), 0.0)
+        unit = "multiples of the error bars"
+        whole = "" if len(some) == n else f", for {len(some)} of the {n} samples, drawn at random"
+        self.report.heading(what)
+        if len(levels) > 1:
+            curve = RobustnessCurve(levels, accuracy, error)
+            self.report.figure(
+                RobustnessCurveDisplay(*curve, unit=unit).plot(new_axes()),
+                caption=f"What to expect when errors are larger and the error bars say so, in {unit}: noise is drawn "
+                f"once{whole}.",
+            )
+        rows = list(zip(levels, map(percent, accuracy), (f"{loss:.4f}" for loss in log_loss), strict=True))
+        self.report.table(["noise level", "accuracy", "log loss"], rows)
+
+    def remeasure(self, factor: float) -> None:
+        """Say which samples to measure again."""
+        what = "Measure these again"
+        if self.X_err is None or isinstance(self.X_err, Limits) or np.ndim(self.X_err) not in (1, 2):
+            self.left_out[what] = "it takes standard deviations of the values, and no limits"
+            return
+        some = self._some(CLOSED if len(self.final.classes_) <= 3 else QUADRATURE)
+        X, errors = take_rows(self.X, some), np.asarray(take_rows(self.X_err, some), dtype=np.float64)
+        errors = np.broadcast_to(errors.reshape(len(some), -1), X.shape)
+        known = np.isfinite(errors)
+        better = np.where(known, factor * np.where(known, errors, 0.0), np.inf)
+        gain = remeasure_gain(self.model, X, errors, better)
+        total, n = float(gain.sum()), len(some)
+        size = "exact values" if factor == 0 else f"errors of {factor:g} times those of now"
+        whole = "" if n == len(self.y) else f" Of {n} of the {len(self.y)} samples, drawn at random."
+        self.report.heading(what).text(
+            f"The gain of a sample is how much less often its label will be wrong once it is measured again, with "
+            f"{size}. All samples together have {total:.3g} errors fewer to be expected, of "
+            f"{(1 - self.own[some]).sum():.3g} that are expected now.{whole}"
+        )
+        if not total > 0:
+            return
+        self.report.figure(
+            RemeasureDisplay.from_predictions(gain, ax=new_axes()),
+            caption="Errors that are avoided by measuring a growing part of the samples again, those with the largest "
+            "gain first.",
+        )
+        most = np.argsort(-gain, kind="stable")[:DOUBTFUL]
+        most = most[gain[most] > 0]
+        parts = remeasure_gain(self.model, take_rows(X, most), errors[most], better[most], per_feature=True)
+        names = list(getattr(X, "columns", [str(j) for j in range(X.shape[1])]))
+        counted, counting, cells = self._named(some[most])
+        rows = [
+            [*row, percent(self.own[some[i]]), percent(gain[i]), str(names[int(np.argmax(part))]), percent(part.max())]
+            for row, i, part in zip(cells, most, parts, strict=True)
+        ]
+        self.report.table(
+            [counted, "predicted", "true", "probability", "gain", "feature to begin with", "its gain alone"],
+            rows,
+            caption=f"The samples with the largest gain{counting}. What was not measured stays so.",
+        )
+
+    def doubts(self) -> None:
+        """Say which predictions are likely to be wrong."""
+        doubts = 1.0 - self.own
+        self.report.heading("Doubtful predictions").text(
+            "The probability that the predicted label is wrong, and how often those of similar probability are right."
+        )
+        self.report.table(["probability of an error", "samples", "accuracy among them"], self._groups(doubts))
+        most = np.argsort(-doubts, kind="stable")[:DOUBTFUL]
+        counted, counting, cells = self._named(most)
+        rows = [[*row, percent(doubts[i])] for row, i in zip(cells, most, strict=True)]
+        header = [counted, "predicted", "true", "probability of an error"]
+        self.report.table(header, rows, caption=f"The most doubtful predictions{counting}.")
+
+
+def _population(model: Any, samples: Any) -> tuple[Deconvolve, Any] | None:
+    """Return the population of true values that a model knows, and samples in its units."""
+    model = getattr(model, "best_estimator_", model)
+    if isinstance(getattr(model, "population_", None), Deconvolve):
+        return model.population_, samples
+    if hasattr(model, "estimator_"):
+        return _population(model.estimator_, samples)
+    for _, step in getattr(model, "steps", []):
+        if isinstance(step, Deconvolve):
+            return step, samples
+        if hasattr(step, "predict"):
+            return _population(step, samples)
+        samples = step.transform(samples)
+    return None
 
 
 def _holds_numbers(X: Any) -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from gaussguru._linalg import Array
 from gaussguru.calibration import margin_and_spread
 from gaussguru.errors import Limits, LowRank, Measured, check_errors, like, split_errors
+from gaussguru.plotting import style
 from gaussguru.preprocessing import final_estimator
 
 # Names of groups of equal size by what their error bars are.
@@ -149,3 +150,142 @@ def _times(X_err: Any, factor: float) -> Any:
         )
     errors = np.asarray(X_err, dtype=np.float64)
     return errors * (factor if errors.ndim < 3 else factor**2)
+
+
+def larger_error_scores(
+    model: Any, X: Any, X_err: Any, y: Any, factors: Any, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return accuracy and log loss with larger errors, for which noise is drawn once.
+
+    Parameters
+    ----------
+    model : fitted classifier with calibrated probabilities, pipeline or search
+    X : array or DataFrame of shape (n_samples, n_features)
+    X_err : error bars of X
+    y : array-like of shape (n_samples,)
+    factors : array-like of shape (n_factors,)
+        By what errors are multiplied, 1 or more.
+    rng : Generator
+
+    Returns
+    -------
+    accuracy, log_loss : ndarrays of shape (n_factors,)
+    """
+    places = np.searchsorted(final_estimator(model).classes_, y)
+    found = []
+    for factor in factors:
+        probabilities = model.predict_proba(with_larger_errors(X, X_err, factor, rng))
+        accuracy = float(np.mean(np.argmax(probabilities, axis=1) == places))
+        found.append((accuracy, proper_scores(probabilities, places)[0]))
+    accuracy, log_loss = np.transpose(found)
+    return accuracy, log_loss
+
+
+def proper_scores(probabilities: Array, places: NDArray[np.intp]) -> tuple[float, float]:
+    """Return log loss and Brier score.
+
+    Parameters
+    ----------
+    probabilities : array of shape (n_samples, n_classes)
+        Those below the precision of float64 count as that in the log loss.
+    places : array of shape (n_samples,)
+        Which class each sample has.
+
+    Returns
+    -------
+    log_loss : float
+    brier_score : float
+        As in scikit-learn: of two classes the mean square of the error of the second one's probability, of more the sum
+        over classes.
+    """
+    truth = np.zeros(probabilities.shape)
+    rows = np.arange(len(places))
+    truth[rows, places] = 1.0
+    own = np.clip(probabilities[rows, places], np.finfo(np.float64).eps, 1.0)
+    share = 0.5 if probabilities.shape[1] == 2 else 1.0
+    return float(-np.log(own).mean()), share * float(np.square(probabilities - truth).sum(axis=1).mean())
+
+
+# Below, a p-value is no accident, and above the other there is no sign of anything.
+CLEAR, UNCLEAR = 0.01, 0.05
+# A factor of error bars that is no further from 1, either way, is that of error bars that are right.
+ABOUT_RIGHT = 1.2
+
+
+def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
+    """Return in a sentence or two whether error bars matter for probabilities, and whether they are right.
+
+    Parameters
+    ----------
+    kappa : float
+        The factor of the error bars.
+    pvalue : float or None
+        Of the hypothesis that they do not matter; None or NaN without any.
+    scaled : bool
+        Whether the factor was fitted.
+
+    Returns
+    -------
+    str
+    """
+    if pvalue is None or np.isnan(pvalue):
+        return "The fit had no error bars."
+    p = f"p = {pvalue:.2g}"
+    if pvalue < CLEAR:
+        text = f"The error bars matter: probabilities that ignore them fit the labels clearly worse ({p})."
+    elif pvalue < UNCLEAR:
+        text = f"The error bars probably matter: probabilities that ignore them fit the labels worse ({p})."
+    else:
+        text = f"The labels give no sign that the error bars matter for the probabilities ({p})."
+    if not scaled:
+        return f"{text} They count as they are stated."
+    if kappa == 0:
+        return f"{text} The factor of the error bars that fits best is 0: they are ignored."
+    if max(kappa, 1 / kappa) <= ABOUT_RIGHT:
+        return f"{text} By the labels they are about right: the factor that fits best is {kappa:.3g}."
+    direction = "larger" if kappa > 1 else "smaller"
+    return (
+        f"{text} By the labels they are {direction} than stated: the factor that fits best is {kappa:.3g}, and is used."
+    )
+
+
+# Borders of groups of similar probability, closer where probabilities crowd, and the fewest samples that are shown.
+BORDERS, FEWEST = np.array([0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98]), 5
+
+
+def draw_reliability(ax: Any, sizes: Array, chances: Array, events: NDArray[np.bool_], what: str) -> Any:
+    """Draw how often something happened against its probability, a line for each third of the errors.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    sizes : array of shape (n_samples,)
+        As from :func:`error_sizes`.
+    chances : array of shape (n_samples,)
+        Probabilities of the event.
+    events : array of bool of shape (n_samples,)
+        Whether it happened.
+    what : str
+        The event.
+
+    Returns
+    -------
+    ax
+    """
+    thirds = error_thirds(sizes)
+    least = min(1.0, float(chances.min()))
+    ax.plot([least, 1], [least, 1], label="as predicted", **style.REFERENCE)
+    names = [f"{name} errors" for name in THIRDS] if thirds.any() else ["all samples"]
+    for k, name in enumerate(names):
+        mine = np.flatnonzero(thirds == k)
+        if not len(mine):
+            continue
+        places = np.searchsorted(BORDERS, chances[mine])
+        parts = [mine[places == place] for place in range(len(BORDERS) + 1)]
+        parts = [part for part in parts if len(part) >= FEWEST]
+        x, seen = (np.array([values[part].mean() for part in parts]) for values in (chances, events))
+        spread = [np.sqrt(np.sum(chances[part] * (1 - chances[part]))) / len(part) for part in parts]
+        ax.errorbar(x, seen, yerr=spread, elinewidth=0.8, capsize=2, label=name, **style.line_of(k, markers=True))
+    ax.set_ylim(-0.03, 1.03)
+    style.finish(ax, f"predicted probability of {what}", "how often it was so", "Probabilities by the size of errors")
+    return ax
