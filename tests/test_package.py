@@ -19,7 +19,7 @@ LAYERS = [
     ["losses", "noise", "errors"],
     ["probabilities"],
     ["_data.rows"],
-    ["_data.threads", "_data.kernel_matrix", "_data.mixtures"],
+    ["_data.threads", "_data.kernel_matrix", "_data.readings", "_data.mixtures", "_data.em"],
     ["certificates"],
     ["_problems.smoothing"],
     ["_problems.protocol", "_problems.base"],

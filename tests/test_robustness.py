@@ -26,7 +26,7 @@ from support.data import groups, joint_problem
 from support.error_bars import conditional
 
 from gaussguru import GuruClassifier, KernelGuruClassifier
-from gaussguru._data.mixtures import population_of
+from gaussguru._data.em import population_of
 from gaussguru.errors import LowRank, Measured, check_errors
 from gaussguru.preprocessing import AffineMap, WithErrors
 from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities

@@ -775,7 +775,7 @@ class Population:
     Parameters
     ----------
     means, spreads : arrays of shape (n_features,)
-        Mean and standard deviation of the measured values.
+        Means of the true values, and standard deviations of the measured ones.
     covariance : array of shape (n_features, n_features), default=None
         Of the true values; None stands for features that say nothing of each other, with these spreads.
     """
@@ -876,7 +876,7 @@ class Population:
                 errors[part] = whole
             else:
                 assert result is not None
-                result[part] = _roots(whole)
+                result[part] = _any_roots(whole)
                 errors[part] = 0.0
         filled = like(X, values)
         if std is None:
@@ -921,6 +921,14 @@ def _known(std: Array, name: str) -> Array:
     """Return standard deviations, checked."""
     _check_sign(_check_finite(std, name, map), name)
     return std
+
+
+def _any_roots(covariances: Array) -> Array:
+    """Return roots of covariances: Cholesky factors, or symmetric ones where one of them is singular."""
+    try:
+        return np.asarray(np.linalg.cholesky(covariances))
+    except np.linalg.LinAlgError:
+        return _roots(covariances)
 
 
 def positive(covariance: Array, spreads: Array) -> Array:

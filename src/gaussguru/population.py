@@ -17,7 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
 
-from gaussguru._data.mixtures import Em, Fit, Mixture, Readings, State, low_rank, read
+from gaussguru._data.em import Em, Fit, State, low_rank
+from gaussguru._data.mixtures import FactorMixture, Mixture
+from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.validation import (
@@ -29,7 +31,7 @@ from gaussguru._estimators.validation import (
     check_weights,
 )
 from gaussguru._linalg import Array
-from gaussguru.errors import Components, Measured, like, split_errors
+from gaussguru.errors import Components, LowRank, Measured, like, split_errors
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
 UNINFORMATIVE = 1000.0
@@ -70,8 +72,8 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         Number of Gaussians K. "auto" tries 1, 2, ... up to 5, and stops when the likelihood of held-out samples does
         not rise by more than its standard error.
     rank : int or None, default=None
-        With it ``T_k = F_k F_k' + diag(D_k)`` with F of so many columns (factor analysis), for many features: n d rank
-        numbers are held and not n d^2.
+        With it ``T_k = F_k F_k' + diag(D_k)`` with F of so many columns (factor analysis), for many features. Where
+        errors are independent, time and memory are in proportion to n d rank^2 and n d rank, and not n d^3 and n d^2.
     scale_errors : bool, default=False
         Whether error bars may be wrong by a factor for each feature (one for all where errors are correlated), fitted
         by maximum likelihood. It can be told from the spread of the population only where errors differ between
@@ -89,7 +91,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         a spread, or 1.
     n_init : int, default=3
         Starts of a mixture, by k-means on posterior means of a single Gaussian.
-    tol : float, default=0.005
+    tol : float, default=0.01
         Stop when two iterations in a row raise the log-likelihood of all samples together by no more than this for
         each parameter of the population. (Of what is known of a parameter, a standard error is worth 0.5.)
     max_iter : int, default=500
@@ -139,6 +141,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__transform: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         missing_indicator: bool = False,
         ridge: float = 1e-6,
         n_init: int = 3,
-        tol: float = 0.005,
+        tol: float = 0.01,
         max_iter: int = 500,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -221,7 +224,8 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         -------
         Measured
             ``X``, the posterior means, in the form and precision of X; ``err``, the posterior covariances of shape
-            (n_samples, n_features, n_features); ``components``, where there are several.
+            (n_samples, n_features, n_features), or with ``rank`` the same as :class:`gaussguru.errors.LowRank`, if
+            errors are independent; ``components``, where there are several.
         """
         X, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
@@ -232,9 +236,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             gaps = np.zeros(rows.shape, dtype=bool) if rows.known is None else ~rows.known
             exact = gaps[:, self.indicators_].astype(np.float64)
             values = self._extended(X, np.column_stack([means, exact]))
-            wide = np.zeros((len(rows), values.shape[1], values.shape[1]))
-            wide[:, : rows.n_features, : rows.n_features] = covariances
-            covariances = wide
+            covariances = _padded(covariances, exact.shape[1])
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
         return Measured(values, covariances, components)
 
@@ -332,11 +334,12 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         ndarray of shape (n_features,), or float with a direction
         """
         T = self.population_.covariance
-        covariances = self.transform(X, X_err).err[:, : len(T), : len(T)]
-        if direction is None:
-            return 1.0 - np.einsum("ijj->j", covariances) / len(covariances) / np.diag(T)
-        u = _direction(direction, len(T))
-        return float(1.0 - u @ covariances.mean(axis=0) @ u / (u @ T @ u))
+        _, rows = self._rows(X, X_err)
+        U = np.eye(len(T)) if direction is None else _direction(direction, len(T))[np.newaxis]
+        with self._threads(rows) as mapped:
+            left = self.population_.left(rows, U, mapped).mean(axis=0)
+        parts = 1.0 - left / np.einsum("kj,jl,kl->k", U, T, U)
+        return parts if direction is None else float(parts[0])
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, which stay as they are, and of indicators: ``name_missing``.
@@ -440,6 +443,14 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self.indicators_ = np.flatnonzero(np.zeros(spreads.shape) if rows.known is None else ~rows.known.all(axis=0))
 
 
+def _padded(covariances: Any, n_exact: int) -> Any:
+    """Return covariances of more features, the last of them exact."""
+    if isinstance(covariances, LowRank):
+        factors = np.pad(covariances.factors, ((0, 0), (0, n_exact), (0, 0)))
+        return LowRank(factors, np.pad(covariances.std, ((0, 0), (0, n_exact))))
+    return np.pad(covariances, ((0, 0), (0, n_exact), (0, n_exact)))
+
+
 def _surveyed(rows: Readings, weight: Array | None) -> tuple[Readings, Array, Array]:
     """Return readings without those that say nothing, and spreads and means of the features."""
     known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
@@ -489,7 +500,8 @@ class _Search:
         most = model.n_components if isinstance(model.n_components, int) else 1
         if n < 2 * most:
             raise ValueError(
-                f"n_components={model.n_components!r} needs at least {2 * most} samples of positive weight; got {n}"
+                f"n_components={model.n_components!r} needs at least {2 * most} samples of positive weight; got "
+                f"n_samples={n}"
             )
         if model.rank is not None and model.rank > d:
             raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
@@ -594,7 +606,9 @@ class _Search:
         parts = [low_rank(T, self.model.rank) for T in covariances]
         F, D = np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])
         T = F @ F.transpose(0, 2, 1) + np.stack([np.diag(own) for own in D])
-        return State(Mixture(weights, means, T, F, D), kappa)
+        # A wide component has no factors of its own.
+        kind = Mixture if self.model.outliers else FactorMixture
+        return State(kind(weights, means, T, F, D), kappa)
 
     def _start(self, points: Array, values: Array, weight: Array | None, K: int, one: State) -> State:
         """Return a start by k-means."""

@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from gaussguru._data.mixtures import population_of
+from gaussguru._data.em import population_of
 from gaussguru._estimators.base import LinearScores
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import (

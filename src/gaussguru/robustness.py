@@ -203,7 +203,7 @@ def robustness_curve(
         Standard deviations of the noise of every feature, in the units of X; or multiples of the error bars.
     X_err : error bars of X, default=None
         The noise of level 1: standard deviations or covariances, which may differ from feature to feature and from
-        sample to sample. What was not measured is taken to be the mean of its feature, with the spread for an error.
+        sample to sample. What was not measured is what the rest of a sample says of it.
     method : {"analytic", "sampling"}, default="analytic"
         Closed forms as in :func:`expected_accuracy`, or noise that is drawn and added to X, which is then dense.
     n_repeats : int, default=20

@@ -526,7 +526,7 @@ def test_bad_input_is_refused_and_leaves_the_estimator_as_it_was(change, error, 
 @pytest.mark.parametrize(
     ("params", "error", "match"),
     [
-        ({"kernel": "rbf"}, ValueError, "kernel must be None"),
+        ({"kernel": "rbf"}, ValueError, "kernel must be None or 'auto'"),
         ({"methods": ()}, ValueError, "methods"),
         ({"methods": "probit"}, ValueError, "methods"),
         ({"methods": ("svm",)}, ValueError, "methods"),

@@ -11,7 +11,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from support.error_bars import conditional
 
 from gaussguru import GuruClassifier, GuruClassifierCV
-from gaussguru._data.mixtures import Mixture, population_of, read
+from gaussguru._data.em import population_of
+from gaussguru._data.mixtures import Mixture
+from gaussguru._data.readings import read
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population, check_errors, split_errors
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors, errors_from_frame

@@ -1,0 +1,324 @@
+"""EM for populations: which mixture is most likely, given measurements with error bars."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, factor_covariances
+from gaussguru._data.readings import Readings, read
+from gaussguru._data.rows import BlockMap
+from gaussguru._linalg import Array, diagonal
+from gaussguru.errors import LEAST, Population, has_unmeasured, positive, take_rows
+
+# Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
+INNER = 10
+# A component of less than this fraction of the weight keeps its place: its sums are rounding.
+EMPTY = 1e-12
+# The wide component has at least and at most this many times the covariance of a single Gaussian.
+WIDE = (4.0, 1e4)
+# Points that are remembered by the acceleration, and slow steps in a row after which there is nothing more to gain.
+MEMORY = 6
+PATIENCE = 2
+
+
+@dataclass(frozen=True)
+class State:
+    """A mixture, and the factors by which it takes the error bars to be wrong."""
+
+    mixture: Mixture
+    kappa: Array
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What EM found."""
+
+    state: State
+    objective: float
+    log_likelihood: float
+    history: list[float]
+    n_iter: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Em:
+    """Maximise ``sum_i w_i log p(x_i) / sum_i w_i - (ridge/2) sum_k tr(T_k^-1 diag(units^2))``.
+
+    The second term keeps every ``T_k`` above ``ridge / pi_k`` times the squared ``units``. The last
+    points and where EM leads from each give the next one (Anderson's mixing; Henderson & Varadhan 2019, J. Comput.
+    Graph. Stat. 28), which is taken if the objective does not fall, or else that of EM. It ends when two steps in a row
+    raise the log-likelihood of all samples by no more than ``tol`` for each parameter.
+    """
+
+    units: Array
+    ridge: float
+    tol: float
+    max_iter: int
+    rank: int | None = None
+    free_kappa: NDArray[np.bool_] | None = None  # which factors are fitted
+    wide: Array | None = None  # covariance of which the last component has a multiple, about a fixed mean
+
+    def run(self, rows: Readings, weight: Array | None, start: State, mapped: BlockMap = map) -> Fit:
+        """Return the best point, from a start."""
+        total = float(len(rows)) if weight is None else float(weight.sum())
+        tol = self.tol * self._n_parameters(start.mixture) / len(rows)
+
+        def step(state: State) -> tuple[float, float, State]:
+            scaled = rows.scaled(state.kappa)
+            parts = rows.blocks(state.mixture.width)
+
+            def of(part: slice) -> Any:
+                some = None if weight is None else weight[part]
+                return state.mixture.sums(scaled[part], some, self.free_kappa is not None)
+
+            found: Any = None
+            for sums in mapped(of, parts):  # in order, so that the result does not depend on threads
+                found = sums if found is None else found.plus(sums)
+            likelihood = found.objective / total
+            return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
+
+        state, (value, likelihood, after) = start, step(start)
+        n_iter, history, converged, slow = 1, [value], False, 0
+        past: list[tuple[Array, Array]] = []  # points, and where EM leads from them
+        while n_iter < self.max_iter and not converged:
+            guess = self._extrapolated(past, state, after)
+            found = None
+            if guess is not None:
+                try:
+                    found = step(guess)
+                except ValueError:  # too far: a covariance is none
+                    found = None
+                n_iter += 1
+                if found is None or found[0] < value:
+                    past.clear()
+                    found = None
+            if found is None:
+                if n_iter >= self.max_iter:
+                    break
+                guess, found = after, step(after)
+                n_iter += 1
+            assert guess is not None
+            slow = slow + 1 if found[0] - value <= tol else 0
+            state, (value, likelihood, after) = guess, found
+            history.append(value)
+            converged = slow >= PATIENCE
+        return Fit(state, value, likelihood, history, n_iter, converged)
+
+    def _n_parameters(self, mixture: Mixture) -> int:
+        K, d = mixture.means.shape
+        each = d + (d * (d + 1) // 2 if self.rank is None else d * (self.rank + 1))
+        return int(K * (each + 1) - 1)
+
+    def _penalty(self, mixture: Mixture) -> float:
+        squares = np.square(self.units)
+        if isinstance(mixture, FactorMixture):
+            return (
+                0.5
+                * self.ridge
+                * float(sum(mixture.precision_diagonal(k) @ squares for k in range(len(mixture.means))))
+            )
+        inverses = np.linalg.inv(mixture.covariances[: self._free(mixture)])
+        return 0.5 * self.ridge * float(np.einsum("kjj,j->", inverses, squares))
+
+    def _free(self, mixture: Mixture) -> int:
+        return mixture.n_components - (self.wide is not None)
+
+    def _improved(self, state: State, sums: Any, total: float) -> State:
+        """Return the point after a step of EM."""
+        mixture = state.mixture
+        if isinstance(sums, FactorSums):
+            assert isinstance(mixture, FactorMixture)
+            improved = mixture.improved(sums, self.ridge * total * np.square(self.units), EMPTY * total)
+            return State(improved, self._kappa(state.kappa, sums))
+        means, covariances = mixture.means.copy(), mixture.covariances.copy()
+        loadings = None if mixture.loadings is None else mixture.loadings.copy()
+        uniquenesses = None if mixture.uniquenesses is None else mixture.uniquenesses.copy()
+        for k, (N, T) in enumerate(zip(sums.weight, mixture.covariances, strict=True)):
+            if EMPTY * total > N:
+                continue
+            moment = T + T @ (sums.second[k] - sums.precision[k]) @ T / N
+            if k >= self._free(mixture):
+                covariances[k] = self._widened(moment)
+                continue
+            shift = T @ sums.first[k] / N
+            means[k] += shift
+            moment -= np.multiply.outer(shift, shift)
+            moment = 0.5 * (moment + moment.T)
+            diagonal(moment)[:] += self.ridge * total / N * np.square(self.units)
+            if loadings is not None and uniquenesses is not None:
+                loadings[k], uniquenesses[k] = _factor_analysis(moment, loadings[k], uniquenesses[k])
+                moment = loadings[k] @ loadings[k].T + np.diag(uniquenesses[k])
+            covariances[k] = moment
+        found = type(mixture)(sums.weight / sums.weight.sum(), means, covariances, loadings, uniquenesses)
+        return State(found, self._kappa(state.kappa, sums))
+
+    def _kappa(self, kappa: Array, sums: Any) -> Array:
+        """Return the factors of the error bars after a step."""
+        if self.free_kappa is None:
+            return kappa
+        ratio = np.divide(sums.noise, sums.noise_weight, out=np.ones_like(kappa), where=self.free_kappa)
+        return np.asarray(kappa * np.sqrt(np.maximum(ratio, 1e-12)))
+
+    def _widened(self, moment: Array) -> Array:
+        """Return the multiple of the wide covariance that is nearest in likelihood."""
+        assert self.wide is not None
+        factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
+        return np.asarray(self.wide * min(max(factor, WIDE[0]), WIDE[1]))
+
+    def _extrapolated(self, past: list[tuple[Array, Array]], state: State, after: State) -> State | None:
+        """Return the point to which the last ones lead, if there is one: Anderson's mixing of fixed points."""
+        here, there = self._vector(state), self._vector(after)
+        if here is None or there is None:
+            past.clear()
+            return None
+        past.append((here, there))
+        del past[:-MEMORY]
+        if len(past) < 2:
+            return None
+        residuals = np.stack([image - point for point, image in past])
+        images = np.stack([image for _, image in past])
+        steps = np.diff(residuals, axis=0)
+        product = steps @ steps.T
+        diagonal(product)[:] *= 1.0 + 1e-10  # steps may be along the same line
+        try:
+            mixing = np.linalg.solve(product, steps @ residuals[-1])
+        except np.linalg.LinAlgError:
+            return None
+        return self._state(images[-1] - mixing @ np.diff(images, axis=0), state)
+
+    def _vector(self, state: State) -> Array | None:
+        """Return a point as one array in units of the features, if it is not on the border."""
+        mixture = state.mixture
+        if mixture.weights.min() < EMPTY:
+            return None
+        units = self.units
+        parts = [np.log(mixture.weights), mixture.means / units, 2 * np.log(state.kappa)]
+        if mixture.loadings is None or mixture.uniquenesses is None:
+            parts.append(mixture.covariances / np.multiply.outer(units, units))
+        else:
+            parts += [mixture.loadings / units[:, np.newaxis], np.log(mixture.uniquenesses / np.square(units))]
+        return np.concatenate([part.ravel() for part in parts])
+
+    def _state(self, vector: Array, like: State) -> State | None:
+        """Return the point of an array, if it is one."""
+        K, d = like.mixture.means.shape
+        logs, means, kappa, rest = np.split(vector, np.cumsum([K, K * d, d]))
+        if not np.isfinite(vector).all() or np.abs(logs).max() > 700 or np.abs(kappa).max() > 40:
+            return None
+        units, F, D = self.units, like.mixture.loadings, like.mixture.uniquenesses
+        if F is None or D is None:
+            T = rest.reshape(K, d, d) * np.multiply.outer(units, units)
+        else:
+            F, D = rest[: F.size].reshape(F.shape) * units[:, np.newaxis], rest[F.size :].reshape(D.shape)
+            if np.abs(D).max() > 700:
+                return None
+            D = np.exp(D) * np.square(units)
+            T = factor_covariances(F, D)
+        if self.wide is not None:
+            T[-1] = self._widened(T[-1])
+        try:
+            if F is None or self.wide is not None:
+                np.linalg.cholesky(T)
+        except np.linalg.LinAlgError:
+            return None
+        weights = np.exp(logs - logsumexp(logs))
+        return State(type(like.mixture)(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
+
+
+def _factor_analysis(moment: Array, F: Array, D: Array) -> tuple[Array, Array]:
+    """Return F and D after some steps of EM for ``moment ~ F F' + diag(D)`` (Rubin & Thayer 1982)."""
+    for _ in range(INNER):
+        scaled = F / D[:, np.newaxis]
+        inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
+        beta = inner @ scaled.T  # F' (F F' + D)^-1
+        crossed = moment @ beta.T
+        F = np.asarray(np.linalg.solve((inner + beta @ crossed).T, crossed.T).T, dtype=np.float64)
+        D = np.asarray(np.maximum(np.diag(moment) - np.einsum("jr,jr->j", F, crossed), 1e-12 * np.diag(moment)))
+    return F, D
+
+
+def low_rank(covariance: Array, rank: int) -> tuple[Array, Array]:
+    """Return F and D with ``F F' + diag(D)`` near a covariance: its largest principal axes, of unit features."""
+    units = np.sqrt(np.diag(covariance))
+    values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
+    first = axes[:, ::-1][:, :rank] * np.sqrt(np.maximum(values[::-1][:rank], 0.0))
+    # At least a tenth of a feature is its own: from 0 EM would not move.
+    F = first * np.sqrt(np.minimum(1.0, 0.9 / np.maximum(np.square(first).sum(axis=1), 0.9)))[:, np.newaxis]
+    D = 1.0 - np.square(F).sum(axis=1)
+    return F * units[:, np.newaxis], D * units**2
+
+
+# --- one Gaussian, for what was not measured ---------------------------------------------------------------
+
+# Rows from which the covariance of features is taken, at least, and for each feature: more change nothing of note.
+COVARIANCE_ROWS, ROWS_PER_FEATURE = 2000, 4
+# Up to so many features, and from so many rows, EM finds it where values are missing; pairs of values do otherwise.
+EM_FEATURES, EM_ROWS = 40, 10_000
+# Beyond, features are taken to say nothing of each other: a covariance would take 32 MB.
+MOST_FEATURES = 2048
+
+
+def population_of(X: Any, X_err: Any, sample_weight: Array | None = None) -> Population:
+    """Return the Gaussian population of dense samples with error bars: means and spreads of all, covariance of some.
+
+    Where all was measured, the covariance of the values less the noise, from a subsample; where not, the most likely
+    one by EM, or with many features that of the pairs of values that were measured.
+    """
+    marginal = Population.of(X, X_err, sample_weight)
+    values = np.asarray(X)
+    n, d = values.shape
+    # What is wrong with the values or the errors is said where they are checked.
+    if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
+        return marginal
+    gaps = has_unmeasured(X_err)
+    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * d) if not gaps else EM_ROWS
+    part = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
+    if len(part) > few:
+        part = np.sort(np.random.default_rng(0).choice(part, few, replace=False))
+    try:
+        rows = read(take_rows(values, part), None if X_err is None else take_rows(X_err, part))
+    except (ValueError, IndexError):
+        return marginal
+    weight = None if sample_weight is None else sample_weight[part]
+    covariance = _pairs(rows, weight, marginal)
+    if gaps and d <= EM_FEATURES:
+        covariance = positive(covariance, marginal.spreads)
+        units = np.where(marginal.spreads > 0, marginal.spreads, 1.0)
+        start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
+        found = Em(units, LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
+        return Population(found.means[0], marginal.spreads, found.covariances[0])
+    return replace(marginal, covariance=covariance)
+
+
+def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
+    """Return the covariance of pairs of values that were both measured, less the noise.
+
+    Correlations are shrunk by a factor: a matrix of few samples has directions of next to no variance, by chance, and
+    one whose entries are of different samples many more (measured with 60 to 200 features of two common factors).
+    """
+    values = rows.values.astype(np.float64) - marginal.means
+    own = np.ones(len(rows)) if weight is None else weight / weight.max()
+    if rows.known is None:
+        totals: Any = own.sum()
+        counts: Any = totals
+    else:
+        values *= rows.known
+        known = rows.known.astype(np.float64)
+        totals = np.maximum((known * own[:, np.newaxis]).T @ known, 1e-300)
+        counts = np.maximum(own @ known, 1e-300)
+    C = (values * own[:, np.newaxis]).T @ values / totals
+    if rows.is_diagonal:
+        diagonal(C)[:] -= own @ np.broadcast_to(rows.noise, rows.shape) / counts
+    else:
+        C -= np.einsum("i,ijk->jk", own, rows.noise) / totals
+    n, d = rows.shape
+    shrinkage = d / (d + n) if rows.known is None else min(0.5, math.sqrt(d / n))
+    own_variances = np.diag(C).copy()
+    C *= 1.0 - shrinkage
+    diagonal(C)[:] = own_variances
+    return np.asarray(C)
