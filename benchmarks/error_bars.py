@@ -408,13 +408,16 @@ def bars(results: Results) -> list[Record]:
                     (protocol, data, condition, OURS), (protocol, data, condition, "oracle"), "log_loss"
                 )
                 bar(f"T9 {data}, {condition}: log loss within 0.01 of the oracle", apart[0] <= 0.01, pm(apart))
-    if results.has("T7", "fermi"):
+    for name in (OURS, MIXTURE):
+        order = f"{name}, by gain"
+        if not results.has("T7", "fermi") or order not in results.cells["T7", "fermi"]["0 %"]:
+            continue
         none, some, everything = (
-            results.mean("T7", "fermi", f"{percent} %", f"{OURS}, by gain", "accuracy") for percent in (0, 10, 100)
+            results.mean("T7", "fermi", f"{percent} %", order, "accuracy") for percent in (0, 10, 100)
         )
         share = (some - none) / (everything - none) if everything > none else np.nan
         bar(
-            "T7 fermi: 10 % measured again have 80 % of the gain of all", share >= 0.8,
+            f"T7 fermi: {name}: 10 % measured again have 80 % of the gain of all", share >= 0.8,
             f"{share:.0%}: {none:.4f}, {some:.4f}, {everything:.4f}",
         )  # fmt: skip
     if results.has("made", "300 x 20"):
