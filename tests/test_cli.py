@@ -186,6 +186,7 @@ def test_errors_and_values_not_measured_are_those_of_the_library(run, monkeypatc
     frame, X, E = koi()
     frame.to_csv("koi.csv", index=False)
     options = ["--drop", "kepid", "--sigma", "0.2", "--target", "disposition", *([] if scale else ["--no-scale"])]
+    options += ["--classifier", "guru"]
     succeeds(run("fit", "koi.csv", *options, "-o", "m"))
     out = succeeds(run("predict", "m", "koi.csv", "--each", "--keep", "kepid"))
     found = predictions(out)
@@ -612,7 +613,8 @@ def test_a_report_of_an_evaluation(run, fails):
 @pytest.mark.parametrize("levels", [[], ["--noise-levels", "0,0.3,2"]])
 def test_a_report_has_the_numbers_of_the_evaluation(run, kind, levels):
     train, test = (toy(seed=seed) for seed in (0, 1))
-    options = {"mean": ["--missing", "mean"], "unscaled": ["--no-scale"], "kernel": ["--kernel", "rbf"]}.get(kind, [])
+    options = {"mean": ["--missing", "mean"], "unscaled": ["--no-scale"], "kernel": ["--kernel", "rbf"],
+               "errors": ["--classifier", "guru"]}.get(kind, [])  # fmt: skip
     options += ["--sigma", "0.5"] if kind == "sparse" else ["--target", "y", "--sigma", "0.5"]
     for frame, name in ((train, "t"), (test, "u")):
         frame["b"] *= 100
@@ -780,7 +782,7 @@ def test_rows_that_are_left_out_and_values_not_measured_are_counted(run):
         assert (found["rows"], found["rows_left_out"]) == (len(table) - 2, 2)
     table["a_err"] = 0.1
     table.to_csv("e.csv", index=False)
-    code, _, err = run("fit", "e.csv", "--target", "y", "--sigma", "0.5", "-o", "e")
+    code, _, err = run("fit", "e.csv", "--target", "y", "-o", "e")
     assert code == 0
     assert "2 values not measured" in err[0]
 

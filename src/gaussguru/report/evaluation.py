@@ -491,7 +491,8 @@ class _Calibrated(_Evaluation):
             ["errors", "samples", "median size", "predicted", "observed", "standard deviation"],
             rows,
             caption="How often the predicted label should be right, and is, by the size of the errors: what they do to "
-            "the score, in units of the overlap of the classes. Differences of up to two standard deviations are usual.",
+            "the score, in units of the overlap of the classes. Differences of up to two standard deviations are "
+            "usual.",
         )
 
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
