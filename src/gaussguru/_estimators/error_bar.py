@@ -49,6 +49,8 @@ RIDGES = np.geomspace(300.0, 1e-3, 12)
 SELECTION_ROWS = 10_000
 # So many of them are of each class, if there are.
 FEWEST = 200
+# Gradients of the probit, in units of the total weight, at which its log loss is the same to all digits that count.
+ROUGH = 1e-4
 # Numbers of posterior covariances that are held at a time in a prediction.
 CHUNK = 1 << 22
 # Scores of which the covariance with all others is computed together.
@@ -87,8 +89,8 @@ class ErrorBarClassifier(Classifier):
     estimator : classifier, default=None
         A linear classifier to be used in place of the three methods: it is fitted to posterior means, and for
         "posterior", if its ``fit`` has an ``X_err``, also with the posterior covariances.
-    kernel : None, default=None
-        None is a linear classifier, and the only one there is.
+    kernel : {None, "auto"}, default=None
+        Linear classifiers are the only ones so far: None and "auto" mean the same.
     n_components : int or "auto", default=1
         Number of Gaussians of the population; "auto" lets held-out likelihood decide.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
@@ -160,7 +162,7 @@ class ErrorBarClassifier(Classifier):
         self,
         estimator: Any = None,
         *,
-        kernel: None = None,
+        kernel: str | None = None,
         n_components: int | str = 1,
         methods: Sequence[str] = METHODS,
         cv: Any = 5,
@@ -235,8 +237,8 @@ class ErrorBarClassifier(Classifier):
         return self
 
     def _check_parameters(self) -> None:
-        if self.kernel is not None:
-            raise ValueError(f"kernel must be None: only linear classifiers take error bars; got {self.kernel!r}")
+        if self.kernel is not None and not (isinstance(self.kernel, str) and self.kernel == "auto"):
+            raise ValueError(f"kernel must be None or 'auto', both of which are linear so far; got {self.kernel!r}")
         if isinstance(self.methods, str) or not len(self.methods) or any(name not in METHODS for name in self.methods):
             raise ValueError(f"methods must be one or more of {list(METHODS)}; got {self.methods!r}")
         check_flag("scale_errors", self.scale_errors)
@@ -622,7 +624,7 @@ class _Fold(NamedTuple):
         errors = split_errors(inside)[1]
         if family.method == "probit":
             checked = None if errors is None else check_errors(errors, samples.X)
-            for found in probit_path(samples, checked, family.levels, map=self.mapped):
+            for found in probit_path(samples, checked, family.levels, tol=ROUGH, map=self.mapped):
                 yield found.coef, found.intercept
             return
         errors = errors if family.method == "posterior" else None
