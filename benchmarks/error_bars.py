@@ -152,9 +152,11 @@ class Fits:
 # --- protocols ----------------------------------------------------------------------------------------------
 
 
-def of_real_data(name: str, number: int, only: tuple[str, ...], kinds: tuple[str, ...]) -> list[Record]:
+def of_real_data(
+    name: str, number: int, only: tuple[str, ...], kinds: tuple[str, ...], wanted: list[str] | None
+) -> list[Record]:
     split = Split(name, number)
-    models = [model for model in MODELS if model.kind in kinds]
+    models = [model for model in MODELS if model.kind in kinds and (wanted is None or model.name in wanted)]
     return [{"data": name, "split": number, **record} for record in _of_split(split, only, models)]
 
 
@@ -366,7 +368,9 @@ def show_table(results: Results, protocol: str, data: str, out: Any) -> None:
                 pm(results.difference(mine, (protocol, data, condition, other), score))
                 for other in (best, DECONVOLUTION)
                 for score in ("log_loss", "accuracy")
+                if other in table[condition]
             ]
+            apart += [""] * (4 - len(apart))
             print(f"| {condition} | {best} | {' | '.join(apart)} |", file=out)
 
 
@@ -404,13 +408,16 @@ def bars(results: Results) -> list[Record]:
                     (protocol, data, condition, OURS), (protocol, data, condition, "oracle"), "log_loss"
                 )
                 bar(f"T9 {data}, {condition}: log loss within 0.01 of the oracle", apart[0] <= 0.01, pm(apart))
-    if results.has("T7", "fermi"):
+    for name in (OURS, MIXTURE):
+        order = f"{name}, by gain"
+        if not results.has("T7", "fermi") or order not in results.cells["T7", "fermi"]["0 %"]:
+            continue
         none, some, everything = (
-            results.mean("T7", "fermi", f"{percent} %", f"{OURS}, by gain", "accuracy") for percent in (0, 10, 100)
+            results.mean("T7", "fermi", f"{percent} %", order, "accuracy") for percent in (0, 10, 100)
         )
         share = (some - none) / (everything - none) if everything > none else np.nan
         bar(
-            "T7 fermi: 10 % measured again have 80 % of the gain of all", share >= 0.8,
+            f"T7 fermi: {name}: 10 % measured again have 80 % of the gain of all", share >= 0.8,
             f"{share:.0%}: {none:.4f}, {some:.4f}, {everything:.4f}",
         )  # fmt: skip
     if results.has("made", "300 x 20"):
@@ -435,7 +442,7 @@ def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], 
                     for score in ("log_loss", "accuracy")
                 )
                 bar(
-                    f"T1 {data} {condition}: {name} against {other}: log loss 2 standard errors lower, accuracy not",
+                    f"T1 {data} {condition}: {name} against {other}: log loss lower by 2 s.e., accuracy not lower",
                     loss[0] <= -2 * loss[1] and right[0] >= 0, f"log loss {pm(loss)}, accuracy {pm(right)}",
                 )  # fmt: skip
 
@@ -462,7 +469,8 @@ def jobs(options: argparse.Namespace) -> list[Any]:
     made = []
     for number in range(options.splits):
         if real:
-            made += [delayed(_timed)(of_real_data, name, number, real, options.kinds) for name in options.data]
+            some = (number, real, options.kinds, options.model)
+            made += [delayed(_timed)(of_real_data, name, *some) for name in options.data]
         if "made" in only:
             made.append(delayed(_timed)(of_good_and_hopeless, number, options.kinds))
         if "T9" in only:
@@ -475,7 +483,7 @@ def _timed(function: Callable[..., list[Record]], *given: Any) -> tuple[str, flo
     began = time.perf_counter()
     with threadpool_limits(1):
         records = function(*given)
-    return f"{function.__name__}{given}", time.perf_counter() - began, records
+    return f"{function.__name__}{given[:2]}", time.perf_counter() - began, records
 
 
 def names(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
@@ -495,6 +503,7 @@ def main() -> None:
     parser.add_argument("--only", type=names(PROTOCOLS), default=PROTOCOLS, help="protocols, with commas")
     parser.add_argument("--data", type=names(tuple(REAL)), default=BARRED, help="data sets, with commas")
     parser.add_argument("--kinds", type=names(KINDS), default=KINDS, help="of models, with commas")
+    parser.add_argument("--model", action="append", help="measure these alone, on real data", metavar="NAME")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="written after every split")
     parser.add_argument("--show", type=Path, nargs="+", help="files to show instead of measuring")

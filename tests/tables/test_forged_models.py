@@ -114,8 +114,8 @@ FORGED = [
             "population_.error_scale_", "centre_", "scale_", "estimator_", "estimator_.coef_", "estimator_.intercept_",
             "estimator_.classes_", "estimator_.noise_", "_calibrated", "_calibrated.estimator_",
             "_calibrated.estimator_.coef_", "_calibrated.classes_", "_calibrated.alpha_", "_calibrated.beta_",
-            "_calibrated.kappa_", "alpha_", "beta_", "kappa_", "kappa_pvalue_", "reliability_", "has_errors_", "classes_",
-            "n_features_in_",
+            "_calibrated.kappa_", "alpha_", "beta_", "kappa_", "kappa_pvalue_", "reliability_", "has_errors_",
+            "classes_", "n_features_in_",
         ]
         for value in (ABSENT, "text", np.zeros(2), [1.0])
     ),

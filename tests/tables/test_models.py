@@ -215,10 +215,10 @@ def test_what_error_bars_cannot_do():
         fit_model(table(sparse=True), classifier="error-bars")
     wide = pd.DataFrame(np.zeros((4, 301)), columns=[f"f{j}" for j in range(301)])
     layout = replace(data.layout, features=list(wide), errors=list(wide))
-    with pytest.raises(TableError, match="301 features of 4 rows are too many.*--classifier guru"):
+    with pytest.raises(TableError, match=r"301 features of 4 rows are too many.*--classifier guru"):
         fit_model(Data("t", wide, np.ones(wide.shape), np.array(list("abab"), dtype=object), layout, 4))
     rare = table(n=4, n_classes=3, errors=True)
-    with pytest.raises(TableError, match="one row.*leave that class out"):
+    with pytest.raises(TableError, match=r"one row.*leave that class out"):
         fit_model(rare)
 
 
@@ -350,7 +350,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         rewritten(path, layout={"target": "y"}): "damaged",
         rewritten(path, format=FORMAT + 1): f"format {FORMAT + 1}",
         rewritten(path, format=FORMAT - 1): f"in format {FORMAT - 1}, and this one reads {FORMAT}; fit again$",
-        rewritten(path, format=0, versions={"gaussguru": "0." * 500, "scikit-learn": "1.0"}): "in format 0, and this one reads",
+        rewritten(path, format=0, versions={"gaussguru": "0." * 500, "scikit-learn": "1.0"}): "in format 0, and this",
         rewritten(path, versions={**versions, "gaussguru": "99.0"}): "gaussguru 99.0",
         rewritten(path, versions={**versions, "scikit-learn": "99.1.2"}): "scikit-learn 99.1.2",
         rewritten(path, drop="schema.json"): "damaged",
