@@ -106,6 +106,42 @@ FORGED = [
     ("poly", "classify.X_fit_", backwards),
     ("poly", "classify.X_fit_", lambda old: old[:, :2]),
     ("poly", "classify.X_fit_", lambda old: old[:3]),
+    *(
+        ("measured", f"classify.{path}", value)
+        for path in [
+            "population_", "population_.population_", "population_.population_.means",
+            "population_.population_.covariances", "population_.population_.weights", "population_.spreads_",
+            "population_.error_scale_", "centre_", "scale_", "estimator_", "estimator_.coef_", "estimator_.intercept_",
+            "estimator_.classes_", "estimator_.noise_", "_calibrated", "_calibrated.estimator_",
+            "_calibrated.estimator_.coef_", "_calibrated.classes_", "_calibrated.alpha_", "_calibrated.beta_",
+            "_calibrated.kappa_", "alpha_", "beta_", "kappa_", "kappa_pvalue_", "reliability_", "has_errors_",
+            "classes_", "n_features_in_",
+        ]
+        for value in (ABSENT, "text", np.zeros(2), [1.0])
+    ),
+    *(("measured", f"classify.{name}", 5) for name in ("predict", "predict_proba", "_posteriors", "margin_and_spread")),
+    *(("measured", f"classify.population_.{name}", 5) for name in ("transform", "reliability", "_rows", "weights_")),
+    ("measured", "classify.population_.population_.moments", 5),
+    ("measured", "classify._calibrated.predict_log_proba", 5),
+    ("measured", "classify._calibrated.estimator", "text"),
+    ("measured", "classify.estimator", 5),
+    ("measured", "classify.kernel", "rbf"),
+    ("measured", "classify.methods", "probit"),
+    ("measured", "classify.scale_", lambda old: -old),
+    ("measured", "classify.scale_", lambda old: 0 * old),
+    ("measured", "classify._calibrated.alpha_", -1.0),
+    ("measured", "classify._calibrated.kappa_", float("nan")),
+    ("measured", "classify._calibrated.beta_", float("inf")),
+    ("measured", "classify.population_.missing_indicator", True),
+    ("measured", "classify.population_.n_jobs", "x"),
+    ("measured", "classify.population_.population_.covariances", lambda old: -old),
+    ("measured", "classify.population_.population_.covariances", lambda old: old + np.triu(np.ones(old.shape[1:]), 1)),
+    ("measured", "classify.population_.population_.covariances", lambda old: old * np.nan),
+    ("measured", "classify.population_.population_.weights", np.zeros(1)),
+    ("measured-gaps", "classify.population_.population_.means", lambda old: old[:1]),
+    ("measured-three", "classify._calibrated.beta_", 1.0),
+    ("measured-three", "classify._calibrated.beta_", lambda old: old[:2]),
+    ("measured-three", "classify.estimator_.coef_", lambda old: old[:2]),
     ("three", "classify.coef_", lambda old: old[:2]),
     ("three", "classify.intercept_", lambda old: old[:1]),
 ]  # fmt: skip
@@ -294,6 +330,9 @@ CARDS = {
     "missing": {"layout": {**LAYOUT, "missing": ["mean"]}},
     "more": {"layout": {**LAYOUT, "x" * 1_000_000: 1}},
     "format": {"format": "x"},
+    "two-sided": {"layout": {**LAYOUT, "two_sided": "a", "sides": ["1", "2"]}},
+    "sides": {"layout": {**LAYOUT, "two_sided": ["a"], "sides": ["x" * 1_000_000, ""]}},
+    "limits": {"layout": {**LAYOUT, "limits": [["a"]]}},
 }
 
 

@@ -16,16 +16,22 @@ import scipy.sparse as sp
 import skops.io
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
+from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from support.error_bars import conditional
 
-from gaussguru import GuruClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifier
 from gaussguru._tables.archive import CARD
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
 from gaussguru._tables.schema import Data, Layout
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import Limits, Measured
 from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import WithErrors
+from gaussguru.robustness import remeasure_gain
 
 
 def table(n=90, n_classes=2, *, errors=False, missing="error", sparse=False, labels="c{}", seed=0):
@@ -51,18 +57,22 @@ CASES = {
     "covariance": ({"n_classes": 3}, {"sigma": 0.5, "noise": np.diag([0.5, 1.0, 2.0]) + 0.1}),
     "cv": ({}, {"folds": 3}),
     "levels": ({}, {"sigma": [0.1, 1.0]}),
-    "errors": ({"errors": True}, {"sigma": 0.5}),
-    "errors-only": ({"errors": True}, {"sigma": 0.0, "scale": False}),
-    "errors-cv": ({"errors": True, "missing": "unmeasured"}, {"sigma": [0.1, 1.0]}),
+    "errors": ({"errors": True}, {"sigma": 0.5, "classifier": "guru"}),
+    "errors-only": ({"errors": True}, {"sigma": 0.0, "scale": False, "classifier": "guru"}),
+    "errors-cv": ({"errors": True, "missing": "unmeasured"}, {"sigma": [0.1, 1.0], "classifier": "guru"}),
     "unmeasured": ({"missing": "unmeasured"}, {"sigma": 0.5}),
     "mean": ({"missing": "mean"}, {"sigma": 0.5}),
     "three": ({"n_classes": 3}, {"sigma": 0.5}),
-    "three-errors": ({"n_classes": 3, "errors": True, "missing": "unmeasured"}, {"sigma": 0.5}),
+    "three-errors": ({"n_classes": 3, "errors": True, "missing": "unmeasured"}, {"sigma": 0.5, "classifier": "guru"}),
     "balanced": ({"labels": "{}"}, {"sigma": 0.5, "class_weight": "balanced", "loss": "logistic", "l2": 0.1}),
     "sparse": ({"sparse": True}, {"sigma": 0.5}),
     "rbf": ({}, {"sigma": 0.1, "kernel": "rbf"}),
     "rbf-three": ({"n_classes": 3}, {"sigma": [0.05, 0.2], "kernel": "rbf", "folds": 3}),
     "poly": ({"sparse": True}, {"sigma": 0.3, "kernel": "poly", "degree": 2, "n_components": 20, "random_state": 0}),
+    "measured": ({"errors": True}, {"methods": ("shrunk",)}),
+    "measured-gaps": ({"errors": True, "missing": "unmeasured"}, {"scale_errors": True, "n_components": 2}),
+    "measured-three": ({"n_classes": 3, "errors": True}, {"methods": ("probit",), "class_weight": "balanced"}),
+    "measured-exact": ({"missing": "mean"}, {"classifier": "error-bars", "methods": ("shrunk",)}),
 }
 
 
@@ -79,7 +89,8 @@ def fitted(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_loaded_model_predicts_the_same_numbers(tmp_path, name):
     model, data = fitted(name)
-    assert model.card["fit"]["certified"]
+    assert model.card["fit"]["converged"]
+    assert model.card["fit"]["certified"] == (model.card["fit"].get("method") != "probit")
     path = str(tmp_path / "model")
     save_model(model, path)
     loaded = load_model(path)
@@ -93,6 +104,124 @@ def test_a_loaded_model_predicts_the_same_numbers(tmp_path, name):
     np.testing.assert_allclose(np.mean(before["label"].astype(str) == data.y), model.card["fit"]["training_accuracy"])
 
 
+CALIBRATED = {
+    "around": lambda: make_pipeline(WithErrors(StandardScaler()), Deconvolve(2), CalibratedWithErrorsCV()),
+    "factors": lambda: make_pipeline(Deconvolve(rank=1), CalibratedWithErrorsCV(GuruClassifier(0.3))),
+    "inside": lambda: make_pipeline(CalibratedWithErrorsCV(make_pipeline(Deconvolve(), GuruClassifier(0.3)))),
+    "alone": lambda: make_pipeline(ErrorBarClassifier(GuruClassifier(0.3))),
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_pipelines_with_populations_and_calibration_can_be_saved(tmp_path, name, n_classes):
+    data = table(n_classes=n_classes, errors=True)
+    estimator = CALIBRATED[name]().fit(Measured(data.X, data.X_err), data.y.astype(str))
+    labels = sorted(set(data.y))
+    card = {**fit("measured").card, "classes": labels}
+    save_model(Model(estimator, card), str(tmp_path / "model"))
+    loaded = load_model(str(tmp_path / "model"))
+    expected = estimator.predict_proba(Measured(data.X, data.X_err))
+    found = loaded.predict(data.X, data.X_err, remeasure=0.5)
+    np.testing.assert_array_equal(np.column_stack([found[f"probability_{label}"] for label in labels]), expected)
+    gain = remeasure_gain(estimator, data.X, data.X_err, 0.5 * data.X_err)
+    np.testing.assert_allclose(found["remeasure_gain"], gain, rtol=1e-9, atol=1e-12)
+
+
+def test_a_model_of_measurements_is_that_of_the_library():
+    model, data = fitted("measured-gaps")
+    y = data.y.astype(str)
+    by_hand = ErrorBarClassifier(cv=5, scale_errors=True, n_components=2, random_state=0).fit(
+        data.X, y, X_err=data.X_err
+    )
+    found = model.predict(data.X, data.X_err, remeasure=0.25)
+    expected = by_hand.predict_proba(data.X, data.X_err)
+    np.testing.assert_allclose(found["probability_c1"], expected[:, 1], rtol=1e-9)
+    assert (found["label"] == by_hand.predict(data.X, data.X_err)).all()
+    better = np.where(np.isinf(data.X_err), np.inf, 0.25 * np.where(np.isinf(data.X_err), 0, data.X_err))
+    gain = remeasure_gain(by_hand, data.X, data.X_err, better)
+    np.testing.assert_allclose(found["remeasure_gain"], gain, rtol=1e-6, atol=1e-12)
+    assert model.card["reliability"] == pytest.approx(dict(zip("abc", by_hand.reliability_, strict=True)))
+    result = evaluate_model(model, [(data.X, data.X_err, model.labels(data.y, "table"))])
+    assert result["log_loss"] == pytest.approx(log_loss(y, expected), rel=1e-9)
+    assert result["brier_score"] == pytest.approx(brier_score_loss(y == "c1", expected[:, 1]), rel=1e-9)
+    assert result["expected_accuracy"] == pytest.approx(expected.max(axis=1).mean(), rel=1e-9)
+    assert result["robustness"]["noise_level"] == [1.0, 1.5, 2.0, 3.0]
+    assert result["robustness"]["log_loss"][0] == pytest.approx(result["log_loss"], rel=1e-9)
+    # Thirds of the rows by the spread of their scores, and what is promised and kept in them.
+    _, spread = by_hand.margin_and_spread(data.X, data.X_err)
+    thirds = np.array_split(np.argsort(spread), 3)
+    right = by_hand.predict(data.X, data.X_err) == y
+    np.testing.assert_allclose(result["reliability"]["observed"], [right[part].mean() for part in thirds], rtol=1e-9)
+    np.testing.assert_allclose(
+        result["reliability"]["predicted"], [expected.max(axis=1)[part].mean() for part in thirds], rtol=1e-9
+    )
+    size = by_hand.alpha_ * spread
+    np.testing.assert_allclose(result["reliability"]["size"], [np.median(size[part]) for part in thirds], rtol=1e-9)
+
+
+def test_brier_score_of_many_classes_is_that_of_scikit_learn():
+    for name in ("three", "measured-three"):
+        model, data = fitted(name)
+        y = model.labels(data.y, "table")
+        found = evaluate_model(model, [(data.X, data.X_err, y)])
+        columns = model.predict(data.X, data.X_err, each=True)
+        each = np.column_stack([columns[f"probability_{label}"] for label in model.card["classes"]])
+        assert found["brier_score"] == pytest.approx(brier_score_loss(y, each), rel=1e-9)
+        assert found["log_loss"] == pytest.approx(log_loss(y, each), rel=1e-9)
+
+
+def test_larger_errors_cost_accuracy_and_are_drawn_for_all_rows():
+    data = table(n=2000, errors=True)
+    data = data._replace(X_err=1.5 * data.X_err)
+    model = fit_model(data, methods=("shrunk",), folds=2)
+    y = model.labels(data.y, "table")
+    found = evaluate_model(model, [(data.X, data.X_err, y)], [1.0, 2.0, 6.0])["robustness"]
+    assert found["accuracy"][0] > found["accuracy"][1] + 0.02 > found["accuracy"][2] + 0.04
+    assert found["log_loss"][0] < found["log_loss"][1] < found["log_loss"][2]
+    with pytest.raises(TableError, match=r"--noise-levels.* 1 or more; got 0.5"):
+        evaluate_model(model, [(data.X, data.X_err, y)], [0.5])
+
+
+def test_rows_that_are_compared_are_kept_within_bounds(monkeypatch):
+    model, data = fitted("measured")
+    y = model.labels(data.y, "table")
+    monkeypatch.setattr("gaussguru._tables.fitting.MOST_KEPT", 25)
+    cuts = [slice(first, first + 13) for first in range(0, 90, 13)]
+    parts = ((data.X.iloc[cut], data.X_err[cut], y[cut]) for cut in cuts)
+    found = evaluate_model(model, parts, [1.0])
+    some = slice(0, None, 4)  # 23 of 90
+    by_hand = evaluate_model(model, [(data.X.iloc[some], data.X_err[some], y[some])], [1.0])
+    assert found["rows"] == 90
+    assert sum(found["reliability"]["rows"]) == 23
+    np.testing.assert_allclose(found["reliability"]["predicted"], by_hand["reliability"]["predicted"], rtol=1e-9)
+
+
+def test_what_error_bars_cannot_do():
+    model, data = fitted("linear")
+    with pytest.raises(TableError, match="--remeasure"):
+        model.predict(data.X, remeasure=0.5)
+    with pytest.raises(TableError, match="--remeasure"):
+        fit("measured-exact").predict(data.X, remeasure=0.5)
+    measured, data = fitted("measured")
+    for factor in (-0.1, 1.1, np.nan):
+        with pytest.raises(TableError, match="--remeasure must be between 0 and 1"):
+            measured.predict(data.X, data.X_err, remeasure=factor)
+    with pytest.raises(TableError, match="limits"):
+        measured.predict(data.X, Limits(data.X_err, np.zeros(data.X.shape)), remeasure=0.5)
+    with pytest.raises(ValueError, match="X_err is missing"):
+        measured.predict(data.X)
+    with pytest.raises(TableError, match="not for libsvm"):
+        fit_model(table(sparse=True), classifier="error-bars")
+    wide = pd.DataFrame(np.zeros((4, 301)), columns=[f"f{j}" for j in range(301)])
+    layout = replace(data.layout, features=list(wide), errors=list(wide))
+    with pytest.raises(TableError, match=r"301 features of 4 rows are too many.*--classifier guru"):
+        fit_model(Data("t", wide, np.ones(wide.shape), np.array(list("abab"), dtype=object), layout, 4))
+    rare = table(n=4, n_classes=3, errors=True)
+    with pytest.raises(TableError, match=r"one row.*leave that class out"):
+        fit_model(rare)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_probabilities_fit_together(name):
     model, data = fitted(name)
@@ -102,15 +231,19 @@ def test_probabilities_fit_together(name):
         return
     each = np.column_stack([columns[f"probability_{label}"] for label in model.card["classes"]])
     np.testing.assert_allclose(each.sum(axis=1), 1.0, rtol=1e-9)
-    np.testing.assert_allclose(columns["probability"] + columns["flip_probability"], 1.0, rtol=1e-9)
     assert ("radius" in columns) == model.is_linear
+    if model.is_calibrated:
+        np.testing.assert_array_equal(columns["probability"], each.max(axis=1))
+        assert model.column_names() == list(columns)  # of all classes, asked for or not
+    else:
+        np.testing.assert_allclose(columns["probability"] + columns["flip_probability"], 1.0, rtol=1e-9)
 
 
 def test_a_model_that_is_saved_again_says_so(tmp_path):
     path = tmp_path / "model"
     save_model(fit("linear"), str(path))
     versions = {"gaussguru": "0.0.1", "scikit-learn": "1.0", "numpy": "1.0"}
-    path.write_bytes(rewritten(path, format=0, versions=versions, created="2001-01-01T00:00:00+00:00"))
+    path.write_bytes(rewritten(path, versions=versions, created="2001-01-01T00:00:00+00:00"))
     old = load_model(str(path))
     with pytest.raises(TableError, match=r"exists; force=True replaces it$"):
         save_model(old, str(path))
@@ -136,18 +269,21 @@ def test_predicting_does_not_change_the_table(tmp_path):
 def test_an_evaluation_in_parts_is_that_of_the_whole(name):
     model, data = fitted(name)
     y = model.labels(data.y, "table")
-    levels = [0.0, 0.4] if model.is_linear else [0.0]
+    levels = [0.0, 0.4] if model.is_linear else [1.0] if model.is_calibrated and data.layout.has_errors else [0.0]
     whole = evaluate_model(model, [(data.X, data.X_err, y)], levels)
     cuts = [slice(0, 10), slice(10, 10), slice(10, 64), slice(64, 90)]
     rows = data.X.iloc.__getitem__ if hasattr(data.X, "iloc") else data.X.__getitem__
     parts = ((rows(cut), None if data.X_err is None else data.X_err[cut], y[cut]) for cut in cuts)
     found = evaluate_model(model, parts, levels)
-    for key in ("accuracy", "log_loss", "expected_accuracy"):
+    for key in ("accuracy", "log_loss", "brier_score", "expected_accuracy"):
         assert (found[key] is None) == (whole[key] is None)
         assert found[key] is None or found[key] == pytest.approx(whole[key], rel=1e-9)
     np.testing.assert_allclose(found["robustness"]["accuracy"], whole["robustness"]["accuracy"], rtol=1e-9)
     assert found["rows"] == 90
     assert whole["accuracy"] == whole["robustness"]["accuracy"][0]
+    assert found.keys() == whole.keys()
+    for key, values in whole.get("reliability", {}).items():
+        assert found["reliability"][key] == (values if key == "errors" else pytest.approx(values, rel=1e-9))
 
 
 def test_every_trusted_type_exists():
@@ -213,6 +349,8 @@ def test_what_is_no_model_is_refused(tmp_path):
         rewritten(path, card={}): "no model",
         rewritten(path, layout={"target": "y"}): "damaged",
         rewritten(path, format=FORMAT + 1): f"format {FORMAT + 1}",
+        rewritten(path, format=FORMAT - 1): f"in format {FORMAT - 1}, and this one reads {FORMAT}; fit again$",
+        rewritten(path, format=0, versions={"gaussguru": "0." * 500, "scikit-learn": "1.0"}): "in format 0, and this",
         rewritten(path, versions={**versions, "gaussguru": "99.0"}): "gaussguru 99.0",
         rewritten(path, versions={**versions, "scikit-learn": "99.1.2"}): "scikit-learn 99.1.2",
         rewritten(path, drop="schema.json"): "damaged",
@@ -225,6 +363,11 @@ def test_what_is_no_model_is_refused(tmp_path):
         rewritten(path, layout={**model.card["layout"], "errors": ["d"]}): "damaged",
         rewritten(path, layout={**model.card["layout"], "features": [1, 2, 3], "errors": []}): "damaged",
         rewritten(path, layout={**model.card["layout"], "features": ["a"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "two_sided": ["a"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "two_sided": ["a"], "sides": ["1", "3"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "sides": ["1", "2"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "limits": ["d"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "limits": ["a", "a"]}): "damaged",
     }
     for place, (content, words) in enumerate(bad.items()):
         other = tmp_path / f"bad{place}"

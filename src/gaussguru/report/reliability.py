@@ -41,8 +41,8 @@ def is_calibrated(model: Any) -> bool:
 def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
     """Return what error bars do to the score of every sample, in units of the overlap of the classes.
 
-    Of two classes ``alpha kappa s`` with the spread s of the score; of more, the root of the mean square over scores,
-    whose overlap has the variance 1/2.
+    Of two classes ``alpha s`` with the spread s of the score under the error bars as they are stated; of more, the root
+    of the mean square over scores, whose overlap has the variance 1/2.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
     final = final_estimator(model)
     _, spread = margin_and_spread(model, X, X_err)
     size = spread if spread.ndim == 1 else np.sqrt(2.0 * np.square(spread).mean(axis=1))
-    return np.asarray(final.alpha_ * final.kappa_ * size)
+    return np.asarray(final.alpha_ * size)
 
 
 def by_error_size(sizes: Array, predicted: Array, right: NDArray[np.bool_]) -> Reliability:
