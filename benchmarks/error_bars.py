@@ -442,7 +442,7 @@ def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], 
                     for score in ("log_loss", "accuracy")
                 )
                 bar(
-                    f"T1 {data} {condition}: {name} against {other}: log loss 2 standard errors lower, accuracy not",
+                    f"T1 {data} {condition}: {name} against {other}: log loss lower by 2 s.e., accuracy not lower",
                     loss[0] <= -2 * loss[1] and right[0] >= 0, f"log loss {pm(loss)}, accuracy {pm(right)}",
                 )  # fmt: skip
 
