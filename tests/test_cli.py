@@ -290,7 +290,7 @@ def test_predictions_of_measurements_come_in_parts_and_rows_may_lack_values(run,
 
 @pytest.mark.parametrize(("upper", "lower"), [("1", "2"), ("hi", "lo"), ("_up", "_low")])
 def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, upper, lower):
-    X, E, y, frame = measured()
+    _, E, y, frame = measured()
     above, below = E[:, 1] * 1.5, E[:, 1] * 0.5
     frame = frame.drop(columns=["id", "b_err"]).assign(
         **{f"b_err{upper}": above, f"b_err{lower}": -below, "c_limit": np.where(np.arange(len(y)) % 5, 0, -1)}
