@@ -329,7 +329,7 @@ class GuruEstimator(Classifier):
         self.alpha_ = result.alpha
         self.objective_ = result.objective
         self.dual_gap_ = result.gap
-        self.n_iter_ = result.n_iter
+        self.n_iter_ = max(1, result.n_iter)  # as in scikit-learn: finding that the first point is optimal is one
         self.converged_ = result.converged
         for name in ("loss_curve_", "n_updates_", "eta0_"):
             self.__dict__.pop(name, None)

@@ -32,7 +32,7 @@ from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, factori
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
-from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing, unseen_blur
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing, least_blur
 from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
@@ -211,7 +211,7 @@ class Binary(OfLoss):
             if self.is_smooth or point.value <= 0.5 * target:
                 return point, last
         stretch = 1 / max(half, scale)
-        for blur in (min(last.blur, unseen_blur(scale * stretch)), FIRST_BLUR):
+        for blur in (least_blur(scale * stretch, last.blur), FIRST_BLUR):
             smoothing = Smoothing(smooth, blur)
             problem = self.smoothed(smoothing)
             point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), NEGLIGIBLE)
@@ -668,7 +668,7 @@ class Local:
         """Return the smoothing to which the minimum is followed next."""
         blur, distance = self.problem.smoothing.blur, self.point.distance
         noise = 1.0 if distance < NEGLIGIBLE * last.blur else self.problem.smoothing.lower_noise
-        least = min(last.blur, unseen_blur(distance / self.problem.smoothing.noise))
+        least = least_blur(distance / self.problem.smoothing.noise, last.blur)
         return Smoothing(noise, least if blur < NEGLIGIBLE * distance else max(last.blur, blur / SPEED))
 
     def restart(self, last: Smoothing) -> Smoothing:

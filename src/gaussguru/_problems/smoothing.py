@@ -37,9 +37,9 @@ class Smoothing(NamedTuple):
 NONE = Smoothing()
 
 
-def unseen_blur(scale: float) -> float:
-    """Return a blur that is lost in the rounding of a scale."""
-    return 0.25 * math.sqrt(EPS) * scale
+def least_blur(distance: float, last: float) -> float:
+    """Return the last blur; where it is negligible beside the noise, one that is lost in the rounding of its scale."""
+    return last if last > NEGLIGIBLE * distance else min(last, 0.25 * math.sqrt(EPS) * distance)
 
 
 # What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
