@@ -290,7 +290,7 @@ def test_predictions_of_measurements_come_in_parts_and_rows_may_lack_values(run,
 
 @pytest.mark.parametrize(("upper", "lower"), [("1", "2"), ("hi", "lo"), ("_up", "_low")])
 def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, upper, lower):
-    X, E, y, frame = measured()
+    _, E, y, frame = measured()
     above, below = E[:, 1] * 1.5, E[:, 1] * 0.5
     frame = frame.drop(columns=["id", "b_err"]).assign(
         **{f"b_err{upper}": above, f"b_err{lower}": -below, "c_limit": np.where(np.arange(len(y)) % 5, 0, -1)}
@@ -339,7 +339,7 @@ def test_options_of_one_classifier_are_not_for_the_other(run, fails):
     plain, errors = (("fit", f"{name}.csv", "--target", "y", "-o", "m") for name in "te")
     errors += ("--drop", "id")
     for option in (["--sigma", "0.5"], ["--no-scale"], ["--noise", "axis"], ["--loss", "logistic"], ["--l2", "1"],
-                   ["--tol", "1e-3"]):  # fmt: skip
+                   ["--tol", "0.001"]):  # fmt: skip
         words = ["e.csv", " ".join(option), "'a_err'", "--classifier guru", "--no-errors"]
         fails(*errors, *option, words=words)
     succeeds(run(*errors, "--sigma", "0.5", "--classifier", "guru"))

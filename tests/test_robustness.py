@@ -25,7 +25,7 @@ from support.common import every_form
 from support.data import groups, joint_problem
 from support.error_bars import conditional
 
-from gaussguru import GuruClassifier, KernelGuruClassifier, robustness
+from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._data.em import population_of
 from gaussguru.errors import LowRank, Measured, check_errors
 from gaussguru.preprocessing import AffineMap, WithErrors

@@ -405,7 +405,8 @@ class _Calibrated(_Evaluation):
             return
         population, samples = found
         values, errors = split_errors(samples)
-        shares = population.reliability(np.asarray(values), errors)  # it may have been fitted without names
+        named = hasattr(population, "feature_names_in_")
+        shares = population.reliability(values if named else np.asarray(values), errors)
         gone = unmeasured(errors.unmeasured(values.shape) if isinstance(errors, Limits) else errors, values.shape)
         names = list(getattr(values, "columns", [str(j) for j in range(values.shape[1])]))
         order = np.argsort(shares, kind="stable")
