@@ -339,7 +339,7 @@ def test_options_of_one_classifier_are_not_for_the_other(run, fails):
     plain, errors = (("fit", f"{name}.csv", "--target", "y", "-o", "m") for name in "te")
     errors += ("--drop", "id")
     for option in (["--sigma", "0.5"], ["--no-scale"], ["--noise", "axis"], ["--loss", "logistic"], ["--l2", "1"],
-                   ["--tol", "1e-3"]):  # fmt: skip
+                   ["--tol", "0.001"]):  # fmt: skip
         words = ["e.csv", " ".join(option), "'a_err'", "--classifier guru", "--no-errors"]
         fails(*errors, *option, words=words)
     succeeds(run(*errors, "--sigma", "0.5", "--classifier", "guru"))

@@ -17,18 +17,21 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
-from gaussguru import GuruClassifier, GuruClassifierCV, KernelGuruClassifier
-from gaussguru.errors import LowRank, Measured
+from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, KernelGuruClassifier
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.plotting import RobustnessCurveDisplay, style
+from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import WithErrors
 from gaussguru.report import Report, data_hash, evaluation_report, model_card, new_axes
-from gaussguru.robustness import certified_radius, expected_accuracy, flip_probability
+from gaussguru.report.reliability import by_error_size, draw_reliability, kappa_in_words, with_larger_errors
+from gaussguru.robustness import certified_radius, expected_accuracy, flip_probability, remeasure_gain
 
 mpl.use("Agg")
 HOSTILE = """<script>alert("x")</script>&'"><img src=x onerror=alert(1)>"""
@@ -193,6 +196,8 @@ def test_hash_is_that_of_the_values():
         data_hash(sp.csr_array(X), y),
         data_hash(X, y, np.ones(3)),
         data_hash(X, y, np.ones((3, 2))),
+        data_hash(X, y, Limits(np.ones((3, 2)), np.zeros((3, 2)))),
+        data_hash(X, y, Limits(np.ones((3, 2)), np.ones((3, 2)))),
         data_hash(X, y, LowRank(np.ones((3, 2, 1)))),
         data_hash(X, y, LowRank(np.ones((3, 2, 1)), np.ones(3))),
         data_hash(np.array([["u", "v"]] * 3), y),
@@ -296,6 +301,155 @@ def test_evaluation_with_error_bars_and_what_was_not_measured(cancer):
     curve = {float(row[0]): row[1] for row in page.table("noise level")}
     assert curve[1.0] == shares["expected accuracy"]
     assert "Left out" not in page.headings
+
+
+def measurements(n=300, n_classes=2, selected=False):
+    """Return measured values with a name for each feature, true errors, and labels; errors may depend on these."""
+    rng = np.random.default_rng(0)
+    k = np.arange(n) % n_classes
+    E = rng.uniform(0.1, 1.5, (n, 3)) * (1 + 2 * k[:, np.newaxis] * selected) * [1.0, 0.1, 2.0]
+    X = rng.standard_normal((n, 3)) + 2 * np.eye(3)[k] + E * rng.standard_normal((n, 3))
+    return pd.DataFrame(X, columns=["alpha", "beta", "gamma"]), E, np.array(["no", "yes", "perhaps"])[k]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_evaluation_of_measurements_says_what_the_library_computes(n_classes):
+    X, E, y = measurements(n_classes=n_classes)
+    X.iloc[4, 1] = np.nan
+    model = ErrorBarClassifier(GuruClassifier(0.3), cv=3).fit(X, y, X_err=E)
+    report = evaluation_report(model, X, y, E, title=HOSTILE, date="2026-01-01", remeasure=0.25)
+    page = check_alone(report.html())
+    assert report.html() == evaluation_report(model, Measured(X, E), y, title=HOSTILE, date="2026-01-01",
+                                              remeasure=0.25).html()  # fmt: skip
+    assert page.headings == [
+        "Accuracy", "Confusion matrix", "Population and reliability", "Probabilities", "Accuracy with larger errors",
+        "Measure these again", "Doubtful predictions", "Certificate", "Model card", "Left out",
+    ]  # fmt: skip
+    expected = model.predict_proba(X, E)
+    shares = {row[0]: row[1] for row in page.table("", "share")}
+    assert shares["accuracy"] == f"{100 * model.score(X, y, X_err=E):.2f} %"
+    assert shares["expected accuracy"] == f"{100 * expected.max(axis=1).mean():.2f} %"
+    # The least reliable feature has the largest errors, and one value of another was not measured.
+    rows = page.table("feature", "reliability")
+    assert [row[0] for row in rows] == ["gamma", "alpha", "beta"]
+    reliability = model.population_.reliability(X.to_numpy(), np.where(np.isnan(X), np.inf, E))
+    assert [float(row[1]) for row in rows] == pytest.approx(np.sort(reliability), abs=6e-4)
+    assert [row[2] for row in rows] == ["0.00 %", "0.00 %", "0.33 %"]
+    area = predictive_of_errors(np.where(np.isnan(X), np.inf, E), y)
+    assert any(f"ROC curve of {area:.3f}" in text and "Warning" not in text for text in page.texts)
+    scores = {row[0]: float(row[1]) for row in page.table("", "model")}
+    assert scores["log loss"] == pytest.approx(log_loss(y, expected), abs=6e-5)
+    truth, chance = (y == "yes", expected[:, 1]) if n_classes == 2 else (y, expected)
+    assert scores["Brier score"] == pytest.approx(brier_score_loss(truth, chance), abs=6e-5)
+    rows = page.table("errors", "samples")
+    assert [row[0] for row in rows] == ["small", "medium", "large"]
+    assert [int(row[1]) for row in rows] == [100] * 3
+    right = model.predict(X, E) == y
+    _, spread = model.margin_and_spread(X, E)
+    order = np.argsort(spread if n_classes == 2 else np.square(spread).sum(axis=1))
+    for row, part in zip(rows, np.array_split(order, 3), strict=True):
+        assert row[3:5] == [f"{100 * expected.max(axis=1)[part].mean():.2f} %", f"{100 * right[part].mean():.2f} %"]
+    known = np.where(np.isnan(X), np.inf, E)
+    better = np.where(np.isinf(known), np.inf, 0.25 * E)
+    gain = remeasure_gain(model, X, known, better)
+    each = remeasure_gain(model, X, known, better, per_feature=True)
+    rows = page.table("row", "predicted", "true", "probability", "gain")
+    assert [int(row[0]) - 1 for row in rows] == np.argsort(-gain, kind="stable")[:10].tolist()
+    for row in rows:
+        i = int(row[0]) - 1
+        assert row[1:5] == [
+            model.predict(X, E)[i], y[i], f"{100 * expected[i].max():.2f} %", f"{100 * gain[i]:.2f} %"
+        ]  # fmt: skip
+        assert row[5:] == [X.columns[np.argmax(each[i])], f"{100 * each[i].max():.2f} %"]
+    assert len(drawings(report.html())) == 3
+
+
+def test_errors_that_depend_on_the_class_are_a_warning():
+    X, E, y = measurements(selected=True)
+    model = ErrorBarClassifier(GuruClassifier(0.3), cv=3).fit(X, y, X_err=E)
+    page = check_alone(evaluation_report(model, X, y, E).html())
+    (warned,) = (text for text in page.texts if "Warning: they depend on the class" in text)
+    assert float(re.search(r"ROC curve of (\d\.\d+)", warned)[1]) > 0.75
+
+
+def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
+    X, E, y = measurements()
+    around = make_pipeline(WithErrors(StandardScaler()), Deconvolve(), CalibratedWithErrorsCV(GuruClassifier(0.3)))
+    inside = CalibratedWithErrorsCV(make_pipeline(Deconvolve(), GuruClassifier(0.3)))
+    shares = []
+    for model in (around, inside):
+        model.fit(Measured(X, E), y)
+        page = check_alone(evaluation_report(model, X, y, E, noise_levels=[1.0]).html())
+        assert page.headings[2:4] == ["Population and reliability", "Probabilities"]
+        shares.append([(row[0], float(row[1])) for row in page.table("feature", "reliability")])
+    # Scaling changes no reliability.
+    assert [name for name, _ in shares[0]] == [name for name, _ in shares[1]]
+    assert [share for _, share in shares[0]] == pytest.approx([share for _, share in shares[1]], abs=2e-3)
+    plain = CalibratedWithErrorsCV(GuruClassifier(0.3)).fit(X, y, X_err=E)
+    page = check_alone(evaluation_report(plain, X, y, LowRank(np.ones((300, 3, 1)), E)).html())
+    assert "without a population" in left_out(page)["Population and reliability"]
+    assert "standard deviations" in left_out(page)["Measure these again"]
+    exact = ErrorBarClassifier(GuruClassifier(0.3)).fit(X, y)
+    page = check_alone(evaluation_report(exact, X, y).html())
+    assert [row[0] for row in page.table("errors", "samples")] == ["all"]
+    assert any("The fit had no error bars." in text for text in page.texts)
+    assert "these samples have none" in left_out(page)["Error bars"]
+    for bad in (-0.1, 1.5, "x"):
+        with pytest.raises(ValueError, match="remeasure"):
+            evaluation_report(exact, X, y, remeasure=bad)
+    with pytest.raises(ValueError, match="noise_levels must be 1 or more"):
+        evaluation_report(inside, X, y, E, noise_levels=[0.5])
+    with pytest.raises(ValueError, match="y must hold labels among"):
+        evaluation_report(inside, X, np.where(y == "no", "never", y), E)
+
+
+def test_groups_by_the_size_of_errors():
+    sizes = np.array([3.0, 1.0, 2.0, 6.0, 5.0, 4.0])
+    right = np.array([True, True, False, False, True, False])
+    found = by_error_size(sizes, np.array([0.9, 0.8, 0.6, 0.5, 0.7, 1.0]), right)
+    assert found.errors == ["small", "medium", "large"]
+    assert found.rows == [2, 2, 2]
+    assert found.size == [1.5, 3.5, 5.5]
+    assert found.predicted == pytest.approx([0.7, 0.95, 0.6])
+    assert found.observed == [0.5, 0.5, 0.5]
+    assert found.standard_error == pytest.approx([np.sqrt(0.4) / 2, np.sqrt(0.09) / 2, np.sqrt(0.46) / 2])
+    assert by_error_size(np.ones(6), np.full(6, 0.5), right)[:2] == (["all"], [6])
+    # Many equal ones are together, and no group is empty.
+    some = by_error_size(np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), np.full(6, 0.5), right)
+    assert some.rows == [5, 1]
+    ax = draw_reliability(new_axes(), np.ones(6), np.full(6, 0.5), right, "x")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["as predicted", "all samples"]
+
+
+def test_whether_errors_matter_is_said_in_words():
+    assert kappa_in_words(1.0, float("nan"), scaled=False) == "The fit had no error bars."
+    for pvalue, words in ((1e-5, "matter: .*clearly worse"), (0.03, "probably matter"), (0.5, "no sign")):
+        text = kappa_in_words(1.0, pvalue, scaled=False)
+        assert re.search(rf"{words}.*p = {pvalue:.2g}.*as they are stated", text)
+    for kappa, words in (
+        (0.0, "ignored"),
+        (1.1, "about right"),
+        (0.9, "about right"),
+        (3.0, "larger"),
+        (0.3, "smaller"),
+    ):
+        assert words in kappa_in_words(kappa, 0.001, scaled=True)
+
+
+def test_larger_errors_are_added_to_the_values():
+    X, E, _ = measurements(20_000)
+    X.iloc[0, 0] = np.nan
+    more = with_larger_errors(X, E, 3.0, np.random.default_rng(0))
+    np.testing.assert_allclose(more.err[1:], 3 * E[1:])
+    assert np.isnan(more.X.iloc[0, 0])
+    assert np.isinf(more.err[0, 0])
+    apart = (more.X - X).to_numpy()[1:] / E[1:]
+    np.testing.assert_allclose(apart.std(axis=0), np.sqrt(8), rtol=0.03)  # 5 standard errors
+    limits = with_larger_errors(X, Limits(E, np.zeros(E.shape)), 2.0, np.random.default_rng(0)).err
+    assert isinstance(limits, Limits)
+    np.testing.assert_allclose(limits.err[1:], 2 * E[1:])
+    wide = with_larger_errors(X[1:], np.einsum("ij,jk->ijk", E[1:] ** 2, np.eye(3)), 2.0, np.random.default_rng(0))
+    np.testing.assert_allclose(np.einsum("ijj->ij", wide.err), 4 * E[1:] ** 2)
 
 
 def left_out(page):

@@ -387,6 +387,28 @@ def test_columns_without_a_name_are_not_features(tmp_path):
     refuses(path, "no column ''", features=[""])
 
 
+def test_errors_with_two_sides_are_moved_to_their_mean(tmp_path):
+    path = put(
+        tmp_path / "t.csv", "a,a_err1,a_err2,b,b_err,b_limit,y\n1,0.5,-0.5,2,0.1,-1,0\n3,2,-1,5,0.2,,1\n,1,1,6,0,1,1\n"
+    )
+    data = read(path)
+    layout = data.layout
+    assert (layout.features, layout.errors, layout.two_sided, layout.sides, layout.limits) == (
+        ["a", "b"], ["a", "b"], ["a"], ["1", "2"], ["b"],
+    )  # fmt: skip
+    assert layout.error_columns == ["a_err1", "b_err", "a_err2", "b_limit"]
+    # Of a split normal with the sides 1 and 2.
+    shift, variance = np.sqrt(2 / np.pi), (1 - 2 / np.pi) + 2.0
+    np.testing.assert_allclose(data.X, [[1, 2], [3 + shift, 5], [np.nan, 6]])
+    np.testing.assert_allclose(data.X_err.err, [[0.5, 0.1], [np.sqrt(variance), 0.2], [np.inf, 0]])
+    np.testing.assert_array_equal(data.X_err.limits, [[0, -1], [0, 0], [0, 1]])
+    assert read(path, drop=["b_limit"]).layout.limits == []
+    assert read(path, drop=["a"]).layout.features == ["b"]
+    assert read(path, features=["a"]).layout.error_columns == ["a_err1", "a_err2"]
+    with pytest.raises(TableError, match=r"'a_err2'.*the other is not there.*--drop"):
+        read(path, drop=["a_err1"])
+
+
 def test_errors_follow_their_columns(tmp_path):
     path = put(tmp_path / "t.csv", WITH_ERRORS.format("inf", ""))
     data = read(path)

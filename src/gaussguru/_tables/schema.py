@@ -361,57 +361,52 @@ def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[
 
     Values whose error bars have two sides are moved to the mean between these.
     """
-    d = len(layout.features)
-    X = np.ascontiguousarray(numbers[:, :d])
-    columns = dict(zip(layout.error_columns, range(d, numbers.shape[1]), strict=True))
-    places = {name: place for place, name in enumerate(layout.features)}
+    names, bars = layout.features, layout.error_columns
+    cuts = np.cumsum([len(names), len(layout.errors), len(layout.two_sided)])
+    X, above, below, flags = np.split(numbers, cuts, axis=1)
+    X = np.ascontiguousarray(X)
+    places = {name: place for place, name in enumerate(names)}
 
-    def refuse(wrong: NDArray[np.bool_], column: str, values: Array, expected: str) -> None:
+    def refuse(wrong: NDArray[np.bool_], values: Array, columns: list[str], expected: str) -> None:
         if wrong.any():
-            i = int(np.argmax(wrong))
-            raise TableError(f"{table.place(column)} has {values[i]:g} in row {first + i + 1}; expected {expected}")
+            i, j = np.argwhere(wrong)[0]
+            expected = expected.format(quoted(columns[j]))
+            raise TableError(
+                f"{table.place(columns[j])} has {values[i, j]:g} in row {first + i + 1}; expected {expected}"
+            )
+
+    def checked(values: Array, owners: list[str], columns: list[str], *, signed: bool = True) -> Array:
+        """Return error bars, which are infinite where there is no value."""
+        refuse((values < 0) & signed, values, columns, "are standard deviations, none below 0")
+        values = np.where(gone[:, [places[name] for name in owners]], np.inf, np.abs(values))
+        refuse((values > LARGEST) & np.isfinite(values), values, columns, f"is at most {LARGEST:g}, or inf")
+        if layout.missing == "unmeasured":
+            expected = "is an error for every value: 0 if it is exact, inf if it was not measured"
+            refuse(np.isnan(values), values, columns, expected)
+        return values
 
     with np.errstate(invalid="ignore"):
-        wrong = np.abs(X) > LARGEST
-        for j in np.flatnonzero(wrong.any(axis=0))[:1]:
-            expected = f"are numbers of at most {LARGEST:g}, or nothing where there is none"
-            refuse(wrong[:, j], layout.features[j], X[:, j], expected)
-    if not layout.has_errors:
-        return X, None
-    gone = np.isnan(X)
-    upper, sides = np.zeros_like(X), np.zeros(X.shape if layout.limits else (0, 0))
-    lower = upper.copy() if layout.two_sided else upper
-    ends = iter(columns)
-
-    def take(name: str, out: Array, *, side: int = 1) -> None:
-        column, j = next(ends), places[name]
-        values = numbers[:, columns[column]]
-        with np.errstate(invalid="ignore"):
-            refuse(side * values < 0, column, values, "are standard deviations, none below 0")
-            values = np.where(gone[:, j], np.inf, np.abs(values) if side == 0 else values)
-            refuse((values > LARGEST) & np.isfinite(values), column, values, f"is at most {LARGEST:g}, or inf")
-            if layout.missing == "unmeasured":
-                expected = "is an error for every value: 0 if it is exact, inf if it was not measured"
-                refuse(np.isnan(values), column, values, expected)
-        out[:, j] = values
-
-    upper[gone] = np.inf
-    for name in layout.errors:
-        take(name, upper)
-    if layout.two_sided:
-        lower[:] = upper
-        for name in layout.two_sided:
-            take(name, lower, side=0)  # of either sign
-    for name in layout.limits:
-        column = next(ends)
-        values = np.nan_to_num(numbers[:, columns[column]], nan=0.0)
-        refuse(~np.isin(values, (-1.0, 0.0, 1.0)), column, values, _LIMITS.format(quoted(column)))
-        sides[:, places[name]] = np.where(gone[:, places[name]], 0.0, values)
+        expected = f"are numbers of at most {LARGEST:g}, or nothing where there is none"
+        refuse(np.abs(X) > LARGEST, X, names, expected)
+        if not layout.has_errors:
+            return X, None
+        gone = np.isnan(X)
+        upper = np.where(gone, np.inf, 0.0)
+        upper[:, [places[name] for name in layout.errors]] = checked(above, layout.errors, bars[: len(layout.errors)])
+        lower = upper.copy() if layout.two_sided else upper
+        if layout.two_sided:  # of either sign
+            columns = bars[len(layout.errors) : len(layout.errors) + len(layout.two_sided)]
+            found = checked(below, layout.two_sided, columns, signed=False)
+            lower[:, [places[name] for name in layout.two_sided]] = found
+    sides = np.zeros(X.shape if layout.limits else (0, 0))
     if layout.limits:
-        wrong = (sides != 0) & np.isposinf(upper)
-        for j in np.flatnonzero(wrong.any(axis=0))[:1]:
-            column = layout.features[j] + LIMIT
-            refuse(wrong[:, j], column, sides[:, j], "is 0 where the error is infinite: nothing is known of the value")
+        mine, columns = [places[name] for name in layout.limits], bars[len(bars) - len(layout.limits) :]
+        flags = np.nan_to_num(flags, nan=0.0)
+        refuse(~np.isin(flags, (-1.0, 0.0, 1.0)), flags, columns, _LIMITS)
+        flags = np.where(gone[:, mine], 0.0, flags)
+        expected = "is 0 where the error is infinite: nothing is known of the value"
+        refuse((flags != 0) & np.isposinf(upper[:, mine]), flags, columns, expected)
+        sides[:, mine] = flags
     errors = upper
     if layout.two_sided:
         shifted, errors = Asymmetric(lower, upper).symmetric(X)

@@ -405,9 +405,12 @@ class _Calibrated(_Evaluation):
             return
         population, samples = found
         values, errors = split_errors(samples)
-        shares = population.reliability(np.asarray(values), errors)  # it may have been fitted without names
+        named = hasattr(population, "feature_names_in_")
+        shares = population.reliability(values if named else np.asarray(values), errors)
         gone = unmeasured(errors.unmeasured(values.shape) if isinstance(errors, Limits) else errors, values.shape)
-        names = list(getattr(values, "columns", [str(j) for j in range(values.shape[1])]))
+        # A scaler before the population keeps features and loses their names.
+        owner = self.X if self.X.shape[1] == values.shape[1] else values
+        names = list(getattr(owner, "columns", [str(j) for j in range(values.shape[1])]))
         order = np.argsort(shares, kind="stable")
         rows = [[str(names[j]), f"{shares[j]:.3f}", percent(gone[:, j].mean())] for j in order[:FEATURES]]
         more = f"; {len(order) - FEATURES} more are better known" if len(order) > FEATURES else ""
