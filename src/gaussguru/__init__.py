@@ -29,8 +29,8 @@ __version__ = "0.1.0"
 
 # Modules for users that are imported when they are first used: ``import gaussguru`` alone is enough.
 _MODULES = (
-    "certificates", "datasets", "errors", "experiments", "losses", "models", "noise", "plotting", "preprocessing",
-    "report", "robustness",
+    "calibration", "certificates", "datasets", "errors", "experiments", "losses", "models", "noise", "plotting",
+    "population", "preprocessing", "report", "robustness",
 )  # fmt: skip
 
 

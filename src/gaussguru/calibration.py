@@ -155,8 +155,8 @@ def _with_errors(X: Any, X_err: Any) -> Any:
 
 def takes_errors(estimator: Any) -> bool:
     """Return whether an estimator, or the first step of a pipeline, can be fitted to :class:`Measured`."""
-    for name in ("best_estimator_", "estimator"):
-        estimator = getattr(estimator, name, estimator)
+    if hasattr(estimator, "refit") and hasattr(estimator, "estimator"):  # a search
+        return takes_errors(estimator.estimator)
     if isinstance(estimator, Pipeline):
         steps = [step for _, step in estimator.steps if step is not None and step != "passthrough"]
         return bool(steps) and takes_errors(steps[0])
@@ -403,12 +403,16 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     def _log_probabilities(self, weights: Array, means: Array, covariances: Array) -> Array:
         margins = _Margins.of(weights, means, covariances)
-        beta = np.array([0.0, self.beta_]) if len(self.classes_) == 2 else np.asarray(self.beta_)
-        model = _model(margins, len(self.classes_))
-        logs = model.logs(self.alpha_, beta, self.kappa_)
-        if len(self.classes_) == 2 or not covariances.any():
-            return logs
-        return _exact(logs, margins, self.alpha_, beta, self.kappa_, covariances)
+        n_classes = len(self.classes_)
+        if n_classes == 2:
+            return _TwoClasses(margins).logs(self.alpha_, np.array([0.0, self.beta_]), self.kappa_)
+        parameters = self.alpha_, np.asarray(self.beta_), self.kappa_
+        noise = np.square(self.alpha_ * self.kappa_) * covariances
+        noisy = noise.any(axis=(1, 2, 3))
+        logs = np.empty((len(noise), n_classes))
+        logs[~noisy] = _ManyClasses(margins.take(~noisy)).logs(*parameters)
+        logs[noisy] = _exact(margins.take(noisy), noise[noisy], *parameters)
+        return logs
 
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the probability of each class.
@@ -546,11 +550,18 @@ class _Fold(NamedTuple):
         fitted = _fit(clone(self.estimator), self._take(self.seen, train, train), self.y[train], given)
         if not np.array_equal(fitted.classes_, self.classes):
             raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")
-        step = max(1, CHUNK // len(self.classes) ** 2)
-        parts = [test[first : first + step] for first in range(0, len(test), step)]
-        return _Margins.joined(
-            [_Margins.of(*score_moments(fitted, self._take(self.samples, part, train))) for part in parts]
-        )
+        n_scores = 1 if len(self.classes) == 2 else len(self.classes)
+        step = max(1, CHUNK // n_scores**2)
+        parts = []
+        for first in range(0, len(test), step):
+            moments = score_moments(fitted, self._take(self.samples, test[first : first + step], train))
+            if moments[1].shape[2] != n_scores:
+                raise ValueError(
+                    f"estimator must have {n_scores} scores a sample for {len(self.classes)} classes; "
+                    f"got {moments[1].shape[2]}"
+                )
+            parts.append(_Margins.of(*moments))
+        return _Margins.joined(parts)
 
     def _take(self, X: Any, rows: Index, train: Index) -> Any:
         part = take_rows(X, rows)
@@ -592,6 +603,10 @@ class _Margins(NamedTuple):
             # That of all pairs together stays as it is.
             variances = least * np.divide(mean, clipped, out=np.zeros_like(mean), where=clipped > 0)
         return cls(weights, centre, apart, np.maximum(variances, 0.0))
+
+    def take(self, index: Any) -> "_Margins":
+        """Return those of some samples."""
+        return _Margins(*(part[index] for part in self))
 
     @classmethod
     def joined(cls, parts: "list[_Margins]") -> "_Margins":
@@ -704,23 +719,21 @@ def _model(margins: _Margins, n_classes: int) -> _TwoClasses | _ManyClasses:
     return _TwoClasses(margins) if n_classes == 2 else _ManyClasses(margins)
 
 
-def _exact(logs: Array, margins: _Margins, alpha: float, beta: Array, kappa: float, covariances: Array) -> Array:
-    """Return log probabilities with the covariances of the scores, where those of equal noise are ``logs``."""
-    n_classes = logs.shape[1]
-    noise = np.square(alpha * kappa) * covariances
-    noisy = np.flatnonzero(noise.any(axis=(1, 2, 3)))
-    exact = np.zeros((len(noisy), n_classes))
-    for k in range(margins.weights.shape[1]):
-        scores = alpha * (margins.centre[noisy] + kappa * margins.apart[noisy, k]) + beta
-        among, _ = top_probabilities(scores, noise[noisy, k] + 0.5 * np.eye(n_classes))
-        exact += margins.weights[noisy, k, np.newaxis] * among
-    faint = exact < FAINT
-    exact[faint] = np.minimum(np.exp(logs[noisy][faint]), FAINT)
-    result = logs.copy()
+def _exact(margins: _Margins, noise: Array, alpha: float, beta: Array, kappa: float) -> Array:
+    """Return log probabilities of many classes with the covariances of the scores, ``alpha^2 kappa^2 W V W'``."""
+    n_classes = noise.shape[2]
+    result = np.zeros((len(noise), n_classes))
+    for k in range(noise.shape[1]):
+        scores = alpha * (margins.centre + kappa * margins.apart[:, k]) + beta
+        among, _ = top_probabilities(scores, noise[:, k] + 0.5 * np.eye(n_classes))
+        result += margins.weights[:, k, np.newaxis] * among
+    faint = result < FAINT
+    some = faint.any(axis=1)
     with np.errstate(divide="ignore"):
-        result[noisy] = np.where(faint, np.minimum(logs[noisy], np.log(FAINT)), np.log(exact))
-    result[noisy] -= np.log(exact.sum(axis=1, keepdims=True))
-    return result
+        logs = np.log(result)
+    about = np.minimum(_ManyClasses(margins.take(some)).logs(alpha, beta, kappa), np.log(FAINT))
+    logs[some] = np.where(faint[some], about, logs[some])
+    return np.asarray(logs - logsumexp(logs, axis=1, keepdims=True))
 
 
 class _Found(NamedTuple):
@@ -737,7 +750,7 @@ def _fit_probabilities(
     """Return the parameters of greatest likelihood; those of a ``rough`` fit are for error bars as they are stated."""
     used = weights > 0
     if not used.all():
-        margins = _Margins(*(part[used] for part in margins))
+        margins = margins.take(used)
         labels, weights = labels[used], weights[used]
     targets = smoothed_targets(labels, weights)
     centre = margins.centre

@@ -42,7 +42,7 @@ GROWTH = 4
 # The most components that "auto" tries.
 MOST_COMPONENTS = 5
 # Folds of held-out samples for "auto"; a single one from so many rows on, whose likelihood is then known well enough.
-FOLDS, MANY = 5, 4000
+FOLDS, MANY = 5, 1000
 # Iterations of k-means for a start.
 LLOYD = 10
 

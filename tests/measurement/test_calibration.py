@@ -18,6 +18,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, GroupKFold, PredefinedSplit, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier
@@ -441,6 +442,12 @@ def test_other_machines():
     np.testing.assert_allclose(ours.predict_proba(K), same.predict_proba(X), atol=1e-4)
     with pytest.raises(ValueError, match="X_err is not supported by KernelGuruClassifier"):
         CalibratedWithErrorsCV(KernelGuruClassifier(0.1)).fit(X, y, X_err=X_err)
+    search = GridSearchCV(make_pipeline(WithErrors(), GuruClassifier()), {"guruclassifier__sigma": [0.1, 0.3]}, cv=2)
+    assert CalibratedWithErrorsCV(search, cv=2).fit(X, y, X_err=X_err).margin_and_spread(X, X_err)[1].all()
+    nested = CalibratedWithErrorsCV(CalibratedWithErrorsCV(), cv=2).fit(X, y, X_err=X_err)
+    assert nested.predict_proba(X, X_err).shape == (120, 2)
+    with pytest.raises(ValueError, match="must have 4 scores a sample for 4 classes; got 6"):
+        CalibratedWithErrorsCV(SVC(decision_function_shape="ovo"), cv=2).fit(X, np.arange(120) % 4)
     with pytest.raises(TypeError, match="must have a decision_function; got RandomForest"):
         CalibratedWithErrorsCV(RandomForestClassifier(3)).fit(X, y)
 
