@@ -18,6 +18,7 @@ import time
 import traceback
 import warnings
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import pairwise_kernels
 from support import oracles
+from support.error_bars import conditional
 
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
@@ -207,7 +209,6 @@ def make(problem: Problem) -> Data:
     X_err, covariances = _errors(problem, rng, X, unit)
     plain = X.copy()
     if problem.errors == "missing":
-        plain, covariances = _filled(X, X_err, s)
         X = np.where(np.isinf(X_err), np.nan, X)
     names = np.array(["a", "b", "c", "d", "e", "f", "g"])
     y = names[labels] if problem.seed % 3 == 0 else labels
@@ -266,18 +267,16 @@ def _errors(problem: Problem, rng: np.random.Generator, X: np.ndarray, unit: flo
     return (sp.csr_array(e) if kind == "csr" else e), full
 
 
-def _filled(X: np.ndarray, e: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what stands for missing values: the weighted mean and variance of those that were measured."""
-    plain, variances = X.copy(), e**2
-    for j in range(X.shape[1]):
-        known = np.isfinite(e[:, j])
-        weight = s[known] if s[known].any() else np.ones(known.sum())
-        weight, unit = weight / weight.max(), np.abs(X[known, j]).max() or 1.0
-        values = X[known, j] / unit
-        mean = np.average(values, weights=weight)
-        plain[~known, j] = unit * mean
-        variances[~known, j] = (unit * np.sqrt(np.average((values - mean) ** 2, weights=weight))) ** 2
-    return plain, np.einsum("ij,jk->ijk", variances, np.eye(X.shape[1]))
+def _filled(data: Data, model: Any) -> Data:
+    """Return the data with what stands for missing values: their mean and covariance given the rest of the sample.
+
+    The population is that of the fit; how likely it is, is not a promise of the classifier.
+    """
+    population, unit = model.population_, data.unit
+    scaled = SimpleNamespace(means=population.means / unit, covariance=population.covariance / unit**2)
+    X = np.where(np.isinf(data.X_err), np.nan, data.plain)
+    values, covariances = conditional(scaled, X / unit, data.X_err / unit)
+    return replace(data, plain=values * unit, covariances=covariances * unit**2)
 
 
 def _formed(form: str, X: np.ndarray) -> Any:
@@ -548,6 +547,8 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     _finite(model, "coef_", "intercept_", "objective_", "dual_gap_", "alpha_" if hasattr(model, "alpha_") else "coef_")
     sigma, l2 = float(model.sigma), float(model.l2)
     W, b = model.coef_, model.intercept_
+    if problem.errors == "missing":
+        data = _filled(data, model)
     value = objective(problem, data, W, b, sigma, l2)
     slack = slack_of(data, W, b, value)
     if abs(value - model.objective_) > 1e-11 * value + slack:
