@@ -394,7 +394,7 @@ def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
     assert [row[0] for row in page.table("errors", "samples")] == ["all"]
     assert any("The fit had no error bars." in text for text in page.texts)
     assert "these samples have none" in left_out(page)["Error bars"]
-    for bad in (-0.1, 1.5, "x"):
+    for bad in (-0.1, 1.5, np.nan):
         with pytest.raises(ValueError, match="remeasure"):
             evaluation_report(exact, X, y, remeasure=bad)
     with pytest.raises(ValueError, match="noise_levels must be 1 or more"):
