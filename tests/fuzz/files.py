@@ -69,8 +69,9 @@ def table(rng: np.random.Generator, n_classes: int = 2, *, errors: bool = False,
 MODELS = {
     "linear": ("plain.csv", ["--sigma", "0.5"]),
     "levels": ("plain.csv", ["--sigma", "0.1,1", "--folds", "2"]),
-    "errors": ("errors.csv", ["--classifier", "guru", "--sigma", "0.5"]),
-    "unscaled": ("errors.csv", ["--classifier", "guru", "--sigma", "0.5", "--no-scale"]),
+    "measured": ("errors.csv", ["--folds", "2"]),
+    "errors": ("errors.csv", ["--sigma", "0.5", "--classifier", "guru"]),
+    "unscaled": ("errors.csv", ["--sigma", "0.5", "--no-scale", "--classifier", "guru"]),
     "mean": ("missing.csv", ["--sigma", "0.5", "--missing", "mean"]),
     "drop": ("missing.csv", ["--sigma", "0.5", "--missing", "drop"]),
     "unmeasured": ("missing.csv", ["--sigma", "0.5", "--missing", "unmeasured"]),
@@ -495,7 +496,11 @@ def make_call(number: int) -> tuple[list[str], str]:
     source = chance.choice([file] * 9 + ["-"]) if len(content) < 100_000 else file
     match chance.randrange(6):
         case 0 | 1 | 2:
-            arguments = ["fit", source, *target(name), "-o", "out", "--sigma", chance.choice(["0.5", "0.5", "0.1,1"])]
+            arguments = ["fit", source, *target(name), "-o", "out"]
+            if chance.random() < 0.5:
+                arguments += ["--classifier", "guru", "--sigma", chance.choice(["0.5", "0.5", "0.1,1"])]
+            else:
+                arguments += ["--folds", "2"]
             extra = [["--missing", "drop"], ["--missing", "mean"], ["--missing", "unmeasured"], ["--no-errors"]]
             extra += [["--drop", "a"], ["--features", "b"], ["--err-suffix", "r"], ["--no-scale"], ["--noise", "axis"]]
             extra += [["--kernel", "rbf"], ["--balanced"], ["--target", "Y"], ["--loss", "quadratic"], [], [], [], []]

@@ -588,11 +588,11 @@ class Local:
         """
         if not thorough and NEGLIGIBLE * self.expected_gap > target:
             return Certificate(self.problem.rounded_up(self.point), 0.0), self.point
-        near, closes = self.point, 0 < target >= self.expected_gap
-        if closes or self.curves is not None:
+        near, worth = self.point, target > 0 and (thorough or self.expected_gap <= target)
+        if worth or self.curves is not None:
             near = self.problem.lengthened(self.point, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
-        if certificate.gap > target and near is not self.point and closes:
+        if certificate.gap > target and near is not self.point and worth:
             # The slopes move too far for their curves, of which only a bound of the error is known.
             certificate = self.problem.expand(near)._certified(near, target, thorough=thorough)
         return certificate, near
