@@ -156,7 +156,7 @@ def check_columns(found, classifier, samples, classes):
         "radius": certified_radius(classifier, samples),
         **{f"probability_{label}": probabilities[:, k] for k, label in enumerate(classes)},
     }.items():
-        np.testing.assert_allclose(found[name], expected, rtol=1e-7, atol=1e-15, err_msg=name)
+        np.testing.assert_allclose(found[name], expected, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @needs["pima"]
