@@ -285,19 +285,6 @@ def test_no_corner_is_slow(model, n, n_classes, error):
     assert fitted.n_iter_ < 100
 
 
-@pytest.mark.parametrize("sigma", [2.0**12, 2.0**16, 2.0**20])
-@pytest.mark.parametrize(("n", "d", "n_classes", "error", "l2"), [(20, 20, 2, 1.0, 0.0), (40, 12, 4, None, 1e-9)])
-def test_damping_falls_as_far_as_steps_succeed(n, d, n_classes, error, l2, sigma):
-    """Where the loss is linear a Newton step has any length, and one that is damped for features without noise none."""
-    X, y = RNG(0).standard_normal((n, d)), np.arange(n) % n_classes
-    more = {} if error is None else {"X_err": np.full(X.shape, error)}
-    X[:, 0] = 1.0 if more else X[:, 0]
-    model, caught = fit(GuruClassifier(sigma, loss="quadratic", l2=l2, fit_intercept=False), X, y, **more)
-    assert not caught
-    assert model.n_iter_ < 100
-    check_proven(model, n)
-
-
 # --- kernels: what is reported is what predicts -------------------------------------------
 
 

@@ -12,7 +12,7 @@ Where there is no factor, because there are too many unknowns, there are only co
 
 **Damping.** Where a loss is exactly linear the Hessian may be singular, and a Newton step has any length. After a step
 that lowers F by next to nothing of what was predicted, the Hessian is given a Levenberg damping: a multiple of the mean
-squares of the features. It is raised while steps fail and lowered step by step when they succeed.
+squares of the features. It is raised while steps fail and lowered when they succeed.
 """
 
 from collections.abc import Callable
@@ -90,10 +90,8 @@ class Systems:
         policy = self.policy
         poor = before.value - after.value < DECREASE**2 * decrement and not is_lost(before.value, decrement)
         if poor or self._damping > policy.floor:
-            if poor:
-                self._damping = 10 * self._damping if self._damping > policy.floor else policy.damping
-            else:
-                self._damping = max(policy.floor, 0.1 * self._damping)
+            damping = max(policy.damping, 10 * self._damping) if poor else 0.1 * self._damping
+            self._damping = damping if damping >= policy.damping else policy.floor
             self.forget(factor=True)
         elif self._factor is not None and self._factor.is_exact and not before.is_cheap:
             step, change = after.x - before.x, after.gradient - before.gradient
