@@ -163,7 +163,76 @@ def takes_errors(estimator: Any) -> bool:
     return bool(has_fit_parameter(estimator, "X_err"))
 
 
-class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class ByProbability:
+    """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
+
+    classes_: NDArray[Any]
+
+    __metadata_request__fit: ClassVar = {"X_err": True, "groups": UNUSED}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of the probabilities."""
+        raise NotImplementedError
+
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class, given what was measured and how well.
+
+        For more than three classes, and samples with error bars, one direction of the noise is integrated exactly and
+        the others at quasi-random points (:func:`gaussguru.robustness.top_probabilities`), to about 1e-3; else they are
+        exact.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X, X_err))
+
+    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+        """Return the class with the highest probability.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        float
+        """
+        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
+
+
+class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Probabilities of the classes of a sample with error bars, fitted by cross-validation.
 
     With the score ``m`` of a sample and its spread ``s`` under the error bars (:func:`margin_and_spread`)::
@@ -242,12 +311,6 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     >>> bool(exact > vague > 0.5)
     True
     """
-
-    __metadata_request__fit: ClassVar = {"X_err": True, "groups": UNUSED}
-    __metadata_request__predict: ClassVar = {"X_err": True}
-    __metadata_request__predict_proba: ClassVar = {"X_err": True}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self, estimator: Any = None, *, cv: Any = 5, scale_errors: bool = False, n_jobs: int | None = None
@@ -414,41 +477,6 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         logs[noisy] = _exact(margins.take(noisy), noise[noisy], *parameters)
         return logs
 
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the probability of each class.
-
-        For more than three classes, and samples with error bars, one direction of the noise is integrated exactly and
-        the others at quasi-random points (:func:`gaussguru.robustness.top_probabilities`), to about 1e-3; else they are
-        exact.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        X_err : error bars of X, default=None
-            They need not be of the size of those of the fit.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return np.exp(self.predict_log_proba(X, X_err))
-
-    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
-        """Return the class with the highest probability.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        X_err : error bars of X, default=None
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        best = np.argmax(self.predict_proba(X, X_err), axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of ``estimator_`` and their standard deviations: :func:`margin_and_spread`.
 
@@ -467,22 +495,6 @@ class CalibratedWithErrorsCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
         check_is_fitted(self)
         return score_moments(self.estimator_, X, X_err)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
-        """Return the accuracy of the predictions.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-        X_err : error bars of X, default=None
-
-        Returns
-        -------
-        float
-        """
-        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the fit itself, to the estimator and to the splitter."""

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from gaussguru._data.threads import Pool, n_threads
@@ -26,6 +24,7 @@ from gaussguru._estimators.probit import ProbitWithErrors, probit_path
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import (
+    ByProbability,
     CalibratedWithErrorsCV,
     _fit_probabilities,
     _Found,
@@ -57,7 +56,7 @@ CHUNK = 1 << 22
 STACK = 64
 
 
-class ErrorBarClassifier(Classifier):
+class ErrorBarClassifier(ByProbability, Classifier):
     """Classifier for samples whose features are measured with known errors: values ± errors in, probabilities out.
 
     Measured values are truth plus noise. What was measured, its error bars, and the population of all samples say what
@@ -151,12 +150,7 @@ class ErrorBarClassifier(Classifier):
     True
     """
 
-    __metadata_request__fit: ClassVar = {"X_err": True, "groups": UNUSED}
-    __metadata_request__predict: ClassVar = {"X_err": True}
-    __metadata_request__predict_proba: ClassVar = {"X_err": True}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
     __metadata_request__decision_function: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -398,21 +392,6 @@ class ErrorBarClassifier(Classifier):
         """
         return np.concatenate([self._calibrated.predict_log_proba(part) for part in self._posteriors(X, X_err)])
 
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the probability of each class, given what was measured and how well.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-        X_err : error bars of X, default=None
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return np.exp(self.predict_log_proba(X, X_err))
-
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return a score that decides: of two classes ``Phi^-1(P)`` of the second one, else log probabilities.
 
@@ -432,40 +411,6 @@ class ErrorBarClassifier(Classifier):
         likely = logs[:, 1] > logs[:, 0]
         lower = ndtri_exp(np.minimum(logs.min(axis=1), -np.log(2.0)))
         return np.asarray(np.where(likely, -lower, lower))
-
-    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
-        """Return the class with the highest probability.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-        X_err : error bars of X, default=None
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
-        """Return the accuracy of the predictions.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-        X_err : error bars of X, default=None
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        float
-        """
-        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of ``estimator_`` and their standard deviations, given what was measured and how well.
