@@ -785,11 +785,16 @@ class Population:
     covariance: Array | None = None
 
     @classmethod
-    def of(cls, X: Any, X_err: Any = None, sample_weight: Array | None = None) -> "Population":
-        """Return that of samples with error bars, in which infinite ones stand for what was not measured."""
+    def of(
+        cls, X: Any, X_err: Any = None, sample_weight: Array | None = None, *, gaps: bool | None = None
+    ) -> "Population":
+        """Return that of samples with error bars, in which infinite ones stand for what was not measured.
+
+        ``gaps``, whether there are any (:func:`has_unmeasured`), saves a pass over the errors.
+        """
         values = np.ascontiguousarray(X, dtype=np.float64)  # a sum depends on how its terms lie in memory
         weight = None if sample_weight is None else sample_weight / sample_weight.max()
-        if not has_unmeasured(X_err):
+        if not (has_unmeasured(X_err) if gaps is None else gaps):
             return cls._of_all(values, weight)
         known = ~unmeasured(X_err, values.shape) & np.ones(values.shape, dtype=bool)
         if weight is not None:
@@ -956,7 +961,16 @@ def like(X: Any, values: Array) -> Any:
 
 def has_unmeasured(X_err: Any) -> bool:
     """Return whether there are infinite errors in a dense array of them."""
-    return survey_errors(X_err)[0]
+    if X_err is None or sp.issparse(X_err):
+        return False
+    survey_limits(X_err)
+    if isinstance(X_err, LowRank):
+        return X_err.std is not None and bool(np.isposinf(np.asarray(X_err.std, dtype=np.float64)).any())
+    try:
+        errors = np.asarray(X_err, dtype=np.float64)
+    except (TypeError, ValueError):  # check_errors will say what is wrong with it
+        return False
+    return finite_least(errors) is None and bool(np.isinf(errors).any())
 
 
 def survey_limits(X_err: Any) -> None:
@@ -966,24 +980,6 @@ def survey_limits(X_err: Any) -> None:
             "X_err holds limits, which say nothing without a population: gaussguru.population.Deconvolve turns them "
             "into values with errors"
         )
-
-
-def survey_errors(X_err: Any, map: Any = map) -> tuple[bool, float | None]:
-    """Return :func:`has_unmeasured`, and the least error of a dense array of numbers, all of them finite.
-
-    ``map`` is where blocks of rows are looked at.
-    """
-    if X_err is None or sp.issparse(X_err):
-        return False, None
-    survey_limits(X_err)
-    if isinstance(X_err, LowRank):
-        return X_err.std is not None and bool(np.isposinf(np.asarray(X_err.std, dtype=np.float64)).any()), None
-    try:
-        errors = np.asarray(X_err, dtype=np.float64)
-    except (TypeError, ValueError):  # check_errors will say what is wrong with it
-        return False, None
-    least = finite_least(errors, map)
-    return least is None and bool(np.isinf(errors).any()), least
 
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
@@ -999,11 +995,10 @@ def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     return np.broadcast_to(missing if missing.ndim == 2 else missing[:, np.newaxis], shape)
 
 
-def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = None) -> Errors:
+def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
     """Return error bars, checked against the samples that they belong to.
 
-    Infinite errors must have been replaced before (:class:`Population`). What :func:`survey_errors` found to be the
-    ``least`` saves a look at them. ``map`` is where blocks of rows are looked at.
+    Infinite errors must have been replaced before (:class:`Population`). ``map`` is where blocks of rows are read.
     """
     n, d = (int(size) for size in X.shape)
     expected = (
@@ -1029,7 +1024,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map, *, least: float | None = No
         _check_sign(_check_finite(errors.data, "X_err", map), "X_err")
         return Diagonal(errors)
     errors = as_numbers(X_err, "X_err")
-    least = _check_finite(errors, "X_err", map) if least is None else least
+    least = _check_finite(errors, "X_err", map)
     if errors.shape == (n,):
         _check_sign(least, "X_err")
         return PerSample(errors, d)

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, factor_covariances
+from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, diagonal
@@ -76,9 +77,7 @@ class Em:
                 some = None if weight is None else weight[part]
                 return state.mixture.sums(scaled[part], some, self.free_kappa is not None)
 
-            found: Any = None
-            for sums in mapped(of, parts):  # in order, so that the result does not depend on threads
-                found = sums if found is None else found.plus(sums)
+            found = reduce(added, mapped(of, parts))  # in order, so that the result does not depend on threads
             likelihood = found.objective / total
             return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
 
@@ -263,19 +262,20 @@ EM_FEATURES, EM_ROWS = 40, 10_000
 MOST_FEATURES = 2048
 
 
-def population_of(X: Any, X_err: Any, sample_weight: Array | None = None) -> Population:
+def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gaps: bool | None = None) -> Population:
     """Return the Gaussian population of dense samples with error bars: means and spreads of all, covariance of some.
 
     Where all was measured, the covariance of the values less the noise, from a subsample; where not, the most likely
-    one by EM, or with many features that of the pairs of values that were measured.
+    one by EM, or with many features that of the pairs of values that were measured. ``gaps`` is as in
+    :meth:`gaussguru.errors.Population.of`.
     """
-    marginal = Population.of(X, X_err, sample_weight)
+    gaps = has_unmeasured(X_err) if gaps is None else gaps
+    marginal = Population.of(X, X_err, sample_weight, gaps=gaps)
     values = np.asarray(X)
     n, d = values.shape
     # What is wrong with the values or the errors is said where they are checked.
     if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
         return marginal
-    gaps = has_unmeasured(X_err)
     few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * d) if not gaps else EM_ROWS
     part = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
     if len(part) > few:

@@ -54,10 +54,6 @@ class Sums(NamedTuple):
     noise: Array  # sum q (1 + s_j^2 (a_j^2 - P_jj)) of every feature, and over what it is to be divided by
     noise_weight: Array
 
-    def plus(self, other: "Sums") -> "Sums":
-        """Return the sums of both."""
-        return Sums(*(one + more for one, more in zip(self, other, strict=True)))  # type: ignore[operator]
-
 
 @dataclass(frozen=True)
 class Mixture:
@@ -288,9 +284,10 @@ class FactorSums(NamedTuple):
     noise: Array
     noise_weight: Array
 
-    def plus(self, other: "FactorSums") -> "FactorSums":
-        """Return the sums of both."""
-        return FactorSums(*(one + more for one, more in zip(self, other, strict=True)))  # type: ignore[operator]
+
+def added(one: Any, other: Any) -> Any:
+    """Return the sums of both, of either kind."""
+    return type(one)(*(mine + more for mine, more in zip(one, other, strict=True)))
 
 
 @dataclass(frozen=True)

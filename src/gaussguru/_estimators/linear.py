@@ -283,8 +283,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
         if X_err is None or sp.issparse(X):
             return X, X_err, None
         table = _table(X)
-        population = population_of(table, X_err, check_weights(sample_weight, len(table)))
-        if not has_unmeasured(X_err):
+        gaps = has_unmeasured(X_err)
+        population = population_of(table, X_err, check_weights(sample_weight, len(table)), gaps=gaps)
+        if not gaps:
             return X, X_err, population
         return *population.fill(table, X_err, correlated=self._method.exact), population
 
