@@ -43,8 +43,10 @@ class Policy:
     # Pairs of the limited-memory BFGS correction (Nocedal & Wright, 7.2: 3 to 20).
     memory: int = 10
     # Levenberg damping after a first failure, in units of a curvature of 1 in every row; it is raised and lowered by a
-    # factor of 10 (Nocedal & Wright, 10.3), and dropped below the first.
+    # factor of 10 (Nocedal & Wright, 10.3).
     damping: float = 1e-2
+    # Damping is raised where F falls by less than this fraction of the decrement (Nocedal & Wright, algorithm 4.1).
+    gain: float = 0.25
     # Damping that is always there, in the same units, for directions without any curvature (measured: without it nearly
     # singular problems of many classes stall; 1e-17 leaves some balls unproven).
     floor: float = 1e-18
