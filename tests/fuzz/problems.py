@@ -429,6 +429,14 @@ def slack_of(data: Data, W: np.ndarray, b: np.ndarray, value: float) -> float:
     return 64 * EPS * (value + reach + data.s.sum()) * len(W)
 
 
+def _noise_slack(problem: Problem, data: Data, W: np.ndarray, sigma: float) -> float:
+    """Return the same for the scale of a covariance R R': sums of products again, which vanish where w has no noise."""
+    if problem.noise not in ("covariance", "singular"):
+        return 0.0
+    sums = np.abs(W) @ np.abs(root_of(problem, data.plain.shape[1]))
+    return 64 * EPS * sigma * max(_norm(each) for each in sums) * float(data.s.sum()) * len(W)
+
+
 # --- what is promised -------------------------------------------------------------------------------------
 
 
@@ -550,7 +558,7 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     if problem.errors == "missing":
         data = _filled(data, model)
     value = objective(problem, data, W, b, sigma, l2)
-    slack = slack_of(data, W, b, value)
+    slack = slack_of(data, W, b, value) + _noise_slack(problem, data, W, sigma)
     if abs(value - model.objective_) > 1e-11 * value + slack:
         raise BrokenError(f"objective_ {model.objective_!r}, by the formula {value!r}")
     others = [("itself", value)]

@@ -105,6 +105,7 @@ class _Run(Bounds):
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
+        self.tried = np.inf  # decrement before the last point that got a certificate
 
     # --- where to begin -----------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class _Run(Bounds):
         while True:
             local = self._separated(local)
             final = local.is_final(self.last, self.target)
-            if self._ends(local, last=last, final=final):
+            if self._ends(local, previous, last=last, final=final):
                 break
             step = self.systems.step(local, previous, final=final)
             self._print(local, last)
@@ -205,11 +206,17 @@ class _Run(Bounds):
             self.systems.leave(local)
         return local
 
-    def _ends(self, local: LocalModel, *, last: bool, final: bool) -> bool:
-        """Return whether the gap is closed, or iterations ran out."""
+    def _ends(self, local: LocalModel, previous: float, *, last: bool, final: bool) -> bool:
+        """Return whether the gap is closed, or iterations ran out.
+
+        Where steps hardly shrink, a certificate has little to add to the last one, and not every point gets one.
+        """
         exhausted = self.n_iter >= self.settings.max_iter
-        if last and (final or exhausted) and self.certify(local, thorough=exhausted):
-            return True
+        due = previous <= 0.5 * self.tried or self.n_iter % self.policy.recheck == 0
+        if last and ((final and due) or exhausted):
+            self.tried = previous
+            if self.certify(local, thorough=exhausted):
+                return True
         if exhausted:
             self.status = "max_iter"
         return exhausted
