@@ -555,8 +555,9 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     _finite(model, "coef_", "intercept_", "objective_", "dual_gap_", "alpha_" if hasattr(model, "alpha_") else "coef_")
     sigma, l2 = float(model.sigma), float(model.l2)
     W, b = model.coef_, model.intercept_
+    given = data
     if problem.errors == "missing":
-        data = _filled(data, model)
+        data = _filled(given, model)
     value = objective(problem, data, W, b, sigma, l2)
     slack = slack_of(data, W, b, value) + _noise_slack(problem, data, W, sigma)
     if abs(value - model.objective_) > 1e-11 * value + slack:
@@ -575,7 +576,9 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     if _fit(other, permuted) is not None:
         found = objective(problem, data, other.coef_, other.intercept_, sigma, l2)
         others.append(("the permuted rows", found))
-        _check_bound(other, [("the first fit", value)], slack)
+        # Its own population stands for what is missing.
+        theirs = _filled(given, other) if problem.errors == "missing" else data
+        _check_bound(other, [("the first fit", objective(problem, theirs, W, b, sigma, l2))], slack)
     for k in range(C):
         level = np.zeros(C)
         level[k] = problem.fit_intercept

@@ -38,6 +38,10 @@ FOUND = {
     "an alternation that is near itself but in no circle": Problem(
         seed=436790945, n=200, data="apart", offset=1e3, weights="huge", form="csr-float32", estimator="alternating",
     ),
+    "a ridge and noise of low rank, much of it": Problem(
+        seed=730066550, n=30, d=12, data="duplicates", scale=1e-3, form="float32", noise="singular", loss="logistic",
+        sigma=2.0**20, l2=1e4,
+    ),
     "a population with a constant feature, large": Problem(
         seed=1545370229, n=15, d=40, data="collinear", scale=1e100, weights="huge", loss="quadratic", sigma=2.0**-15,
         errors="missing",

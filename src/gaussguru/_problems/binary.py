@@ -106,6 +106,7 @@ class Binary(OfLoss):
         return self.rows.total_weight
 
     is_smooth: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
 
     @property
     def is_fused(self) -> bool:

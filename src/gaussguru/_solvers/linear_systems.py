@@ -79,7 +79,7 @@ class Systems:
 
     def leave(self, local: LocalModel) -> None:
         """Make a factor for more rows where that of another smoothing would serve them less well."""
-        if local.refreshes and not local.is_cheap and self._smoothing != local.problem.smoothing:
+        if local.refreshes and not local.is_cheap:
             self.renew(local)
 
     def learn(self, before: LocalModel, after: LocalModel, decrement: float) -> None:
