@@ -291,6 +291,8 @@ class _Run(Bounds):
         return self.is_closed
 
     def _print(self, local: LocalModel, last: bool) -> None:
+        if not self.log.verbose:
+            return
         (noise, blur), rows = local.problem.smoothing, local.problem.rows
         note = "" if last else f"  on {rows.n_rows} rows"
         note += "" if noise == 1 else f"  noise x {noise:.3g}"
