@@ -497,6 +497,11 @@ class Errors(ABC):
         return 0
 
     @property
+    def least_rows(self) -> int:
+        """How many samples should be looked at together, as there is work that does not depend on their number."""
+        return 0
+
+    @property
     def is_large(self) -> bool:
         """Whether a copy for every product, sorted by class, would take much of its time."""
         return False

@@ -36,6 +36,10 @@ from gaussguru.errors import Covariances, Errors, Factored, Roots, any_roots, ch
 
 # Numbers of second moments that are held at a time, and at most in a fit that stores those of all samples: 1 GB.
 CHUNK, LARGEST = 1 << 21, 1 << 27
+# Terms of a Gram matrix below this part of the largest are left out: it is the matrix of a step, not of a proof.
+NEGLIGIBLE = 1e-6
+# A factor with pivots below this part of the largest is close to singular: it costs eight digits of a matrix.
+SINGULAR = 1e-4
 
 REASONS = {
     "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
@@ -300,15 +304,15 @@ class KernelErrors(Errors):
         return 1.0 + 0.4 * self.rank, 2.0 + 2.0 * self.rank
 
     @property
-    def width(self) -> int:
-        """Those of the slopes, besides features and roots."""
-        return int(self.slopes.shape[1])
+    def least_rows(self) -> int:
+        """Some times as many as there are points, whose matrix a product reads too."""
+        return 8 * len(self.points.at)
 
     def along(self, U: Array) -> Array:
         """Return ``F_i' u``, of shape (n_samples, len(U), rank): one product with ``len(U) (d + 1)`` columns."""
         at, (n, k) = self.points.at, (self.n_samples, len(U))
         d = at.shape[1]
-        C = solve_triangular(self.points.factor.T, U.T, lower=False).T
+        C = solve_triangular(self.points.factor.T, U.T, lower=False, check_finite=False).T
         weighted = self.points.lowered((C[:, :, np.newaxis] * at).transpose(1, 0, 2).reshape(len(at), k * d))
         if self.centres is None:
             return self._turned((self.slopes @ weighted).reshape(n, k, d))
@@ -319,7 +323,7 @@ class KernelErrors(Errors):
 
     def back(self, along: Array) -> Array:
         """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array: one product with d + 1 columns."""
-        inner = along * self.roots_of if self.roots_of.ndim == 2 else (along[:, np.newaxis] @ self.roots_of)[:, 0]
+        inner = self._inner(along)
         if self.centres is None:
             sums = np.einsum("aj,aj->a", self.points.at, self.points.raised(self.slopes.T @ inner))
         else:
@@ -333,27 +337,35 @@ class KernelErrors(Errors):
             return along * self.roots_of[:, np.newaxis]
         return np.asarray(along @ self.roots_of.transpose(0, 2, 1))
 
+    def _inner(self, along: Array) -> Array:
+        """Return ``h_i = A_i R_i c_i`` for the rows ``c_i`` of an array."""
+        if self.roots_of.ndim == 2:
+            return along * self.roots_of
+        return np.asarray((along[:, np.newaxis] @ self.roots_of)[:, 0])
+
     def _in_features(self, sums: Array) -> Array:
         """Return ``L^-1 Y``."""
-        return np.asarray(solve_triangular(self.points.factor, sums, lower=True))
+        return np.asarray(solve_triangular(self.points.factor, sums, lower=True, check_finite=False))
 
-    def _columns(self, inner: Array) -> Array:
-        """Return ``J_i h_i`` as kernel values for the rows ``h_i`` of an array, before they become features."""
+    def _all_slopes(self) -> Array:
+        """Return the slopes of all points."""
+        return self.slopes if self.points.lift is None else self.slopes @ self.points.lift.T
+
+    def _offsets(self, inner: Array) -> Array:
+        """Return ``h_i.(p_a - o m_i)`` for the rows ``h_i`` of an array: times the slopes, ``J_i h_i`` as kernel values."""
         values = inner @ self.points.at.T
         if self.centres is not None:
             values -= np.einsum("ij,ij->i", inner, self.centres)[:, np.newaxis]
-        values *= self.slopes if self.points.lift is None else self.slopes @ self.points.lift.T
-        return values
+        return np.asarray(values)
 
-    def _directions(self) -> Any:
-        """Yield ``h_i`` of the columns of the roots, one column after the other."""
-        for j in range(self.rank):
-            if self.roots_of.ndim == 3:
-                yield self.roots_of[:, j]
-                continue
-            inner = np.zeros_like(self.roots_of)
-            inner[:, j] = self.roots_of[:, j]
-            yield inner
+    def _columns(self, j: int) -> Array:
+        """Return :meth:`_offsets` of column j of the roots."""
+        if self.roots_of.ndim == 3:
+            return self._offsets(self.roots_of[:, j])
+        values = np.multiply.outer(self.roots_of[:, j], self.points.at[:, j])
+        if self.centres is not None:
+            values -= (self.roots_of[:, j] * self.centres[:, j])[:, np.newaxis]
+        return values
 
     def seen(self, *directions: Array) -> Roots:
         """Return what directions see of the errors."""
@@ -366,9 +378,8 @@ class KernelErrors(Errors):
 
     def times(self, u: Array) -> Array:
         """Return ``F_i F_i' u``."""
-        along = self.along(u[np.newaxis])[:, 0]
-        inner = along * self.roots_of if self.roots_of.ndim == 2 else (along[:, np.newaxis] @ self.roots_of)[:, 0]
-        return np.ascontiguousarray(self._in_features(self._columns(inner).T).T)
+        inner = self._inner(self.along(u[np.newaxis])[:, 0])
+        return np.ascontiguousarray(self._in_features((self._offsets(inner) * self._all_slopes()).T).T)
 
     def pull(self, t: Array, u: Array) -> Array:
         """Return ``sum_i t_i F_i F_i' u``."""
@@ -380,22 +391,38 @@ class KernelErrors(Errors):
         return np.asarray(np.einsum("ij,ij->i", along[:, 0], along[:, 1]))
 
     def add(self, t: Array, out: Array) -> None:
-        """Add ``sum_i t_i F_i F_i'``: a Gram matrix for every column of the roots."""
-        used = np.flatnonzero(t > 0)
-        some, roots = self.take(used), np.sqrt(t[used])[:, np.newaxis]
-        for inner in some._directions():
-            columns = some._in_features((some._columns(inner) * roots).T)
-            out += columns @ columns.T
+        """Add ``sum_i t_i F_i F_i'``: a Gram matrix for every column of the roots.
+
+        They are added up as those of kernel values, and become one of features at the end, unless the factor of the
+        points is so close to singular that rounding would show.
+        """
+        used = np.flatnonzero(t > NEGLIGIBLE * t.max(initial=0.0))
+        some, pivots = self.take(used), self.points.factor.diagonal()
+        slopes = some._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
+        late, total = bool(pivots.min() > SINGULAR * pivots.max()), np.zeros_like(out)
+        for j in range(self.rank):
+            columns = some._columns(j)
+            columns *= slopes
+            if not late:
+                columns = self._in_features(columns.T).T
+            total += columns.T @ columns
+        out += self._in_features(self._in_features(total).T) if late else total
 
     def roots(self, t: Array) -> Array:
         """Return ``sum t_i F_i``."""
-        weighted = np.zeros((self.n_samples, self.rank))
-        columns = []
-        for j in range(self.rank):
-            weighted[:, j] = t
-            columns.append(self.back(weighted))
-            weighted[:, j] = 0.0
-        return np.column_stack(columns)
+        at, centres = self.points.at, self.centres
+        if self.roots_of.ndim == 2:
+            weighted = t[:, np.newaxis] * self.roots_of
+            sums = at * self.points.raised(self.slopes.T @ weighted)
+            apart = None if centres is None else weighted * centres
+        else:
+            (n, rank, d), weighted = self.roots_of.shape, t[:, np.newaxis, np.newaxis] * self.roots_of
+            products = self.points.raised(self.slopes.T @ weighted.reshape(n, rank * d))
+            sums = np.einsum("aj,arj->ar", at, products.reshape(len(at), rank, d))
+            apart = None if centres is None else (weighted @ centres[:, :, np.newaxis])[:, :, 0]
+        if apart is not None:
+            sums = sums - self.points.raised(self.slopes.T @ apart)
+        return self._in_features(sums)
 
     @staticmethod
     def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
@@ -422,7 +449,8 @@ class KernelErrors(Errors):
     def _factor(self, i: int) -> Array:
         """Return ``F_i``."""
         some = self.take(slice(i, i + 1))
-        return np.hstack([some._in_features(some._columns(inner).T) for inner in some._directions()])
+        columns = [some._columns(j)[0] for j in range(self.rank)]
+        return self._in_features(np.array(columns).T * some._all_slopes()[0][:, np.newaxis])
 
     def covariance(self, i: int) -> Array:
         """Return ``F_i F_i'``."""

@@ -286,7 +286,7 @@ class Task(NamedTuple):
         """
         n, errors = block.n_rows, block.errors
         assert errors is not None
-        step = piece_rows(block.X.shape[1] + (0 if self.compiled else errors.width))
+        step = max(errors.least_rows, piece_rows(block.X.shape[1] + (0 if self.compiled else errors.width)))
         both = self.compiled and self.n_classes == 2
         for c in (1,) if both else range(self.n_classes):
             mine = np.arange(n) if both else np.flatnonzero(block.labels == c)
