@@ -484,7 +484,7 @@ class Errors(ABC):
 
     def seen(self, *directions: Array) -> "Seen":
         """Return what directions see of the errors: products between them, and pulls along them."""
-        return Seen(self, directions)
+        return Directions(self, directions)
 
     @property
     def work(self) -> tuple[float, float]:
@@ -551,9 +551,19 @@ class Errors(ABC):
         """Return one draw of the noise for every sample, of shape (n_samples, n_features)."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Protocol):
     """Errors along some directions, which are asked for by their numbers."""
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Errors along some directions, by the products of the errors."""
 
     errors: Errors
     directions: tuple[Array, ...]
@@ -803,7 +813,7 @@ class Factored(Errors):
     @property
     def width(self) -> int:
         """As many as the factors have, and the standard deviations."""
-        return int(np.prod(self.factors.shape[1:])) + self.std.shape[1]
+        return int(self.factors.shape[1]) * (1 + int(self.factors.shape[2]))
 
     def between(self, u: Array, v: Array) -> Array:
         """Return ``sum_j e_ij^2 u_j v_j + (F_i' u).(F_i' v)``."""

@@ -155,7 +155,8 @@ class Polynomial:
 
     def __init__(self, kernel: Kernel) -> None:
         linear = kernel.name == "linear"
-        self.gamma, self.constant = (1.0, 0.0) if linear else (kernel.params["gamma"], kernel.params["coef0"])
+        self.gamma = 1.0 if linear else float(kernel.params["gamma"])
+        self.constant = 0.0 if linear else float(kernel.params["coef0"])
         self.degree = 1 if linear else int(kernel.params["degree"])
 
     def _powers(self, M: Array, v: Array, degree: int) -> Array:
@@ -352,7 +353,7 @@ class KernelErrors(Errors):
         return self.slopes if self.points.lift is None else self.slopes @ self.points.lift.T
 
     def _offsets(self, inner: Array) -> Array:
-        """Return ``h_i.(p_a - o m_i)`` for the rows ``h_i`` of an array: times the slopes, ``J_i h_i`` as kernel values."""
+        """Return ``h_i.(p_a - o m_i)`` for rows ``h_i``: times the slopes they are ``J_i h_i``, as kernel values."""
         values = inner @ self.points.at.T
         if self.centres is not None:
             values -= np.einsum("ij,ij->i", inner, self.centres)[:, np.newaxis]

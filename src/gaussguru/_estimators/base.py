@@ -91,7 +91,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            They decide on a class only where they say that a value was not measured.
+            They decide on a class only where they say that a value was not measured; with a kernel, by what score is
+            expected under them.
 
         Returns
         -------
@@ -218,8 +219,11 @@ class FillsGaps:
     """What was not measured, replaced by what the measured values of the sample let expect, in fits and predictions."""
 
     population_: Population | None
-    # Whether solvers take errors that are correlated.
-    _keeps_correlations = True
+
+    @property
+    def _keeps_correlations(self) -> bool:
+        """Whether the solver takes errors that are correlated."""
+        return True
 
     def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
         """Return samples and error bars, what was not measured filled in, and what is known of features without."""

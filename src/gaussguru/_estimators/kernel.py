@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.validation import check_non_negative
+from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from gaussguru._data.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores
 from gaussguru._data.kernel_matrix import (
@@ -17,6 +17,7 @@ from gaussguru._data.kernel_matrix import (
     Gram,
     Kernel,
     exact_features,
+    features_of,
     kernel_scores,
     landmark_features,
 )
@@ -35,11 +36,13 @@ from gaussguru._estimators.validation import (
     explain_not_finite,
 )
 from gaussguru._linalg import Array, Index
+from gaussguru._solvers.certify import certify
 from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace
-from gaussguru.errors import Errors, check_errors, check_products, split_errors
+from gaussguru.certificates.dual_point import Certificate
+from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
 
@@ -557,6 +560,57 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             given = (self._kernel, X, errors, self.X_fit_, self.dual_coef_, mapped)
             scores, spreads = noisy_scores(*given, exact=self.spread == "exact", of=of)
         return scores + self.intercept_, spreads
+
+    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+        """Return bounds on the least objective on any data, from the classifier as it is.
+
+        The least is that of all ``w`` made of the samples ``X_fit_``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels; all classes of the estimator must occur.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+        X_err : error bars of X, default=None
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        Certificate
+            ``primal``, the objective of the classifier on this data; ``dual``, a proven lower bound of the least one;
+            and ``gap``, their difference.
+        """
+        check_is_fitted(self)
+        self._check_parameters()
+        if self._kernel.is_precomputed:
+            raise ValueError("kernel='precomputed' keeps no samples, of which a certificate needs the kernel matrix")
+        X, X_err = split_errors(X, X_err)
+        if X_err is not None:
+            self._check_errors_suit()
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
+        if not np.array_equal(samples.classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
+        model = Model(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
+        X = samples.X.astype(np.float64, copy=False)
+        assert_all_finite(X, input_name="X")
+        # Any sample will do where w = 0.
+        kernel, points = self._kernel, self.X_fit_ if len(self.support_) else X[:1]
+        space = exact_features(kernel, points)[2]
+        inner = points[space.landmarks]
+        coef = np.zeros((len(self.dual_coef_), len(space.landmarks)))
+        if len(self.support_):
+            coef = self.dual_coef_ @ features_of(kernel, points, inner, space, np.float64)
+        with block_map(np.broadcast_to(0.0, (X.shape[0], len(coef[0]))), self.n_jobs, samples.width) as mapped:
+            if X_err is None:
+                Z, errors = features_of(kernel, X, inner, space, np.float64, mapped), None
+            else:
+                given = (kernel, X, check_errors(X_err, X, mapped), dense_rows(inner), space, mapped)
+                Z, errors = noisy_features(*given, exact=self.spread == "exact")
+            posed = pose(samples._replace(X=Z), model, mapped, errors, centred=False)
+            return posed.certificate(certify(posed.problem, *posed.start(*_flat((coef, self.intercept_))))[0])
 
     def _kernel_scores(self, X: Any) -> Array:
         points = self.support_ if self._kernel.is_precomputed else self.X_fit_
