@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from gaussguru._data.rows import Block, RowVector, piece_rows
+from gaussguru._data.rows import Block, RowVector, dense, piece_rows
 from gaussguru._linalg import Array, Index, diagonal, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, mixed, pairs_of, symmetric, unfold
@@ -89,6 +89,26 @@ class Measured(PairProblem):
     def mixture(self, parts: list[tuple[float, "Local"]]) -> "Local":
         """Return value and gradient at a linear combination of points."""
         return self.visit(mixed([(share, point.x) for share, point in parts]))
+
+    def value_of(self, x: Array, scores: Array, covariances: Array) -> float:
+        """Return F at x where the scores of all rows are known otherwise, with their covariances under the errors.
+
+        They are of shape (n_rows, C) and (n_rows, C, C), without intercepts; of two classes those of their difference.
+        """
+        W, b = unfold(x, self.n_classes)
+        if self.n_classes == 2:
+            apart = np.array([-0.5, 0.5])
+            scores, covariances = scores * apart, covariances * np.multiply.outer(apart, apart)
+        own, total = self.squares(W), self.ridge(W)
+        for c in range(self.n_classes):
+            mine = np.flatnonzero(self.rows.labels == c)
+            for k in set(range(self.n_classes)) - {c}:
+                matrix = covariances[mine]
+                variances = matrix[:, c, c] + matrix[:, k, k] - 2 * matrix[:, c, k]
+                a = np.sqrt(np.maximum(variances, 0.0) + own[c, k])
+                z = (1.0 - (scores[mine, c] - scores[mine, k]) - (b[c] - b[k])) / a
+                total += float((self.rows.weights[mine] * a) @ self.loss.terms(z)[0])
+        return total
 
     def slopes(self, point: "Local") -> Array:
         """Return ``f'(z)`` of every sample, and with more than two classes of every class."""
@@ -268,8 +288,8 @@ class Task(NamedTuple):
         classes it is given the rows of both, as class 1, and returns the sums over class c and those over class k.
         """
         n, errors = block.n_rows, block.errors
-        step = max(1, n) if self.compiled else piece_rows(block.X.shape[1])
         assert errors is not None
+        step = max(1, n) if self.compiled else max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
         together = self.compiled and self.n_classes == 2
         for c in (1,) if together else range(self.n_classes):
             mine = _everyone(n) if together else np.flatnonzero(block.labels == c)
@@ -277,7 +297,10 @@ class Task(NamedTuple):
             for index in (mine[first : first + step] for first in range(0, len(mine), step)):
                 given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
                 if not self.compiled:
-                    given = (block.X[index], errors.take(index), block.weights[index])
+                    # Rows that lie together are not copied: where it matters they are sorted by class.
+                    together = index[-1] - index[0] < len(index)
+                    where = slice(index[0], index[-1] + 1) if together else index
+                    given = (block.X[where], errors.take(where), block.weights[where])
                 for other, k in enumerate(others):
                     yield c, k, other, index, *given
 
@@ -304,12 +327,13 @@ def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tu
             place = (errors.std, s, u, shift, float(own[c, k]), scale[other], slack[other])
             sums: Any = _binding.measured(task.loss.code, X, index, *place)
         else:
-            a = np.sqrt(errors.between(u, u) + own[c, k])
+            seen = errors.seen(u)
+            a = np.sqrt(seen.between(0, 0) + own[c, k])
             z = (1.0 - (X @ u + shift)) / a
             gain, pulled, _, tension = task.weigh(s, a, z)
             scale[other, index], slack[other, index] = a, z
             totals = [gain @ a, pulled.sum(), tension.sum(), gain.sum()]
-            sums = [np.concatenate([X.T @ pulled, errors.pull(tension, u), totals])]
+            sums = [np.concatenate([X.T @ pulled, seen.pull(tension), totals])]
         for cell, of_cell in zip(((c, k), (k, c)), sums, strict=False):
             cells[cell] += of_cell
     return (scale, slack), cells
@@ -331,7 +355,7 @@ def _hessian(block: Block, scale: Array, slack: Array, task: Task, W: Array, met
         a, z = scale[other, index], slack[other, index]
         _, _, curve, tension = task.weigh(s, a, z)
         q = (errors.times(u) + own) / a[:, np.newaxis]
-        row = np.column_stack([block.dense(index) + z[:, np.newaxis] * q, np.ones(len(q))])
+        row = np.column_stack([dense(X) + z[:, np.newaxis] * q, np.ones(len(q))])
         row *= np.sqrt(curve)[:, np.newaxis]
         whole += row.T @ row
         q *= np.sqrt(tension)[:, np.newaxis]
@@ -355,10 +379,11 @@ def _product(block: Block, scale: Array, slack: Array, task: Task, W: Array, P: 
         else:
             a, z = scale[other, index], slack[other, index]
             _, _, curve, tension = task.weigh(s, a, z)
-            along = (errors.between(u, step[:-1]) + rise[c, k]) / a
+            seen = errors.seen(u, step[:-1])
+            along = (seen.between(0, 1) + rise[c, k]) / a
             bent = curve * (X @ step[:-1] + step[-1] + z * along)
             turn = (bent * z - tension * along) / a
-            pulled = X.T @ bent + errors.pull(turn, u) + errors.pull(tension, step[:-1])
+            pulled = X.T @ bent + seen.pull(turn, tension)
             change, turned = np.append(pulled, bent.sum()), turn.sum()
         turns[c, k] += turned
         out[c] += change
