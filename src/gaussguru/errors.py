@@ -830,8 +830,11 @@ class Factored(Errors):
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum t_i (diag(e_i^2) + F_i F_i')``."""
         diagonal(out)[:] += t @ np.square(self.std)
+        if np.any(t < 0):
+            out += (self.columns * np.repeat(t, self.factors.shape[2])[:, np.newaxis]).T @ self.columns
+            return
         flat = self.columns * np.repeat(np.sqrt(t), self.factors.shape[2])[:, np.newaxis]
-        out += flat.T @ flat
+        out += flat.T @ flat  # in half the time
 
     def roots(self, t: Array) -> Array:
         """Return ``sum t_i e_ij`` and beside it ``sum t_i F_i``."""
@@ -890,6 +893,10 @@ class Covariances:
     def times(self, u: Array) -> Array:
         """Return ``Sigma_i u``."""
         return np.asarray(self.matrices @ u)
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i Sigma_i``."""
+        out += (t @ self.matrices.reshape(len(t), -1)).reshape(out.shape)
 
     def take(self, index: Index | slice) -> "Covariances":
         """Return those of some samples."""

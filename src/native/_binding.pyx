@@ -56,6 +56,17 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         double* curve
         double* tilt
 
+    int64_t kSamples
+
+    cdef struct Cloud:
+        int64_t n
+        int64_t n_features
+        const double* T
+        const double* noise
+        const double* residuals
+        const unsigned char* known
+        int correlated
+
     cdef struct Draws:
         int64_t n
         const int64_t* order
@@ -148,6 +159,9 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
                      const double*, const double*, double*, double*) noexcept nogil
         void (*joint_scores)(const Matrix&, int64_t, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*joint_combine)(const Matrix&, int64_t, int64_t, int64_t, const double*, double*) noexcept nogil
+        bint (*whiten)(const Cloud&, double*, double*, double*) noexcept nogil
+        void (*add_precisions)(int64_t, int64_t, const double*, const double*, double*) noexcept nogil
+        void (*precisions)(int64_t, int64_t, const double*, double*) noexcept nogil
 
 
 cdef extern from "dispatch.hpp" namespace "gaussguru" nogil:
@@ -622,6 +636,58 @@ def joint_combine(int64_t begin, int64_t end, MatrixView X, const double[:, ::1]
     cdef double[:, ::1] out = result
     with nogil:
         table.joint_combine(X.matrix, begin, end, r.shape[1], &r[0, 0], &out[0, 0])
+    return result
+
+
+def whiten(const double[:, ::1] T, noise, const double[:, ::1] residuals, known):
+    """``-r'P r/2 - log det C/2`` and ``P r`` of every sample, and J for the functions below; None where some C is not
+    positive definite. ``noise`` holds variances or covariances, ``known`` bytes or None."""
+    cdef int64_t n = residuals.shape[0], d = residuals.shape[1]
+    cdef const double[:, ::1] variances
+    cdef const double[:, :, ::1] covariances
+    cdef const unsigned char[:, ::1] measured
+    logs, solved = np.zeros(n), np.zeros((n, d))
+    J = np.empty((n + kSamples - 1) // kSamples * kSamples * (d * (d + 1) // 2))
+    cdef double[::1] to_logs = logs, to_J = J
+    cdef double[:, ::1] to_solved = solved
+    cdef Cloud cloud
+    cdef bint fine
+    if n == 0 or d == 0:
+        return logs, solved, J
+    cloud.n, cloud.n_features, cloud.T, cloud.residuals = n, d, &T[0, 0], &residuals[0, 0]
+    cloud.correlated = noise.ndim == 3
+    cloud.known = NULL
+    if cloud.correlated:
+        covariances = noise
+        cloud.noise = &covariances[0, 0, 0]
+    else:
+        variances = noise
+        cloud.noise = &variances[0, 0]
+    if known is not None:
+        measured = known
+        cloud.known = &measured[0, 0]
+    with nogil:
+        fine = table.whiten(cloud, &to_logs[0], &to_solved[0, 0], &to_J[0])
+    return (logs, solved, J) if fine else None
+
+
+def add_precisions(const double[::1] J, const double[::1] q, int64_t n_features):
+    """The sum of ``q P``."""
+    result = np.zeros((n_features, n_features))
+    cdef double[:, ::1] out = result
+    if q.shape[0] and n_features:
+        with nogil:
+            table.add_precisions(q.shape[0], n_features, &J[0], &q[0], &out[0, 0])
+    return result
+
+
+def precisions(const double[::1] J, int64_t n, int64_t n_features):
+    """Every ``P``."""
+    result = np.empty((n, n_features, n_features))
+    cdef double[:, :, ::1] out = result
+    if n and n_features:
+        with nogil:
+            table.precisions(n, n_features, &J[0], &out[0, 0, 0])
     return result
 
 

@@ -8,6 +8,7 @@
 #include "columns.hpp"
 #include "joint.hpp"
 #include "pointwise.hpp"
+#include "populations.hpp"
 #include "rows.hpp"
 #include "sgd.hpp"
 
@@ -316,7 +317,8 @@ const Kernels& GAUSSGURU_TARGET() {
     static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
                                combine, product, gram, coordinate_pass, sweep, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
                                squared_norms, column_sizes, leverages, moments, measured, measured_product, measured_gram,
-                               measured_room, survey, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine};
+                               measured_room, survey, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine,
+                               whiten, add_precisions, precisions};
     return table;
 }
 

@@ -129,6 +129,20 @@ struct KernelRows {
     int64_t n_columns;
 };
 
+// Samples beside each other in the matrices J of whiten().
+constexpr int64_t kSamples = 8;
+
+// n samples seen from a Gaussian of covariance T: x - mean, and what was measured (null: everything). The noise of a
+// sample has n_features variances, or where it is correlated a covariance.
+struct Cloud {
+    int64_t n, n_features;
+    const double* T;
+    const double* noise;
+    const double* residuals;
+    const unsigned char* known;
+    int correlated;
+};
+
 // How many numbers a feature has in the coefficients of so many classes.
 inline int64_t padded(int64_t n_classes) { return (n_classes + 3) / 4 * 4; }
 
@@ -246,6 +260,15 @@ struct Kernels {
     // out = X w and out += X' r, for w and out of n_columns x n_classes and a vector of n_classes a row.
     void (*joint_scores)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* w, double* out);
     void (*joint_combine)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* r, double* out);
+
+    // With C = T + S, P = C^-1 and r = x - mean, of what was measured: -r'P r/2 - log det C/2 and P r of every sample,
+    // and J with P = J'J: the lower triangle of kSamples samples at a time, row by row, with 0 for what was not
+    // measured. False where a C is not positive definite.
+    bool (*whiten)(const Cloud&, double* logs, double* solved, double* J);
+
+    // out = the sum of q P, and every P, of n samples with d features.
+    void (*add_precisions)(int64_t n, int64_t d, const double* J, const double* q, double* out);
+    void (*precisions)(int64_t n, int64_t d, const double* J, double* out);
 };
 
 const Kernels& kernels_baseline();

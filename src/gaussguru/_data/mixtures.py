@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr
 
 from gaussguru._data.readings import Readings
 from gaussguru._data.rows import BlockMap
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import Array, Index, log_sum
+from gaussguru._native import _binding
 from gaussguru.errors import LowRank
 
 
@@ -33,14 +34,17 @@ class Seen(NamedTuple):
 
     log_densities: Array
     solved: Array  # a
-    whitener: Array  # J of shape (column, row, sample) with P = J' J; 0 for what was not measured
+    whitener: Array  # J with P = J' J, in the order of the compiled loops; 0 for what was not measured
     limited: tuple[Index, Array, Array] | None  # samples with limits, and their posterior means and covariances
 
     @property
     def precisions(self) -> Array:
         """P, of shape (n_samples, n_features, n_features)."""
-        rows = np.ascontiguousarray(self.whitener.transpose(2, 0, 1))
-        return np.asarray(rows @ rows.transpose(0, 2, 1))
+        return _binding.precisions(self.whitener, *self.solved.shape)
+
+    def total_precision(self, q: Array) -> Array:
+        """Return ``sum q P``."""
+        return _binding.add_precisions(self.whitener, q, self.solved.shape[1])
 
 
 class Sums(NamedTuple):
@@ -94,30 +98,20 @@ class Mixture:
     def seen(self, k: int, rows: Readings) -> Any:
         """Return a block of samples as component k sees it: :class:`Seen`."""
         mean, T = self.means[k], self.covariances[k]
-        residuals = rows.values.astype(np.float64, copy=False) - mean
-        d = rows.n_features
-        C = np.empty((d, d, len(rows)))  # samples last: see _whitener
-        C[:] = T[:, :, np.newaxis]
-        if rows.is_diagonal:
-            np.einsum("jjb->bj", C)[:] += rows.noise
-        else:
-            C += rows.noise.transpose(1, 2, 0)
-        known = rows.known
-        if known is not None and not known.all():
-            residuals *= known
-            C *= known.T
-            C *= known.T[:, np.newaxis]
-            np.einsum("jjb->bj", C)[:] += ~known
-        J, logs = _whitener(C)
-        if known is not None:
-            np.einsum("jjb->bj", J)[:] *= known
-        white = np.einsum("jib,jb->ib", J, np.ascontiguousarray(residuals.T))
-        logs -= 0.5 * (np.einsum("ib,ib->b", white, white) + rows.counts * math.log(2 * math.pi))
-        solved = np.einsum("jib,ib->bj", J, white)
+        known = None if rows.known is None else np.ascontiguousarray(rows.known).view(np.uint8)
+        residuals = np.ascontiguousarray(rows.values - mean, dtype=np.float64)
+        found = _binding.whiten(np.ascontiguousarray(T), np.ascontiguousarray(rows.noise), residuals, known)
+        if found is None:
+            raise ValueError(
+                "the population is singular: features that depend on each other were measured without error; "
+                "increase ridge"
+            )
+        logs, solved, J = found
+        logs -= 0.5 * math.log(2 * math.pi) * rows.counts
         limited = None
         if rows.sides is not None and rows.sides.any():
             few = np.flatnonzero(rows.sides.any(axis=1))
-            P = Seen(logs[few], solved[few], J[:, :, few], None).precisions
+            P = Seen(logs, solved, J, None).precisions[few]
             means, covariances, chances = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
             logs[few] += chances
             limited = (few, means, covariances)
@@ -138,7 +132,7 @@ class Mixture:
     def sums(self, rows: Readings, weight: Array | None, with_noise: bool = False) -> Any:
         """Return the sums of EM over a block of samples: :class:`Sums`."""
         views, logs = self.joint(rows)
-        total = logsumexp(logs, axis=1)
+        total = log_sum(logs, axis=1)
         shares = np.exp(logs - total[:, np.newaxis])
         K, d = self.means.shape
         first, second, precision = np.zeros((K, d)), np.zeros((K, d, d)), np.zeros((K, d, d))
@@ -153,15 +147,13 @@ class Mixture:
                 few, means, covariances = view.limited
                 inverse = np.linalg.inv(self.covariances[k])
                 a[few] = (means - self.means[k]) @ inverse
-                view.whitener[:, :, few] = 0.0
                 inner = np.einsum("i,ijk->jk", q[few], covariances)
                 precision[k] = q[few].sum() * inverse - inverse @ inner @ inverse
             first[k] = q @ a
             second[k] = (a * q[:, np.newaxis]).T @ a
-            J = view.whitener
-            J *= np.sqrt(q)
-            J = J.reshape(d, -1)
-            precision[k] += J @ J.T
+            if view.limited is not None:
+                q[view.limited[0]] = 0.0
+            precision[k] += view.total_precision(q)
         if with_noise:
             noise_weight = _noise_weight(rows, own)
         return Sums(float(own @ total), own @ shares, first, second, precision, noise, noise_weight)
@@ -193,7 +185,7 @@ class Mixture:
 
         def of(part: slice) -> Array:
             logs = self.joint(rows[part])[1]
-            return np.asarray(np.exp(logs - logsumexp(logs, axis=1, keepdims=True)))
+            return np.asarray(np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis]))
 
         return _stacked(mapped(of, rows.blocks(self.width)), (0, self.n_components))
 
@@ -201,7 +193,7 @@ class Mixture:
         """Return the logarithm of the density of every sample, of what was measured of it."""
 
         def of(part: slice) -> Array:
-            return np.asarray(logsumexp(self.joint(rows[part])[1], axis=1))
+            return log_sum(self.joint(rows[part])[1], axis=1)
 
         return _stacked(mapped(of, rows.blocks(self.width)), (0,))
 
@@ -213,7 +205,7 @@ class Mixture:
         def fill(part: slice) -> None:
             some = rows[part]
             views, logs = self.joint(some)
-            shares = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+            shares = np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis])
             centres, spreads = zip(*(self.posterior(k, some, view) for k, view in enumerate(views)), strict=True)
             means[part] = sum(shares[:, k, np.newaxis] * centre for k, centre in enumerate(centres))
             total = np.zeros((len(some), d, d))
@@ -356,7 +348,7 @@ class FactorMixture(Mixture):
         if not self.suits(rows):
             return super().sums(rows, weight, with_noise)
         views, logs = self.joint(rows)
-        total = logsumexp(logs, axis=1)
+        total = log_sum(logs, axis=1)
         shares = np.exp(logs - total[:, np.newaxis])
         own = np.ones(len(rows)) if weight is None else weight
         d = rows.n_features
@@ -418,7 +410,7 @@ class FactorMixture(Mixture):
 
         def fill(part: slice) -> None:
             views, logs = self.joint(rows[part])
-            shares = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+            shares = np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis])
             centres = [self.means[k] + self._truth(k, view)[0] for k, view in enumerate(views)]
             means[part] = sum(shares[:, k, np.newaxis] * centre for k, centre in enumerate(centres))
             for k, view in enumerate(views):
@@ -458,35 +450,6 @@ class FactorMixture(Mixture):
 def _products(F: Array) -> Array:
     """Return the products of the loadings of a feature, of shape (n_features, rank^2)."""
     return np.asarray((F[:, :, np.newaxis] * F[:, np.newaxis, :]).reshape(len(F), -1))
-
-
-def _whitener(C: Array) -> tuple[Array, Array]:
-    """Return the inverses J of the Cholesky factors of ``C = L L'``, and ``log det J``; C is lost.
-
-    C has the shape (row, column, sample), J (column, row, sample). With samples last every operation is one on long
-    vectors, and the sum of ``J' J`` over samples a product of two matrices. (The inverses of NumPy, one matrix after
-    the other, take three times as long for 20 features, and more for fewer.)
-    """
-    d, _, n = C.shape
-    J = np.zeros((d, d, n))
-    logs = np.zeros(n)
-    for i in range(d):
-        if i:
-            C[i:, i] -= np.einsum("jkb,kb->jb", C[i:, :i], C[i, :i])
-        least = C[i, i].min(initial=1.0)
-        if not least > 0:
-            raise ValueError(
-                "the population is singular: features that depend on each other were measured without error; "
-                "increase ridge"
-            )
-        logs -= 0.5 * np.log(C[i, i])
-        np.divide(1.0, np.sqrt(C[i, i]), out=J[i, i])
-        C[i:, i] *= J[i, i]
-        if i:
-            row = np.einsum("kb,jkb->jb", C[i, :i], J[:i, :i])
-            row *= -J[i, i]
-            J[:i, i] = row
-    return J, logs
 
 
 # Rounds over the limits of a sample: with one limit the first is exact, with more a few are enough.
@@ -550,7 +513,7 @@ def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
     """
     noise, a = rows.noise, view.solved
     if noise.ndim == 2:
-        P = np.einsum("jib,jib->bj", view.whitener, view.whitener)
+        P = np.einsum("ijj->ij", view.precisions)
         return np.asarray(q @ ((1.0 + noise * (np.square(a) - P)) * (noise > 0)))
     trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, view.precisions)
     return np.full(a.shape[1], float(q @ (np.count_nonzero(rows.noise_variances > 0, axis=1) + trace)))

@@ -19,23 +19,19 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
 from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
 from gaussguru._linalg import Array, Index
-from gaussguru.calibration import (
-    ByProbability,
-    CalibratedWithErrorsCV,
-    _fit_probabilities,
-    _Found,
-    _Margins,
-    _model,
-    score_moments,
-)
-from gaussguru.errors import Components, Measured, check_errors, split_errors, take_rows
+from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
+from gaussguru.errors import Components, LowRank, Measured, check_products, split_errors, take_rows
 from gaussguru.population import Deconvolve
 
 METHODS = ("shrunk", "posterior", "probit")
+# The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
+# that of the probabilities.
+PREFERRED = "probit"
 # Every second of these levels is tried where there are more than two classes.
 # Noise levels of the two paths of GURU, from the top of their grid (see sigma_path) down to so much of it. With the
 # posterior covariances in the fit the level matters less, and a fit costs ten times as much.
@@ -48,6 +44,9 @@ RIDGES = np.geomspace(300.0, 1e-3, 12)
 SELECTION_ROWS = 10_000
 # So many of them are of each class, if there are.
 FEWEST = 200
+# Covariances of the population have few factors where there are more features than this, or fewer samples for each:
+# time and memory go with their cube and square, and a full covariance of so few samples is mostly chance.
+FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
 # Gradients of the probit, in units of the total weight, at which its log loss is the same to all digits that count.
 ROUGH = 1e-4
 # Numbers of posterior covariances that are held at a time in a prediction.
@@ -70,8 +69,13 @@ class ErrorBarClassifier(ByProbability, Classifier):
     so that two samples of the same values and different errors have different probabilities. Features are scaled by
     the spread of the population, values and errors together.
 
-    Three methods find ``w``, and cross-validation takes the one, and its noise level or ridge, that has the least log
-    loss on samples that it was not fitted to:
+    The number of components of the population is that which makes the measured values of left-out samples most likely:
+    it is a model of the measurements, and decides what they are taken to mean where their errors are larger than those
+    of training, which no log loss of samples of training can tell.
+
+    Three methods find ``w``, each at several noise levels or ridges, and cross-validation compares their log losses on
+    samples that they were not fitted to. The least one wins, but for "probit", which is taken unless another is better
+    by more than the standard error of the difference:
 
     * "shrunk": :class:`GuruClassifier` on the posterior means alone;
     * "posterior": the same with the posterior covariances as ``X_err``: the best for what noise does to the hinge loss;
@@ -90,8 +94,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         "posterior", if its ``fit`` has an ``X_err``, also with the posterior covariances.
     kernel : {None, "auto"}, default=None
         Linear classifiers are the only ones so far: None and "auto" mean the same.
-    n_components : int or "auto", default=1
-        Number of Gaussians of the population; "auto" lets held-out likelihood decide.
+    n_components : int or "auto", default="auto"
+        Number of Gaussians of the population; "auto" lets held-out likelihood decide, and is 1 where ``rank_`` is not
+        None.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
         The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out.
     cv : int, cross-validation generator or iterable, default=5
@@ -119,6 +124,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
     cv_scores_ : dict of ndarrays
         "method", "level" (sigma, ridge, or NaN) and "log_loss" of every candidate: of calibrated probabilities of
         left-out samples, with ``kappa = 1``.
+    rank_ : int or None
+        Number of factors of the covariance of the population, with more than 60 features or fewer than 4 samples for
+        each of them; None is a full one.
     population_ : gaussguru.population.Deconvolve
         The population, in the units of X.
     reliability_ : ndarray of shape (n_features,)
@@ -157,7 +165,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         estimator: Any = None,
         *,
         kernel: str | None = None,
-        n_components: int | str = 1,
+        n_components: int | str = "auto",
         methods: Sequence[str] = METHODS,
         cv: Any = 5,
         scale_errors: bool = False,
@@ -208,7 +216,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
         # Of classes and weights alone: what X holds is looked at by the population.
         labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
         seed = seed_of(self.random_state)
-        self.population_ = Deconvolve(self.n_components, random_state=seed, n_jobs=self.n_jobs)
+        few = X.shape[1] > min(FULL_FEATURES, len(X) / SAMPLES_PER_FEATURE)
+        self.rank_ = min(RANK, X.shape[1]) if few and X_err is not None else None
+        number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
+        self.population_ = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
         self.population_.fit(X, X_err=X_err, sample_weight=plain)
         distribution = self.population_.population_
         self.has_errors_ = X_err is not None
@@ -223,7 +234,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.reliability_ = np.ones(X.shape[1])
         if self.has_errors_:
             shares = np.full(len(X), 1.0 / len(X)) if plain is None else plain / plain.sum()
-            self.reliability_ -= shares @ np.einsum("ijj->ij", seen.err)
+            self.reliability_ -= shares @ _variances(seen.err)
         self.estimator_ = self._refitted(chosen, seen, table)
         self._calibrated = self._with_probabilities(chosen.found)
         for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_"):
@@ -275,28 +286,20 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
             truth = labels[order], weights[order], len(labelled.classes)
 
-            def loss(k: int) -> float:
-                margins = _Margins.joined([part[k] for part in parts])
-                return self._judged(margins, *truth, rough=True)[1]
+            def losses_of(k: int) -> Array:
+                return _judged(Margins.joined([part[k] for part in parts]), *truth, rough=True)[1]
 
-            losses = np.array(list(mapped(loss, range(len(candidates)))))
-            best = int(np.argmin(losses))
-            found, losses[best] = self._judged(_Margins.joined([part[best] for part in parts]), *truth)
+            losses = np.stack(list(mapped(losses_of, range(len(candidates)))))
+            methods = np.array([method for method, _ in candidates])
+            best = _preferred(losses, truth[1], methods == PREFERRED)
+            found, losses[best] = _judged(Margins.joined([part[best] for part in parts]), *truth)
         scores = {
-            "method": np.array([method for method, _ in candidates]),
+            "method": methods,
             "level": np.array([level for _, level in candidates]),
-            "log_loss": losses,
+            "log_loss": np.average(losses, axis=1, weights=truth[1]),
         }
         method, level = candidates[best]
         return _Candidate(method, float(level), found, starts[0][best]), scores
-
-    def _judged(
-        self, margins: _Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
-    ) -> tuple[_Found, float]:
-        """Return the probabilities of greatest likelihood, and their log loss with error bars as they are stated."""
-        found = _fit_probabilities(margins, labels, weights, n_classes, rough=rough)
-        logs = _model(margins, n_classes).logs(*found.stated)
-        return found, float(-np.average(logs[np.arange(len(labels)), labels], weights=weights))
 
     def _folds(self, labels: Index, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
         cv = self.cv
@@ -350,7 +353,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
             warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
             return model.fit(X, labelled.classes[labelled.labels.astype(np.intp)], **given)
 
-    def _with_probabilities(self, found: _Found) -> CalibratedWithErrorsCV:
+    def _with_probabilities(self, found: Calibration) -> CalibratedWithErrorsCV:
         """Return the classifier of posteriors with its probabilities."""
         fitted = CalibratedWithErrorsCV(self.estimator_, cv=self.cv, scale_errors=self.scale_errors)
         fitted.estimator_, fitted.classes_ = self.estimator_, self.classes_
@@ -472,7 +475,44 @@ def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scal
     components: Any = None
     if found.components is not None:
         components = _Standardised(found.components, centre, scale)
-    return Measured((found.X - centre) / scale, found.err / np.multiply.outer(scale, scale), components)
+    err = found.err
+    if isinstance(err, LowRank):
+        err = LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
+    else:
+        err = err / np.multiply.outer(scale, scale)
+    return Measured((found.X - centre) / scale, err, components)
+
+
+def _variances(err: Any) -> Array:
+    """Return the variance of every feature of every sample."""
+    if isinstance(err, LowRank):
+        return np.asarray(np.square(err.std) + np.einsum("ijr,ijr->ij", err.factors, err.factors))
+    return np.asarray(np.einsum("ijj->ij", err))
+
+
+def _judged(
+    margins: Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
+) -> tuple[Calibration, Array]:
+    """Return the probabilities of greatest likelihood, and log losses with error bars as they are stated."""
+    found = fit_calibration(margins, labels, weights, n_classes, rough=rough)
+    logs = link_of(margins, n_classes).logs(*found.stated)
+    return found, -logs[np.arange(len(labels)), labels]
+
+
+def _preferred(losses: Array, weights: Array, preferred: NDArray[np.bool_]) -> int:
+    """Return the candidate of least mean loss, or the best of those preferred if that is as good.
+
+    As good is what is not above it by more than the standard error of their difference, from sample to sample.
+    """
+    means = np.average(losses, axis=1, weights=weights)
+    best = int(np.argmin(means))
+    if not preferred.any():
+        return best
+    other = int(np.argmin(np.where(preferred, means, np.inf)))
+    apart = losses[other] - losses[best]
+    shares = weights / weights.sum()
+    error = np.sqrt(np.square(shares) @ np.square(apart - shares @ apart))
+    return other if means[other] - means[best] <= error else best
 
 
 def _single_threaded(population: Deconvolve) -> Deconvolve:
@@ -487,7 +527,7 @@ class _Candidate(NamedTuple):
 
     method: str
     level: float
-    found: _Found
+    found: Calibration
     start: tuple[Array, Array] | None
 
 
@@ -542,17 +582,17 @@ class _Fold(NamedTuple):
     mapped: Any
     config: dict[str, Any]
 
-    def run(self, fold: tuple[Index, Index]) -> tuple[list[_Margins], list[Any]]:
+    def run(self, fold: tuple[Index, Index]) -> tuple[list[Margins], list[Any]]:
         """Return the scores of left-out samples of every candidate, and its coefficients and intercepts."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
             return self._run(*fold)
 
-    def _run(self, train: Index, test: Index) -> tuple[list[_Margins], list[Any]]:
+    def _run(self, train: Index, test: Index) -> tuple[list[Margins], list[Any]]:
         table = self.table
         population = table.population(self.whole, train)
         inside, outside = table.posterior(population, train), table.posterior(population, test)
         samples = table.samples(inside, train, self.weights)
-        margins: list[_Margins] = []
+        margins: list[Margins] = []
         classifiers: list[Any] = []
         for family in self.families:
             if self.table.owner.estimator is not None:
@@ -568,7 +608,7 @@ class _Fold(NamedTuple):
         """Yield coefficients and intercepts, level after level."""
         errors = split_errors(inside)[1]
         if family.method == "probit":
-            checked = None if errors is None else check_errors(errors, samples.X)
+            checked = None if errors is None else check_products(errors, samples.X)
             for found in probit_path(samples, checked, family.levels, tol=ROUGH, map=self.mapped):
                 yield found.coef, found.intercept
             return
@@ -576,14 +616,14 @@ class _Fold(NamedTuple):
         for fitted, _ in follow(family.model, samples, family.levels, errors, self.mapped):
             yield fitted.coef_, fitted.intercept_
 
-    def _of_estimator(self, family: _Family, inside: Any, outside: Any, train: Index) -> _Margins:
+    def _of_estimator(self, family: _Family, inside: Any, outside: Any, train: Index) -> Margins:
         X, X_err = split_errors(inside)
         labelled = self.table.labelled
         given = {} if labelled.weights is None else {"sample_weight": self.weights[train]}
         if family.method == "posterior" and X_err is not None:
             given["X_err"] = X_err
         y = labelled.classes[labelled.labels[train].astype(np.intp)]
-        return _Margins.of(*score_moments(clone(family.model).fit(X, y, **given), outside))
+        return Margins.of(*score_moments(clone(family.model).fit(X, y, **given), outside))
 
 
 def _stacked(found: list[tuple[Array, Array]]) -> ProbitWithErrors:
@@ -594,7 +634,7 @@ def _stacked(found: list[tuple[Array, Array]]) -> ProbitWithErrors:
     return stack
 
 
-def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[_Margins]:
+def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[Margins]:
     """Return the scores that classifiers give to samples."""
     width = len(found[0][1])
     step = max(1, STACK // width)
@@ -604,7 +644,7 @@ def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[_Margins]:
         weights, means, covariances = _stacked(some)._score_moments(seen)
         for k in range(len(some)):
             part = slice(k * width, (k + 1) * width)
-            result.append(_Margins.of(weights, means[:, :, part], covariances[:, :, part, part]))
+            result.append(Margins.of(weights, means[:, :, part], covariances[:, :, part, part]))
     return result
 
 

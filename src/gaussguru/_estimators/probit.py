@@ -17,7 +17,7 @@ from gaussguru._estimators.validation import Samples, check_count, check_flag, c
 from gaussguru._linalg import Array, diagonal
 from gaussguru._problems.probit import Probit
 from gaussguru._solvers.damped_newton import Minimum, minimise
-from gaussguru.errors import Errors, check_errors, split_errors
+from gaussguru.errors import Covariances, Errors, check_products, split_errors
 
 
 class ProbitFit(NamedTuple):
@@ -30,7 +30,7 @@ class ProbitFit(NamedTuple):
 
 def probit_path(
     samples: Samples,
-    errors: Errors | None,
+    errors: Errors | Covariances | None,
     ridges: Any,
     *,
     fit_intercept: bool = True,
@@ -48,7 +48,7 @@ def probit_path(
     ----------
     samples : Samples
         Dense X; with more than two classes one regression of each class against the others.
-    errors : Errors or None
+    errors : Errors, Covariances or None
         Covariances of what the features may be about X.
     ridges : array-like of floats
     start : pair of arrays of shape (n_rows, n_features) and (n_rows,), default=None
@@ -180,7 +180,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         with block_map(samples.X, self.n_jobs, width) as mapped:
             (found,) = probit_path(
                 samples,
-                None if X_err is None else check_errors(X_err, samples.X, mapped),
+                None if X_err is None else check_products(X_err, samples.X),
                 [self.ridge],
                 start=self._start(samples),
                 fit_intercept=self.fit_intercept,

@@ -24,7 +24,7 @@ from scipy.special import log_ndtr
 
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, diagonal
-from gaussguru.errors import Errors, Factored
+from gaussguru.errors import Covariances, Errors
 
 # Numbers of a block of rows and their errors, which stay in the cache of a core.
 BLOCK = 1 << 17
@@ -42,7 +42,7 @@ class Probit:
     signs : array of shape (n_samples,)
         1 or -1, the labels.
     weights : array of shape (n_samples,)
-    errors : Errors or None
+    errors : Errors, Covariances or None
         The covariances ``V_i``; None is 0.
     spreads : array of shape (n_features,)
         Positive: ``r``.
@@ -54,7 +54,7 @@ class Probit:
     X: Array
     signs: Array
     weights: Array
-    errors: Errors | None
+    errors: Errors | Covariances | None
     spreads: Array
     ridge: float
     fit_intercept: bool = True
@@ -68,9 +68,10 @@ class Probit:
     @cached_property
     def blocks(self) -> list[slice]:
         """Blocks of rows."""
-        n, d = self.X.shape
-        width = d + (self.errors.factors.size // max(n, 1) if isinstance(self.errors, Factored) else d)
-        step = max(1, BLOCK // max(width, 1))
+        n = len(self.X)
+        # Factors, covariances, or as many numbers as there are values.
+        held = getattr(self.errors, "factors", getattr(self.errors, "matrices", self.X))
+        step = max(1, BLOCK * n // max(self.X.size + held.size, 1))
         return [slice(first, min(first + step, n)) for first in range(0, n, step)]
 
     @property
@@ -145,11 +146,5 @@ class Probit:
         hessian[:, :d] += crossed
         hessian[:d] += crossed.T
         hessian[:d, :d] -= (v * (3 * h * t / D**4)[:, np.newaxis]).T @ v
-        pull = h * t / np.square(D)
-        for sign in (1.0, -1.0):  # errors add up with positive factors
-            some = np.flatnonzero(sign * pull > 0)
-            if len(some):
-                total = np.zeros((d, d))
-                errors.take(some).add(np.abs(pull[some]), total)
-                hessian[:d, :d] += sign * total
+        errors.add(h * t / np.square(D), hessian[:d, :d])
         return -h @ steps, hessian
