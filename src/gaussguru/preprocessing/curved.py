@@ -8,9 +8,9 @@ common causes, ``S = L L'``) they are ``m + L z`` with z on spheres, ::
 
 with orthogonal matrices ``Q_k`` drawn once and for all, and radii at equal steps of the chi distribution. The mean is
 exact for polynomials of degree 3, the covariance for affine f. All weights are positive: a mean is one of values of f,
-and no variance is negative. (Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci. Comput. 19.
-With one sphere and ``Q = I`` it is that of the cubature Kalman filter, Arasaratnam & Haykin 2009, whose points are
-``sqrt(r)`` errors away along single features, where a logarithm or a ratio may have no value.)
+and no variance is negative. (Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci.
+Comput. 19. With one sphere and ``Q = I`` it is that of the cubature Kalman filter, Arasaratnam & Haykin 2009, whose
+points are ``sqrt(r)`` errors away along single features, where a logarithm or a ratio may have no value.)
 """
 
 from collections.abc import Callable, Iterator
