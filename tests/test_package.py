@@ -40,6 +40,7 @@ LAYERS = [
     ["_estimators.cross_validation"],
     ["preprocessing"],
     ["calibration"],
+    ["_estimators.draws"],
     ["_estimators.error_bar"],
     ["robustness"],
     ["datasets"],

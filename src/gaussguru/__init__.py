@@ -7,6 +7,7 @@ from gaussguru._estimators.adversary import sample_noise, worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier, sigma_max
@@ -19,6 +20,7 @@ __all__ = [
     "GuruClassifier",
     "GuruClassifierCV",
     "KernelGuruClassifier",
+    "PosteriorDrawsClassifier",
     "TotalSVC",
     "sample_noise",
     "sigma_max",

@@ -546,9 +546,26 @@ class Errors(ABC):
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
 
-    @abstractmethod
+    @property
+    def is_independent(self) -> bool:
+        """Whether the noise of different features is independent."""
+        return True
+
+    @property
+    def n_causes(self) -> int:
+        """The number of independent standard normal numbers that the noise of a sample is made of."""
+        raise NotImplementedError
+
+    def moved(self, causes: Array) -> Array:
+        """Return the noise that these numbers make: ``L_i c`` with ``L_i L_i' = Sigma_i``.
+
+        ``causes`` has the shape (n_causes,), the same for all samples, or (n_samples, n_causes).
+        """
+        raise NotImplementedError
+
     def sample(self, rng: np.random.Generator) -> Array:
         """Return one draw of the noise for every sample, of shape (n_samples, n_features)."""
+        return self.moved(rng.standard_normal((self.n_samples, self.n_causes)))
 
 
 class Seen(Protocol):
@@ -658,9 +675,14 @@ class PerSample(Errors):
         """Return ``e_i^2 I``."""
         return np.asarray(np.eye(self.n_features) * self.std[i] ** 2)
 
-    def sample(self, rng: np.random.Generator) -> Array:
-        """Return ``e_i`` times independent normal numbers."""
-        return np.asarray(self.std[:, np.newaxis] * rng.standard_normal((self.n_samples, self.n_features)))
+    @property
+    def n_causes(self) -> int:
+        """One for each feature."""
+        return self.n_features
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``e_i c_j``."""
+        return np.asarray(self.std[:, np.newaxis] * causes)
 
 
 @dataclass(frozen=True)
@@ -731,10 +753,14 @@ class Diagonal(Errors):
         row = self.std[[i]].toarray()[0] if sp.issparse(self.std) else self.std[i]
         return np.diag(np.square(row))
 
-    def sample(self, rng: np.random.Generator) -> Array:
-        """Return ``e_ij`` times independent normal numbers."""
-        normal = rng.standard_normal(self.std.shape)
-        return np.asarray(self.std.multiply(normal).toarray() if sp.issparse(self.std) else self.std * normal)
+    @property
+    def n_causes(self) -> int:
+        """One for each feature."""
+        return int(self.std.shape[1])
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``e_ij c_j``."""
+        return np.asarray(self.std.multiply(causes).toarray() if sp.issparse(self.std) else self.std * causes)
 
 
 @dataclass(frozen=True)
@@ -862,11 +888,22 @@ class Factored(Errors):
         """Return ``Sigma_i``."""
         return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
 
-    def sample(self, rng: np.random.Generator) -> Array:
-        """Return ``e_ij`` and ``F_i`` times independent normal numbers."""
-        n, _, rank = self.factors.shape
-        common = np.einsum("ijr,ir->ij", self.factors, rng.standard_normal((n, rank)))
-        return np.asarray(self.std * rng.standard_normal(self.std.shape) + common)
+    @property
+    def is_independent(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def n_causes(self) -> int:
+        """One for each column of the factors, and one for each feature if it has noise of its own."""
+        return int(self.factors.shape[2]) + (self.std.shape[1] if self.std.any() else 0)
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``F_i c`` and ``e_ij`` times what is left of the causes."""
+        rank = self.factors.shape[2]
+        common = np.einsum("ijr,r->ij" if causes.ndim == 1 else "ijr,ir->ij", self.factors, causes[..., :rank])
+        own = causes[..., rank:]
+        return np.asarray(common + self.std * own if own.shape[-1] else common)
 
 
 @dataclass(frozen=True)

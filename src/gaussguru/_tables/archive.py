@@ -66,8 +66,8 @@ _OURS = [
     "gaussguru.noise.PerFeature",
     "gaussguru.noise.Shape",
     "gaussguru.population.Deconvolve",
-    "gaussguru.preprocessing.AffineMap",
-    "gaussguru.preprocessing.WithErrors",
+    "gaussguru.preprocessing.affine.AffineMap",
+    "gaussguru.preprocessing.with_errors.WithErrors",
     "gaussguru._solvers.sgd.State",
 ]
 # What may be in a model file, by what makes it.

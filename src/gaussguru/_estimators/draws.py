@@ -1,0 +1,458 @@
+"""Any classifier with error bars: fitted to draws of every sample, its probabilities averaged over draws."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats.qmc import Sobol
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.utils import check_array, get_tags
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    get_routing_for_object,
+    process_routing,
+)
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gaussguru._data.em import population_of
+from gaussguru._estimators.base import Classifier, seed_of
+from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
+from gaussguru._linalg import Array, Index
+from gaussguru.calibration import ByProbability, _weight_names
+from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, like, split_errors, take_rows
+
+# Sets of draws among which training samples have theirs: so many displacements, in either direction, of a direction of
+# the noise are seen by a classifier.
+SETS = 256
+# The most dimensions of a sequence of Sobol in SciPy; beyond, draws are random.
+SOBOL_DIMENSIONS = 21_201
+# Numbers of draws, and of posterior covariances, held at a time.
+CHUNK = 1 << 22
+
+
+class PosteriorDrawsClassifier(ByProbability, Classifier):
+    """Make any classifier of scikit-learn take the error bars of its features into account.
+
+    What is known of the truth of a sample is a Gaussian ``N(m_i, V_i)``, or a mixture of them: X with its ``X_err``.
+    The classifier is fitted to a few draws of every sample, which share its weight, and its probabilities are averaged
+    over draws of a new sample::
+
+        P(c | x) = mean_q p(c | m + L z_q),     L L' = V
+
+    so that a classifier of true values is applied to true values, as far as these are known. Use it behind
+    :class:`gaussguru.population.Deconvolve`, which turns measurements into what they say of the truth::
+
+        make_pipeline(WithErrors(StandardScaler()), Deconvolve(), PosteriorDrawsClassifier(RandomForestClassifier()))
+
+    On measured values and their errors it takes the truth to be around the measured value: right for noise that is
+    still to come, and too wide by the noise itself for measurements.
+
+    Draws come in pairs ``+z``, ``-z`` of a scrambled Sobol sequence, scaled to variance 1. Those of a prediction are
+    the same for all samples, so that it does not depend on other samples, and varies smoothly with x. Those of a
+    training sample are chosen by its values: equal samples have equal draws, wherever they are, and a weight of 2 is
+    the same as a sample that occurs twice. A sample without error is not drawn.
+
+    Parameters
+    ----------
+    estimator : classifier, default=None
+        None is ``HistGradientBoostingClassifier(random_state=0)``. Probabilities of one without ``predict_proba`` are
+        the part of the draws for which it predicts each class. If it takes no ``sample_weight``, all draws have the
+        same weight.
+    n_training_draws : int, default=4
+        Draws of a training sample. Numbers of samples among the parameters of the estimator (``min_samples_leaf``)
+        are numbers of draws.
+    n_draws : int, default=16
+        Draws of a sample in a prediction.
+    random_state : int, RandomState instance or None, default=None
+        Scrambles the draws; None always the same.
+    n_jobs : int or None, default=None
+        How many blocks of a prediction are worked on at the same time, in threads of joblib.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        Fitted to the draws.
+    has_errors_ : bool
+        Whether it was fitted with error bars. Then it wants them in every prediction.
+    population_ : gaussguru.errors.Population or None
+        What stands for values that were not measured (an infinite error); None without ``X_err``.
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    Notes
+    -----
+    An estimator that splits its samples (a search, early stopping) should keep the draws of a sample together: give
+    ``groups=np.arange(n_samples)`` to ``fit`` of a search with a splitter of groups, and switch early stopping off
+    (``HistGradientBoostingClassifier(early_stopping=False)``; by default it begins at 10,000 draws).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from gaussguru import PosteriorDrawsClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, X_err = rng.normal(size=(400, 2)), rng.uniform(0.0, 0.5, size=(400, 2))
+    >>> y = X[:, 0] > 0
+    >>> clf = PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=3)).fit(X, y, X_err=X_err)
+    >>> exact, vague = clf.predict_proba([[0.5, 0.0]] * 2, X_err=[[0.0, 0.0], [1.0, 1.0]])[:, 1]
+    >>> bool(exact > vague > 0.5)
+    True
+    """
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_training_draws: int = 4,
+        n_draws: int = 16,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_training_draws = n_training_draws
+        self.n_draws = n_draws
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None, **params: Any
+    ) -> Self:
+        """Fit the estimator to draws of the samples.
+
+        A fit that raises leaves this one as it was.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+            What is known of the truth: means. Sparse without errors only.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+            Weights of the samples, which their draws share.
+        X_err : error bars of X in any of their forms, default=None
+            Standard deviations or covariances. What was not measured (infinite, or NaN in X) is drawn given the other
+            features of the sample and a Gaussian population. None: all is exact, and the estimator is fitted as it is.
+        groups : array-like of shape (n_samples,), default=None
+            Given to ``fit`` of the estimator, for all draws of a sample. With metadata routing an estimator that asks
+            for groups gets the numbers of the samples if there are none.
+        **params
+            What else the estimator asks for, with scikit-learn's metadata routing enabled; one value a sample is given
+            to all of its draws.
+
+        Returns
+        -------
+        self
+        """
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups, params)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, params: dict[str, Any]) -> Self:
+        for name in ("n_training_draws", "n_draws"):
+            check_count(name, getattr(self, name))
+        check_jobs("n_jobs", self.n_jobs)
+        if y is None:
+            raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
+        seed = seed_of(self.random_state)
+        components = getattr(X, "components", None)
+        X, X_err = self._checked(X, X_err, reset=True)
+        classes, labels = encode_labels(y)
+        if len(labels) != X.shape[0]:
+            raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
+        weights = check_weights(sample_weight, len(labels))
+        estimator = self._estimator()
+        self.has_errors_ = X_err is not None
+        self.population_ = None
+        kept = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+        if self.has_errors_:
+            self.population_ = population_of(X, X_err, weights)
+            known = _Known.of(*self._filled(X, X_err), components).take(kept)
+            draws, rows = known.training(self.n_training_draws, seed, often=not self._takes_weights(estimator))
+        else:
+            draws, rows = X if len(kept) == len(labels) else take_rows(X, kept), np.arange(len(kept))
+        counts, rows = np.bincount(rows)[rows], kept[rows]
+        given = self._given(estimator, len(labels), rows, 1.0 / counts, weights, groups, params)
+        self._seed, self.classes_ = seed, classes
+        self.estimator_ = clone(estimator).fit(draws, classes[labels.astype(np.intp)][rows], **given)
+        if not np.array_equal(self.estimator_.classes_, classes):
+            raise ValueError(f"estimator must know the classes {classes.tolist()!r}; got {self.estimator_.classes_!r}")
+        return self
+
+    def _estimator(self) -> Any:
+        return HistGradientBoostingClassifier(random_state=0) if self.estimator is None else self.estimator
+
+    @staticmethod
+    def _takes_weights(estimator: Any) -> bool:
+        if sklearn.get_config()["enable_metadata_routing"]:
+            return bool(get_routing_for_object(estimator).consumes("fit", ["sample_weight"]))
+        return bool(_weight_names(estimator))
+
+    def _given(
+        self,
+        estimator: Any,
+        n_samples: int,
+        rows: Index,
+        shares: Array,
+        weights: Array | None,
+        groups: Any,
+        params: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Return what the estimator is given with draws, of the samples ``rows``, with parts of their weights."""
+        routing = sklearn.get_config()["enable_metadata_routing"]
+        takes_weights = self._takes_weights(estimator)
+        if weights is not None and not takes_weights:
+            raise TypeError(
+                f"sample_weight was given, but {type(estimator).__name__} takes none"
+                + (": see its set_fit_request" if routing else "")
+            )
+        own = None
+        if takes_weights and (weights is not None or np.any(shares != 1.0)):
+            own = shares if weights is None else shares * weights[rows]
+        if not routing:
+            if params:
+                raise ValueError(
+                    f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True)"
+                )
+            given = {} if own is None else dict.fromkeys(_weight_names(estimator), own)
+            return given | ({} if groups is None else {"groups": take_rows(groups, rows)})
+        if groups is None and get_routing_for_object(estimator).consumes("fit", ["groups"]):
+            groups = np.arange(n_samples)
+        asked = {name: value for name, value in (params | {"groups": groups}).items() if value is not None}
+        asked = {
+            name: take_rows(value, rows) if _per_sample(value, n_samples) else value for name, value in asked.items()
+        }
+        if own is not None:
+            asked["sample_weight"] = own
+        return dict(process_routing(self, "fit", **asked).estimator.fit) if asked else {}
+
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class, the mean over the draws of a sample.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`fit`; they need not be of the size of those. If the fit had error bars they must be given: 0
+            for exact values.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        components = getattr(X, "components", None)
+        X, X_err = self._checked(X, X_err, reset=False)
+        if X_err is None:
+            if self.has_errors_:
+                raise ValueError(
+                    "X_err is missing: this classifier was fitted to values with error bars. Give those of these "
+                    "samples, or X_err=0 for exact values"
+                )
+            return self._probabilities(X)
+        n, d = X.shape
+        step = max(1, CHUNK // (d * max(self.n_draws, d)))
+        parts = [slice(first, first + step) for first in range(0, max(n, 1), step)]
+
+        def of(part: slice) -> Array:
+            inner = None if components is None else components[part]
+            return self._averaged(_Known.of(*self._filled(take_rows(X, part), take_rows(X_err, part)), inner))
+
+        return np.concatenate(Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(of)(part) for part in parts))
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X, X_err))
+
+    def _averaged(self, known: "_Known") -> Array:
+        """Return the mean probabilities of some samples."""
+        often = np.flatnonzero(known.varies)
+        result = np.empty((len(known.varies), len(self.classes_)))
+        if len(often) < len(result):
+            result[~known.varies] = self._probabilities(take_rows(known.X, ~known.varies))
+        if len(often):
+            some = known.take(often)
+            draws = some.drawn(*_points(self.n_draws, some.n_causes, self._seed))
+            found = self._probabilities(like(known.X, draws.reshape(-1, draws.shape[2])))
+            result[often] = found.reshape(self.n_draws, len(often), -1).mean(axis=0)
+        return result
+
+    def _probabilities(self, X: Any) -> Array:
+        """Return the probabilities of the estimator, or what it predicts."""
+        if hasattr(self.estimator_, "predict_proba"):
+            return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+        return np.asarray(self.estimator_.predict(X)[:, np.newaxis] == self.classes_, dtype=np.float64)
+
+    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Return X as an array, sparse matrix or DataFrame, and its errors."""
+        if np.ndim(X_err) == 0 and X_err is not None and hasattr(X, "__len__") and not hasattr(X_err, "shape"):
+            X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
+        X, X_err = split_errors(X, X_err)
+        if sp.issparse(X):
+            if X_err is not None:
+                raise TypeError("Sparse data was passed for X, but dense data is required with X_err: use X.toarray()")
+            X = X.tocsr()
+        elif not hasattr(X, "iloc"):
+            kind = "numeric" if X_err is None else [np.float64, np.float32]
+            X = check_array(X, dtype=kind, ensure_all_finite=False, input_name="X")
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return X, X_err
+
+    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        """Return samples with what was not measured replaced by what is known of it."""
+        if not has_unmeasured(X_err):
+            return X, X_err
+        population: Population | None = self.population_
+        if population is None:
+            raise ValueError(
+                "X_err says that some values were not measured: that needs a fit with X_err, which finds what stands "
+                "for them"
+            )
+        return population.fill(X, X_err)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata goes: to the fit itself and to the estimator."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return (
+            MetadataRouter(owner=self).add_self_request(self).add(estimator=self._estimator(), method_mapping=mapping)
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self._estimator())
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan
+        tags.input_tags.positive_only = inner.input_tags.positive_only
+        if inner.classifier_tags is not None:
+            tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+            tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
+        return tags
+
+
+def _per_sample(value: Any, n: int) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | dict) and len(value) == n
+
+
+def _points(n_draws: int, n_causes: int, seed: int) -> tuple[Array, Array]:
+    """Return standard normal points (n_draws, n_causes), and a number between 0 and 1 with each."""
+    half = -(-n_draws // 2)
+    uniform = _uniform(half, n_causes + 1, seed)
+    normal = ndtri(uniform[:, 1:])
+    normal /= np.sqrt(np.square(normal).mean(axis=0))
+    pairs = np.concatenate([normal, -normal]), np.concatenate([uniform[:, 0], 1.0 - uniform[:, 0]])
+    order = np.arange(2 * half).reshape(2, half).T.ravel()[:n_draws]
+    return pairs[0][order], pairs[1][order]
+
+
+def _uniform(n_points: int, n_dimensions: int, seed: int) -> Array:
+    """Return points in the unit cube, none of them on its border."""
+    if n_dimensions > SOBOL_DIMENSIONS:
+        return np.random.default_rng(seed).uniform(1e-12, 1.0 - 1e-12, (n_points, n_dimensions))
+    points = Sobol(n_dimensions, rng=np.random.default_rng(seed)).random_base2(max(0, (n_points - 1).bit_length()))
+    return np.asarray(np.clip(points[:n_points], 1e-12, 1.0 - 1e-12))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of the truth of some samples: a Gaussian for each, or a mixture (``components``)."""
+
+    X: Any
+    errors: Errors
+    components: Any
+    varies: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, X: Any, X_err: Any, components: Any) -> "_Known":
+        errors = check_errors(X_err, X)
+        return cls(X, errors, components, np.asarray((errors.variances(np.eye(X.shape[1])) > 0).any(axis=1)))
+
+    def take(self, rows: Any) -> "_Known":
+        """Return what is known of some of them."""
+        components = None if self.components is None else self.components[rows]
+        return _Known(take_rows(self.X, rows), self.errors.take(rows), components, self.varies[rows])
+
+    @property
+    def n_causes(self) -> int:
+        """The number of normal numbers that a draw is made of."""
+        return int(self.X.shape[1]) if self.components is not None else self.errors.n_causes
+
+    def drawn(self, normal: Array, uniform: Array) -> Array:
+        """Return draws, of shape (n_draws, n_samples, n_features).
+
+        ``normal`` is (n_draws, n_causes), or with an axis of samples in between, and ``uniform`` the same without the
+        last axis: it decides between components.
+        """
+        if self.components is None:
+            return np.asarray(self.X, dtype=np.float64) + np.stack([self.errors.moved(z) for z in normal])
+        d = self.X.shape[1]
+        shares = np.asarray(self.components.weights)
+        means, covariances = self.components.scores(np.eye(d), np.zeros(d))
+        values, axes = np.linalg.eigh(covariances)
+        roots = axes * np.sqrt(np.maximum(values, 0.0))[..., np.newaxis, :]
+        # The component in whose part of the unit interval the number falls.
+        above = np.cumsum(shares, axis=1)[:, :-1]
+        every = np.arange(len(shares))
+        draws = []
+        for z, u in zip(normal, uniform, strict=True):
+            k = (above < (u if np.ndim(u) == 0 else u[:, np.newaxis])).sum(axis=1)
+            draws.append(
+                means[every, k] + (roots[every, k] @ np.broadcast_to(z, (len(k), d))[:, :, np.newaxis])[..., 0]
+            )
+        return np.stack(draws)
+
+    def training(self, n_draws: int, seed: int, *, often: bool) -> tuple[Any, Index]:
+        """Return draws to fit to, and of which samples they are.
+
+        A sample without error comes once, unless it has to come as ``often`` as others.
+        """
+        if not self.varies.any():
+            return self.X, np.arange(len(self.varies))
+        drawn = np.ones(len(self.varies), dtype=bool) if often else self.varies
+        half, d = -(-n_draws // 2), self.X.shape[1]
+        points = _points(2 * half * SETS, self.n_causes, seed)
+        normal, uniform = (part.reshape(SETS, 2 * half, *part.shape[1:])[:, :n_draws] for part in points)
+        rows = [np.flatnonzero(~drawn)]
+        parts = [np.asarray(take_rows(self.X, rows[0]), dtype=np.float64)]
+        for some in _split(np.flatnonzero(drawn), max(1, CHUNK // (d * max(n_draws, d)))):
+            which = _keys(np.asarray(take_rows(self.X, some), dtype=np.float64)) % SETS
+            draws = self.take(some).drawn(normal[which].transpose(1, 0, 2), uniform[which].T)
+            parts.append(draws.reshape(-1, d))
+            rows.append(np.tile(some, n_draws))
+        return like(self.X, np.concatenate(parts)), np.concatenate(rows)
+
+
+def _split(rows: Index, step: int) -> Iterator[Index]:
+    for first in range(0, len(rows), step):
+        yield rows[first : first + step]
+
+
+def _keys(values: Array) -> Index:
+    """Return a number for every row that depends on its values alone, to single precision, and mixes them well."""
+    bits = np.ascontiguousarray(values.astype(np.float32) + np.float32(0.0)).view(np.uint32).astype(np.uint64)
+    odd = np.random.default_rng(0).integers(0, 2**63, size=values.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(
+        1
+    )
+    keys = np.zeros(len(values), dtype=np.uint64)
+    for column, factor in zip(bits.T, odd, strict=True):
+        keys = (keys ^ column) * factor
+        keys ^= keys >> np.uint64(29)
+    return (keys >> np.uint64(8)).astype(np.int64)

@@ -1,0 +1,455 @@
+"""Transformers that are not affine: means and covariances of what they make of values with Gaussian errors.
+
+For ``x ~ N(m, S)`` the mean and the covariance of ``f(x)`` are sums over points. Where an output depends on one feature
+alone they are those of Gauss and Hermite, ``m + e t_q`` with weights ``w_q``. Where it depends on r of them (or on r
+common causes, ``S = L L'``) they are ``m + L z`` with z on spheres, ::
+
+    z = +- rho_k Q_k e_j,     j = 1..r,     mean of rho_k^2 = r
+
+with orthogonal matrices ``Q_k`` drawn once and for all, and radii at equal steps of the chi distribution. The mean is
+exact for polynomials of degree 3, the covariance for affine f. All weights are positive: a mean is one of values of f,
+and no variance is negative. (Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci.
+Comput. 19. With one sphere and ``Q = I`` it is that of the cubature Kalman filter, Arasaratnam & Haykin 2009, whose
+points are ``sqrt(r)`` errors away along single features, where a logarithm or a ratio may have no value.)
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import chi2
+
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import LARGEST, Errors, LowRank, Measured, check_errors, like, take_rows
+from gaussguru.preprocessing.affine import dense
+
+# Points of Gauss and Hermite. (Of log, sqrt, arcsinh, power and quantile transforms, errors of up to half a spread:
+# means and spreads are within 2 % of a spread of the integral with 9, 5 % with 5.)
+NODES = 9
+# At least so many points on spheres: the covariance of products and squares of few features is then known to 10 %.
+POINTS = 64
+# Rows at which a transformer is looked at to see which output depends on which feature, and beyond how many features
+# that is not looked for: it takes so many times as many evaluations.
+PROBES, MOST_FEATURES = 64, 1000
+# Numbers held at a time.
+CHUNK = 1 << 22
+# Part of an error bar over which the slope of f is taken where f has no value at a point of the rule.
+CLOSE = 2.0**-10
+# The part of the samples at either end of the range of a feature over which the slope of f there is taken.
+TAIL = 0.05
+# Outputs that differ by less than this part of their range are the same.
+SAME = 1e-8
+
+Function = Callable[[Any], Any]
+
+
+@lru_cache
+def gauss_hermite() -> tuple[Array, Array]:
+    """Return points and weights for a standard normal number."""
+    t, w = np.polynomial.hermite_e.hermegauss(NODES)
+    return t, w / w.sum()
+
+
+@lru_cache
+def hermite() -> Array:
+    """Return orthonormal Hermite polynomials, but the first, at the points, times the weights: (NODES - 1, NODES)."""
+    t, w = gauss_hermite()
+    values = np.polynomial.hermite_e.hermevander(t, NODES - 1).T
+    return np.asarray((values / np.sqrt(np.square(values) @ w)[:, np.newaxis] * w)[1:])
+
+
+@lru_cache(maxsize=32)
+def spheres(n_causes: int) -> Array:
+    """Return points of equal weight for ``n_causes`` standard normal numbers, of shape (n_points, n_causes)."""
+    n_spheres = max(1, -(-POINTS // (2 * n_causes)))
+    squares = chi2.ppf((np.arange(n_spheres) + 0.5) / n_spheres, n_causes)
+    rng, points = np.random.default_rng(0), []
+    for square in squares * (n_causes / squares.mean()):
+        axes = np.linalg.qr(rng.standard_normal((n_causes, n_causes)))[0] * np.sqrt(square)
+        points += [axes, -axes]
+    return np.concatenate(points)
+
+
+def evaluate(function: Function, X: Any, values: Array) -> Array:
+    """Return what a function makes of rows of values that come in the form of X."""
+    with np.errstate(all="ignore"):  # what is not finite is looked at
+        return dense(function(like(X, values))).reshape(len(values), -1)
+
+
+def is_affine(function: Function, X: Any) -> bool:
+    """Return whether a function is affine between some rows, and beyond them."""
+    rows = _levels(X, 14)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    span = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
+    ends = np.stack([low - span, high + span])
+    rows = np.concatenate([rows, ends])
+    try:
+        values, between = (evaluate(function, X, part) for part in (rows, 0.3 * rows[0::2] + 0.7 * rows[1::2]))
+    except ValueError:  # some values are not allowed
+        return False
+    expected = 0.3 * values[0::2] + 0.7 * values[1::2]
+    # Rounding in X counts as far as the function magnifies it.
+    size = np.abs(values).max(axis=0) + np.ptp(values, axis=0) * np.max(np.abs(rows).max(axis=0) / span, initial=1.0)
+    eps = np.finfo(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64).eps
+    return bool(np.all(np.abs(between - expected) <= 30 * eps * size))
+
+
+def _levels(X: Any, n_rows: int) -> Array:
+    """Return rows with the values that each feature has, from its least to its largest, in an order of its own."""
+    values = np.sort(np.asarray(X, dtype=np.float64), axis=0)
+    place = np.linspace(0, len(values) - 1, n_rows).round().astype(np.intp)
+    rng = np.random.default_rng(0)
+    return np.column_stack([column[rng.permutation(place)] for column in values.T])
+
+
+@dataclass(frozen=True)
+class CurvedMap:
+    """Which outputs of a transformer depend on which features, and what it does at the ends of their ranges.
+
+    Outputs that depend on common features, directly or through others, are of one group, with these features. With
+    independent errors, those of different groups are independent.
+
+    ``features`` and ``outputs`` have the groups of these; an output that depends on nothing has -1, as has a feature of
+    which nothing depends. ``low`` and ``high`` are the ends of the range of the feature of an output; ``below`` and
+    ``above`` the slopes of the output there, if it is constant beyond; ``signs`` where it rises (+1) or falls with it.
+    """
+
+    features: Index
+    outputs: Index
+    low: Array
+    high: Array
+    below: Array
+    above: Array
+    signs: Array
+
+    @classmethod
+    def of(cls, function: Function, X: Any, *, joint: bool = False) -> "CurvedMap":
+        """Return the map that a function is, from its values at some rows made of X; ``joint``: all is one group."""
+        d = int(X.shape[1])
+        rows = _levels(X, PROBES)
+        values = evaluate(function, X, rows)
+        K = values.shape[1]
+        if joint or d > MOST_FEATURES:
+            features, outputs = np.zeros(d, dtype=np.intp), np.zeros(K, dtype=np.intp)
+        else:
+            features, outputs = _groups(_dependence(function, X, rows, values))
+        found = cls(features, outputs, *np.zeros((5, K)))
+        return found if joint or not found.is_one_to_one else found._with_ends(function, X)
+
+    @property
+    def n_groups(self) -> int:
+        """The number of groups."""
+        return int(max(self.features.max(initial=-1), self.outputs.max(initial=-1))) + 1
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether every output depends on one feature."""
+        return bool(np.bincount(self.features[self.features >= 0], minlength=1).max() <= 1)
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether moreover no two depend on the same."""
+        return self.is_elementwise and bool(np.bincount(self.outputs[self.outputs >= 0], minlength=1).max() <= 1)
+
+    @property
+    def sources(self) -> Index:
+        """The feature of every output, where that is one; -1 where it is none."""
+        place = np.full(self.n_groups + 1, -1, dtype=np.intp)
+        place[self.features] = np.arange(len(self.features))
+        place[-1] = -1
+        return np.asarray(place[self.outputs])
+
+    @property
+    def method(self) -> str:
+        """What users call it."""
+        return "elementwise" if self.is_elementwise else "cubature"
+
+    @property
+    def keeps_gaps(self) -> bool:
+        """Whether what was not measured stays so."""
+        return self.is_one_to_one
+
+    @property
+    def directions(self) -> tuple[Index, NDArray[np.int8] | None]:
+        """The feature of every output, and whether it rises (+1) or falls with it; None where limits cannot pass."""
+        passes = self.is_one_to_one and bool(np.all((self.signs != 0) | (self.outputs < 0)))
+        return self.sources, self.signs.astype(np.int8) if passes else None
+
+    def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+        """Return what a transformer, which this is the map of, makes of values and of their errors."""
+        errors = check_errors(X_err.toarray() if sp.issparse(X_err) else X_err, X)
+        means, found = self.carry(transformer.transform, X, errors)
+        made = transformer.transform(X)
+        return means if sp.issparse(made) else like(made, means), found
+
+    @property
+    def matrix(self) -> Any:
+        """There is none."""
+        raise AttributeError("the transformer is not affine: it has no matrix")
+
+    def with_components(self, found: Measured, components: Any) -> Measured:
+        """Return transformed samples: of mixtures mean and covariance alone are known."""
+        return found
+
+    def _with_ends(self, function: Function, X: Any) -> "CurvedMap":
+        """Return the same with what the function does beyond the range of X."""
+        values = np.asarray(X, dtype=np.float64)
+        low, inner, outer, high = np.quantile(values, [0.0, TAIL, 1 - TAIL, 1.0], axis=0)
+        inner, outer = np.where(inner > low, inner, high), np.where(outer < high, outer, low)
+        f_low, f_inner, f_outer, f_high = evaluate(function, X, np.stack([low, inner, outer, high]))
+        steps = np.diff(evaluate(function, X, np.sort(_levels(X, PROBES), axis=0)), axis=0)
+        source = self.sources
+        ends: list[Array] = []
+        with np.errstate(all="ignore"):
+            for end, f_end, next_to, f_next in ((low, f_low, inner, f_inner), (high, f_high, outer, f_outer)):
+                try:
+                    beyond = evaluate(function, X, (2 * end - (low + high - end))[np.newaxis])[0]
+                except ValueError:  # values beyond are not allowed: it is not constant there
+                    beyond = np.full(len(source), np.nan)
+                slope = (f_next - f_end) / (next_to - end)[source]
+                ends.append(np.where((beyond == f_end) & (source >= 0) & np.isfinite(slope), slope, 0.0))
+        signs = (np.all(steps >= 0, axis=0) * 1.0 - np.all(steps <= 0, axis=0)) * (source >= 0)
+        return CurvedMap(self.features, self.outputs, low[source], high[source], ends[0], ends[1], signs)
+
+    def carry(self, function: Function, X: Any, errors: Errors) -> tuple[Array, Any]:
+        """Return means of what a function makes of X with these errors, and their errors in a form that suits.
+
+        Standard deviations where they are independent; else covariances, or :class:`LowRank` where that takes less.
+        What takes more than ``LARGEST`` numbers keeps as many common causes as fit in, the largest ones, and the rest
+        of each variance as independent.
+        """
+        n, K = X.shape[0], len(self.outputs)
+        if errors.is_independent:
+            places, weights = self._rule()
+            points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(place) for place in places]))
+            return self._collected(points, self.outputs, weights)
+        if self.is_elementwise and n * K * K <= LARGEST:
+            return self._correlated(function, X, errors)
+        d = X.shape[1]
+        if errors.n_causes > d and n * d * d <= LARGEST:
+            errors = check_errors(np.stack([errors.times(axis) for axis in np.eye(d)], axis=1), X)
+        causes = spheres(errors.n_causes)
+        points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(cause) for cause in causes]))
+        together = np.where(self.outputs < 0, -1, 0)
+        return self._collected(
+            points, together, np.where(together < 0, 0.0, np.full((len(causes), 1), 1 / len(causes)))
+        )
+
+    def _rule(self) -> tuple[Array, Array]:
+        """Return the place of every feature in units of its error at every point, and the weights for every output.
+
+        Points are those of all groups at once: feature by feature, those of the group of the feature.
+        """
+        sizes = np.bincount(self.features[self.features >= 0], minlength=self.n_groups)
+        t, w = gauss_hermite()
+        rules = [(t[:, np.newaxis], w) if size <= 1 else _equal(spheres(int(size))) for size in sizes]
+        n_points = max((len(w) for _, w in rules), default=1)
+        places, weights = np.zeros((n_points, len(self.features))), np.zeros((n_points, len(self.outputs)))
+        for group, (points, w) in enumerate(rules):
+            places[: len(w), self.features == group] = points[:, : sizes[group]]
+            weights[: len(w), self.outputs == group] = w[:, np.newaxis]
+        return places, weights
+
+    def _collected(self, points: "_Points", groups: Index, weights: Array) -> tuple[Array, Any]:
+        """Return means and errors of outputs in groups that are independent of each other."""
+        n, K = points.n_samples, len(groups)
+        means, result = np.empty((n, K)), _Collector(n, groups, np.count_nonzero(weights, axis=0))
+        for part, here, values, at in points.blocks(len(weights), K):
+            means[part] = here + np.einsum("qk,qik->ik", weights, values - here)
+            apart = self._continued(values, at) - here
+            apart -= np.einsum("qk,qik->ik", weights, apart)
+            apart *= np.sqrt(weights)[:, np.newaxis]
+            result.add(part, apart)
+        return means, result.errors
+
+    def _correlated(self, function: Function, X: Any, errors: Errors) -> tuple[Array, Array]:
+        """Return means and covariances of outputs that depend on one feature each, by the formula of Mehler.
+
+        With the coefficients ``c_pk`` of output k in orthonormal Hermite polynomials of its feature, and the
+        correlations ``r`` of the errors of the features, the covariance of two outputs is ``sum_p c_pk c_pl r^p``.
+        """
+        (n, d), K, source = X.shape, len(self.outputs), self.sources
+        t, w = gauss_hermite()
+        std = np.sqrt(np.maximum(errors.variances(np.eye(d)), 0.0))
+        points = _Points(function, X, lambda part: std[part] * t[:, np.newaxis, np.newaxis])
+        means, covariances = np.empty((n, K)), np.empty((n, K, K))
+        both = (source >= 0)[:, np.newaxis] & (source >= 0)
+        for part, here, values, at in points.blocks(len(t), K):
+            means[part] = here + np.where(source < 0, 0.0, np.einsum("q,qik->ik", w, values - here))
+            coefficients = np.einsum("pq,qik->pik", hermite(), self._continued(values, at) - here)
+            some = errors.take(part)
+            size = np.where(std[part] > 0, std[part], 1.0)
+            noise = np.stack([some.times(axis) for axis in np.eye(d)], axis=1)
+            noise /= size[:, :, np.newaxis] * size[:, np.newaxis, :]
+            correlations = noise[:, source][:, :, source] * both
+            power, total = correlations, np.zeros_like(correlations)
+            for c in coefficients:
+                total += c[:, :, np.newaxis] * c[:, np.newaxis, :] * power
+                power = power * correlations
+            covariances[part] = total
+        return means, covariances
+
+    def _continued(self, values: Array, at: Array) -> Array:
+        """Return values that go on rising beyond the range of a feature where those of the function are cut off."""
+        if not (self.below.any() or self.above.any()):
+            return values
+        place = at[:, :, self.sources]
+        return np.asarray(
+            values + self.above * np.maximum(place - self.high, 0.0) + self.below * np.minimum(place - self.low, 0.0)
+        )
+
+
+def _equal(points: Array) -> tuple[Array, Array]:
+    """Return points and their weights."""
+    return points, np.full(len(points), 1.0 / len(points))
+
+
+def _dependence(function: Function, X: Any, rows: Array, values: Array) -> NDArray[np.bool_]:
+    """Return which output depends on which feature, (n_features, n_outputs), from rows and what becomes of them.
+
+    An output of one feature is found at once: with the values of every feature in another order, it comes in the order
+    of its own. Of others, features are put into another order one after the other.
+    """
+    d, K = rows.shape[1], values.shape[1]
+    rng = np.random.default_rng(1)
+    orders = np.stack([rng.permutation(len(rows)) for _ in range(d)])
+    with np.errstate(invalid="ignore"):
+        allowed = SAME * np.nan_to_num(np.ptp(values, axis=0), posinf=0.0)
+
+    def same(one: Array, other: Array) -> NDArray[np.bool_]:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(((np.abs(one - other) <= allowed) | (np.isnan(one) & np.isnan(other))).all(axis=0))
+
+    mixed = evaluate(function, X, np.take_along_axis(rows, orders.T, axis=0))
+    depends = np.stack([same(mixed, values[order]) for order in orders])
+    depends[:, same(values, values[:1])] = False
+    others = np.flatnonzero(depends.sum(axis=0) != 1)
+    others = others[~same(values, values[:1])[others]]
+    if len(others):
+        depends[:, others] = False
+        for j, order in enumerate(orders):
+            moved = rows.copy()
+            moved[:, j] = rows[order, j]
+            depends[j, others] = ~same(evaluate(function, X, moved), values)[others]
+    return depends.reshape(d, K)
+
+
+def _groups(depends: NDArray[np.bool_]) -> tuple[Index, Index]:
+    """Return the groups of features and of outputs that depend on each other; -1 for those that do on none."""
+    d, K = depends.shape
+    j, k = np.nonzero(depends)
+    labels = connected_components(coo_array((np.ones(len(j)), (j, d + k)), shape=(d + K, d + K)), directed=False)[1]
+    alone = np.concatenate([~depends.any(axis=1), ~depends.any(axis=0)])
+    groups = np.full(d + K, -1, dtype=np.intp)
+    groups[~alone] = np.unique(labels[~alone], return_inverse=True)[1]
+    return groups[:d], groups[d:]
+
+
+@dataclass(frozen=True)
+class _Points:
+    """What a function makes of points about samples; ``away`` gives those of some rows, (n_points, n_rows, d)."""
+
+    function: Function
+    X: Any
+    away: Callable[[slice], Array]
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.X.shape[0])
+
+    def blocks(self, n_points: int, n_outputs: int) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """Yield rows, what becomes of them and of the points about them, and where these are."""
+        step = max(1, CHUNK // (n_points * (self.X.shape[1] + n_outputs)))
+        for first in range(0, self.n_samples, step):
+            part = slice(first, min(first + step, self.n_samples))
+            block = np.asarray(take_rows(self.X, part), dtype=np.float64)
+            here, away = evaluate(self.function, self.X, block), self.away(part)
+            if not np.isfinite(here).all():
+                i, k = np.argwhere(~np.isfinite(here))[0]
+                raise ValueError(
+                    f"the transformer makes {here[i, k]} of sample {first + i}, in feature {k} of its output: what has "
+                    "no value has no error bar. Give NaN for what was not measured, or use a function that is defined "
+                    "for all values, as arcsinh in place of a logarithm"
+                )
+            at = block + away
+            values = self._values(at)
+            wrong = np.asarray(~np.isfinite(values).all(axis=0))
+            if wrong.any():
+                few = np.flatnonzero(wrong.any(axis=1))
+                slopes = (self._values(block[few] + CLOSE * away[:, few]) - here[few]) / CLOSE
+                if not np.isfinite(slopes[:, wrong[few]]).all():
+                    raise ValueError(
+                        f"the transformer has no value close to sample {first + int(few[0])}, so its error is not known"
+                    )
+                values[:, few] = np.where(wrong[few], here[few] + slopes, values[:, few])
+            yield part, here, values, at
+
+    def _values(self, points: Array) -> Array:
+        n_points, n_rows, d = points.shape
+        try:
+            values = evaluate(self.function, self.X, points.reshape(-1, d))
+        except ValueError as error:
+            raise ValueError(
+                f"the transformer cannot be evaluated within some errors of the samples: {error}"
+            ) from error
+        return values.reshape(n_points, n_rows, -1)
+
+
+class _Collector:
+    """The errors of outputs in groups, from deviations at points, in the form that takes the least."""
+
+    def __init__(self, n_samples: int, groups: Index, n_points: Index) -> None:
+        K = len(groups)
+        self.wide: list[tuple[Index, int]] = []
+        for group in range(int(groups.max(initial=-1)) + 1):
+            mine = np.flatnonzero(groups == group)
+            if len(mine) > 1:
+                self.wide.append((mine, min(len(mine), int(n_points[mine[0]]))))
+        total = sum(rank for _, rank in self.wide)
+        self.n_points, self.ranks = n_points, {int(mine[0]): rank for mine, rank in self.wide}
+        self.covariances = self.factors = None
+        self.std = np.empty((n_samples, K))
+        if not self.wide:
+            return
+        most = max(len(self.wide), LARGEST // max(1, n_samples * K))
+        if min(total, most) >= K:
+            self.covariances = np.zeros((n_samples, K, K))
+            return
+        if total > most:
+            self.wide = [(mine, max(1, rank * most // total)) for mine, rank in self.wide]
+        self.factors = np.zeros((n_samples, K, sum(rank for _, rank in self.wide)))
+
+    def add(self, part: slice, apart: Array) -> None:
+        """Add rows: deviations times roots of weights, of shape (n_points, n_rows, K)."""
+        variances = np.einsum("qik,qik->ik", apart, apart)
+        if self.covariances is not None:
+            np.einsum("ikk->ik", self.covariances)[part] = variances
+        first = 0
+        for mine, rank in self.wide:
+            columns = np.moveaxis(apart[:, :, mine], 0, 2)
+            columns = columns[:, :, : self.n_points[mine[0]]]
+            if self.covariances is not None:
+                self.covariances[part, mine[:, np.newaxis], mine] = columns @ columns.transpose(0, 2, 1)
+                continue
+            assert self.factors is not None
+            if columns.shape[2] > rank:
+                axes, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+                columns = axes[:, :, :rank] * sizes[:, np.newaxis, :rank]
+            self.factors[part, mine, first : first + columns.shape[2]] = columns
+            rest = variances[:, mine] - np.einsum("ikr,ikr->ik", columns, columns)
+            variances[:, mine] = rest if rank < self.ranks[mine[0]] else 0.0
+            first += rank
+        self.std[part] = np.sqrt(np.maximum(variances, 0.0))
+
+    @property
+    def errors(self) -> Any:
+        """Standard deviations, covariances or both in one."""
+        if self.covariances is not None:
+            return self.covariances
+        return self.std if self.factors is None else LowRank(self.factors, self.std)

@@ -1,0 +1,282 @@
+"""Error bars from tables, from numbers with uncertainties, and from repeated measurements."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import column_or_1d
+
+from gaussguru._linalg import Array
+from gaussguru.errors import Asymmetric, Limits, split_uncertainties
+
+# How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
+SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
+LIMIT = "_limit"
+
+
+def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
+    """Split a table with columns ``name`` and ``name_err`` into values and error bars.
+
+    A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
+
+    Error bars with two sides are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA
+    Exoplanet Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of a
+    lower side does not matter. A table has one of these styles, and each of its features one kind of error bar.
+
+    A column ``name_limit`` says which values are limits: -1 for an upper limit (the truth is below the value), +1 for a
+    lower limit, and 0 or NaN for a measurement.
+
+    Parameters
+    ----------
+    frame : DataFrame, or table of astropy
+        All other columns must be features: take out the labels before. Of a table of astropy, features have their units
+        in their names, as in ``"flux [mJy]"``; values and errors must have the same unit.
+    suffix : str, default="_err"
+        What the names of columns with standard deviations end with.
+
+    Returns
+    -------
+    X : DataFrame of shape (n_samples, n_features)
+    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits of such
+    """
+    frame, units = _without_units(frame)
+    if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
+        raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
+    if not isinstance(suffix, str) or not suffix:
+        raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
+    names = [str(name) for name in frame.columns]
+    place = {name: j for j, name in enumerate(names)}
+    upper, lower, flags = _error_names(names, suffix)
+    used = {*upper.values(), *lower.values(), *flags.values()}
+    kept = [name for name in names if name not in used]
+    X = frame.iloc[:, [place[name] for name in kept]]
+
+    def numbers(name: str) -> Array:
+        found: Array = frame.iloc[:, place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
+        return found
+
+    sides: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
+    limits = {}
+    for name in kept:
+        try:
+            gone = np.isnan(numbers(name))
+            errors = [numbers(side[name]) if name in side else np.zeros(len(frame)) for side in (lower, upper)]
+            if name in upper and lower[name] != upper[name]:
+                errors[0] = np.abs(errors[0])
+            for side, error in zip(sides, errors, strict=True):
+                side[name] = np.where(gone, np.inf, error)
+            flag = np.nan_to_num(numbers(flags[name])) if name in flags else np.zeros(len(frame))
+            limits[name] = np.where(gone, 0.0, flag)
+        except (ValueError, TypeError) as problem:
+            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
+        other = [units[column] for column in (upper.get(name), lower.get(name)) if column and units.get(column)]
+        if any(units.get(name, unit) != unit for unit in other):
+            raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other[0]!r}")
+    columns = [f"{name} [{units[name]}]" if units.get(name) else name for name in kept] if units else X.columns
+    X = X.set_axis(columns, axis=1)
+
+    def table(values: dict[str, Array]) -> Any:
+        return type(frame)(values, index=frame.index).set_axis(columns, axis=1)
+
+    X_err = table(sides[1])
+    if any(lower[name] != upper[name] for name in upper):
+        X_err = Asymmetric(table(sides[0]), X_err)
+    if flags:
+        X_err = Limits(X_err, table(limits))
+        _ = X_err.sides  # checked
+    return X, X_err
+
+
+def _without_units(frame: Any) -> tuple[Any, dict[str, str]]:
+    """Return a DataFrame, and of a table of astropy the units of its columns."""
+    if not (hasattr(frame, "colnames") and hasattr(frame, "to_pandas")):
+        return frame, {}
+    units = {name: str(getattr(frame[name], "unit", None) or "") for name in frame.colnames}
+    return frame.to_pandas(), units
+
+
+def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return the columns of the upper and lower errors of features, the same where they are one, and of limits."""
+    known = set(names)
+    if len(known) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
+    found = error_columns(names, known, suffix)
+    if found.alone:
+        raise ValueError(
+            f"frame has {found.alone!r} without the columns that they are the errors of, the same without {suffix!r}"
+        )
+    if found.halves:
+        raise ValueError(f"frame has {found.halves!r} without the other side of the error bar")
+    if not found.upper and not found.limits:
+        raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
+    return found.upper, found.lower, found.limits
+
+
+class ErrorColumns(NamedTuple):
+    """Which columns have the errors of which features.
+
+    ``upper`` and ``lower`` have the columns of the sides of an error bar, the same where there is one column; ``sides``
+    how the names of two sides end; ``limits`` the columns of limits; ``alone`` columns of errors whose feature is not
+    there, and ``halves`` those whose other side is not.
+    """
+
+    upper: dict[str, str]
+    lower: dict[str, str]
+    sides: tuple[str, str] | None
+    limits: dict[str, str]
+    alone: list[str]
+    halves: list[str]
+
+
+def error_columns(names: Iterable[str], features: Collection[str], suffix: str = "_err") -> ErrorColumns:
+    """Find columns of errors by their names.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Columns that may have errors.
+    features : collection of str
+        Columns that may have values.
+    suffix : str, default="_err"
+
+    Returns
+    -------
+    ErrorColumns
+    """
+    names, known = list(names), set(features)
+    there = set(names)
+    upper: dict[str, str] = {}
+    lower: dict[str, str] = {}
+    styles: set[tuple[str, str]] = set()
+    alone = []
+    for up, low in (("", ""), *SIDES):
+        for name in names:
+            feature = name[: -len(suffix + up)]
+            partner = feature + suffix + low
+            if not name.endswith(suffix + up) or not feature:
+                continue
+            if feature not in known or partner not in there:
+                alone += [] if up else [name]
+                continue
+            if feature in upper:
+                raise ValueError(
+                    f"column {feature!r} has two kinds of errors, {upper[feature]!r} and {name!r}: leave one out"
+                )
+            upper[feature], lower[feature] = name, partner
+            styles |= {(up, low)} if up else set()
+    if len(styles) > 1:
+        used = sorted(suffix + up for up, _ in styles)
+        raise ValueError(f"the sides of error bars must be spelt in one way; got columns that end with {used!r}")
+    taken = {*upper.values(), *lower.values()}
+    endings = [suffix + side for sides in SIDES for side in sides]
+    halves = [
+        name
+        for name in names
+        if name not in taken and any(name.endswith(ending) and name[: -len(ending)] in known for ending in endings)
+    ]
+    limits = {name[: -len(LIMIT)]: name for name in names if name.endswith(LIMIT) and name[: -len(LIMIT)] in known}
+    return ErrorColumns(upper, lower, next(iter(styles), None), limits, alone, halves)
+
+
+def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
+    """Split numbers with uncertainties, as of the package ``uncertainties``, into values and error bars.
+
+    Everything with the attributes ``nominal_value`` and ``std_dev`` will do; plain numbers are exact. Correlations
+    between the numbers are not seen: for these give covariances as X_err.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame of shape (n_samples, n_features)
+
+    Returns
+    -------
+    X, X_err : arrays or DataFrames of shape (n_samples, n_features)
+    """
+    return split_uncertainties(X)
+
+
+@dataclass(frozen=True)
+class ReplicateNoise:
+    """What repeated measurements say of the noise; every estimate with its standard error.
+
+    Attributes
+    ----------
+    sigma, sigma_error : float
+        Noise level per direction, ``sqrt(trace(covariance) / n_features)``.
+    std, std_error : ndarray of shape (n_features,)
+        Standard deviation of each feature.
+    covariance, covariance_error : ndarray of shape (n_features, n_features)
+    degrees_of_freedom : int
+        Measurements beyond the first of each group.
+    """
+
+    sigma: float
+    sigma_error: float
+    std: Array
+    std_error: Array
+    covariance: Array
+    covariance_error: Array
+    degrees_of_freedom: int
+
+
+def noise_from_replicates(X: Any, groups: Any) -> ReplicateNoise:
+    """Estimate the noise from repeated measurements of the same objects.
+
+    ::
+
+        C = sum_g sum_{i in g} (x_i - mean_g)(x_i - mean_g)' / nu,     nu = sum_g (n_g - 1)
+
+    is unbiased, if the noise is the same for all objects. The standard errors are those of Gaussian noise:
+    ``sqrt((C_jj C_kk + C_jk^2) / nu)`` for the covariance, ``std / sqrt(2 nu)`` for a standard deviation, and
+    ``||C||_F / (n_features sigma sqrt(2 nu))`` for ``sigma``, with an unbiased estimate of ``||C||_F^2``.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        The measurements.
+    groups : array-like of shape (n_samples,)
+        Which of them are of the same object. An object measured once says nothing of the noise.
+
+    Returns
+    -------
+    ReplicateNoise
+    """
+    X = check_array(X, dtype=np.float64, input_name="X")
+    groups = column_or_1d(groups)
+    if len(groups) != len(X):
+        raise ValueError(f"groups must have one entry for each of the {len(X)} samples of X; got {len(groups)}")
+    if groups.dtype.kind == "f" and np.isnan(groups).any():
+        raise ValueError("groups has NaN: every sample must say which object it is of")
+    names, members = np.unique(groups, return_inverse=True)
+    counts = np.bincount(members)
+    nu = len(X) - len(names)
+    if nu == 0:
+        raise ValueError(
+            f"groups must have at least one object that was measured twice; got {len(names)}, all measured once"
+        )
+    means = np.zeros((len(names), X.shape[1]))
+    centre = X.mean(axis=0)  # subtracted first: sums of large numbers lose digits
+    np.add.at(means, members, X - centre)
+    means /= counts[:, np.newaxis]
+    rest = X - centre - means[members]
+    C = rest.T @ rest / nu
+    variances = np.diag(C).copy()
+    std, trace, d = np.sqrt(variances), float(variances.sum()), len(C)
+    square = float(np.square(C).sum())
+    if nu > 1:
+        # Unbiased for Wishart matrices, and never below what the trace allows.
+        square = nu**2 / ((nu - 1) * (nu + 2)) * (square - trace**2 / nu)
+    square = max(square, trace**2 / d)
+    sigma = float(np.sqrt(trace / d))
+    return ReplicateNoise(
+        sigma=sigma,
+        sigma_error=float(np.sqrt(square / (2 * nu)) / (d * sigma)) if sigma > 0 else 0.0,
+        std=std,
+        std_error=std / np.sqrt(2 * nu),
+        covariance=C,
+        covariance_error=np.sqrt((np.outer(variances, variances) + np.square(C)) / nu),
+        degrees_of_freedom=int(nu),
+    )

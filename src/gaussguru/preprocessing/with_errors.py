@@ -1,0 +1,306 @@
+"""A transformer of scikit-learn that carries error bars along."""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import assert_all_finite, check_array, get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gaussguru._data.em import population_of
+from gaussguru._estimators.validation import check_choice
+from gaussguru.errors import (
+    Limits,
+    Measured,
+    has_unmeasured,
+    like,
+    mark_unmeasured,
+    split_errors,
+    unmeasured,
+)
+from gaussguru.preprocessing.affine import AffineMap, dense
+from gaussguru.preprocessing.curved import CurvedMap, is_affine
+
+METHODS = ("auto", "affine", "cubature")
+_ARRAY_OPTIONS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+
+
+class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """Let a transformer of scikit-learn carry error bars along.
+
+    A transformer that is affine, ``x -> c + A' x``, as are scalers, PCA and other linear maps, the selection of
+    columns, and pipelines of these, has an exact rule: ``Sigma -> A' Sigma A``. ``A`` is found by transforming the mean
+    of X and one step from it along each feature, and it is checked against what the transformer makes of X.
+
+    Of any other transformer f the values that come out are means of ``f(x)`` under the errors, with the standard
+    deviations, or covariances, of ``f(x)``; f is evaluated at some points about every sample. Which outputs depend on
+    which features is found in the fit, so that a ColumnTransformer or FeatureUnion inside (not around) has errors
+    for each of its branches:
+
+    * an output of one feature (logarithms, power and quantile transforms, splines, bins) has the Gauss-Hermite rule of
+      9 points; where errors are correlated, covariances of such outputs are known from their Hermite coefficients;
+    * one of several features (ratios, products, PolynomialFeatures, Nystroem) has cubature: ``2 r`` points for r
+      features, and at least 64.
+
+    Outputs that share features have correlated errors, as colours and ratios of common bands do: these are covariances,
+    or :class:`gaussguru.errors.LowRank` if that takes less memory. Above 1 GB of these only the largest common
+    causes are kept, and the rest of every variance as independent. A transformer that jumps (bins) is integrated with
+    the accuracy of the distance between points, half an error bar.
+
+    Where f has no value at a point, as a logarithm below 0, the slope of f at the measured value stands for it. Where f
+    is cut off at the range of the fit, as QuantileTransformer is, its slope beyond is 0, but a value there is not
+    exact: the error of a value beyond that range is its own error times the mean slope of f over the outermost 5 % of
+    the samples of the fit. The value itself stays cut off.
+
+    Given error bars, it returns :class:`gaussguru.errors.Measured`, values and errors in one object, which the next
+    ``WithErrors`` and the estimators of this library understand; without them it returns what the transformer returns.
+    With metadata routing it asks for ``X_err`` in ``fit`` and ``transform`` by default, so that the steps of a pipeline
+    need nothing but ``fit(X, y, X_err=...)``. Without routing, give ``Measured(X, X_err)`` in place of X.
+
+    Errors that are independent from feature to feature stay so where no output depends on two features, and no two
+    outputs on the same. Errors that are the same in all directions stay so under an orthonormal map. Mixtures
+    (``Measured.components``) are carried through affine maps; others see their mean and covariance.
+
+    What was not measured (an infinite error) is left out where a transformer can do without (scalers), else taken to
+    be what the other features of the sample let expect. Where every output has a feature of its own it stays
+    unmeasured, and limits (:class:`gaussguru.errors.Limits`) stay limits if the outputs rise or fall with their
+    features. Any other map gets its mean and covariance, given the measured values of the sample
+    (:meth:`gaussguru.errors.Population.fill`).
+
+    Parameters
+    ----------
+    transformer : transformer, default=None
+        None only attaches the errors.
+    method : {"auto", "affine", "cubature"}, default="auto"
+        "affine" raises where the transformer is not; "cubature" takes all features together whatever depends on what.
+
+    Attributes
+    ----------
+    transformer_ : transformer
+        The fitted one.
+    method_ : {"affine", "elementwise", "cubature"}
+        How errors are carried; "elementwise" if every output depends on one feature.
+    matrix_ : array or sparse matrix of shape (n_features, n_features_out)
+        ``A``, of a transformer that is affine.
+    population_ : gaussguru.errors.Population or None
+        What stands for a value that was not measured; None for sparse X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import FunctionTransformer, StandardScaler
+    >>> from gaussguru.preprocessing import WithErrors
+    >>> X = np.array([[0.0, 10.0], [2.0, 30.0]])
+    >>> WithErrors(StandardScaler()).fit_transform(X, X_err=np.array([[0.1, 1.0], [0.2, 5.0]])).err
+    array([[0.1, 0.1],
+           [0.2, 0.5]])
+
+    Colours of three bands, with the error that two of them share:
+
+    >>> colours = FunctionTransformer(lambda flux: -2.5 * np.log10(flux[:, :-1] / flux[:, 1:]))
+    >>> flux = np.array([[10.0, 20.0, 40.0], [30.0, 30.0, 20.0]])
+    >>> WithErrors(colours).fit_transform(flux, X_err=0.01 * flux).err[0].round(6)
+    array([[ 0.000236, -0.000118],
+           [-0.000118,  0.000236]])
+    """
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__transform: ClassVar = {"X_err": True}
+
+    def __init__(self, transformer: Any = None, method: str = "auto") -> None:
+        self.transformer = transformer
+        self.method = method
+
+    def fit(self, X: Any, y: Any = None, X_err: Any = None) -> Self:
+        """Fit the transformer to X; errors matter only in what they say was not measured.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, X_err)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None) -> Any:
+        """Fit the transformer, and transform X and its errors.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        Measured, or what the transformer returns if there are no errors
+        """
+        self._fit(X, y, X_err)
+        return self.transform(X, X_err)
+
+    def transform(self, X: Any, X_err: Any = None) -> Any:
+        """Transform X and its errors.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        Measured, or what the transformer returns if there are no errors
+        """
+        check_is_fitted(self)
+        components = getattr(X, "components", None)
+        X, X_err = split_errors(X, X_err)
+        if isinstance(X_err, Limits):
+            return self._apply_limits(X, X_err)
+        found = self._apply(*self._checked(X, X_err, reset=False))
+        return found if components is None else self._map.with_components(found, components)
+
+    def _apply_limits(self, X: Any, X_err: Limits) -> Any:
+        """Transform values of which some are limits: what scales or bends a feature does so to its limits."""
+        source, signs = self._map.directions
+        if signs is None:
+            raise ValueError(
+                f"X_err holds limits, which cannot be carried through {self.transformer_}: it mixes features, or does "
+                "not rise or fall with them. gaussguru.population.Deconvolve, before it, turns limits into values with "
+                "errors"
+            )
+        found = self._apply(*self._checked(X, X_err.unmeasured(X.shape), reset=False))
+        sides = X_err.sides
+        assert self.population_ is not None  # limits are of dense X
+        at = like(X, np.where(sides == 0, self.population_.means, X))
+        bounds = self.transformer_.transform(at)
+        limits = sides[:, source] * signs
+        errors = np.where(sides == 0, 0.0, X_err.deviations(X.shape))
+        errors = self._map.apply(self.transformer_, at, errors)[1]
+        values = like(found.X, np.where(limits == 0, found.X, bounds))
+        return Measured(values, Limits(np.where(limits == 0, found.err, errors), limits))
+
+    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Return X as an array, CSR matrix or DataFrame, finite where it was measured, and its errors."""
+        X, X_err = split_errors(X, X_err)
+        X_err = X_err.unmeasured(X.shape) if isinstance(X_err, Limits) else X_err
+        X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else check_array(X, **_ARRAY_OPTIONS)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if has_unmeasured(X_err) and sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        values = X.data if sp.issparse(X) else np.asarray(X)
+        assert_all_finite(
+            np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
+        )
+        return X, X_err
+
+    def _fit(self, X: Any, y: Any, X_err: Any) -> None:
+        before = self.__dict__.copy()
+        try:
+            check_choice("method", self.method, METHODS)
+            X, X_err = self._checked(X, X_err, reset=True)
+            self.population_ = None if sp.issparse(X) else population_of(X, X_err)
+            filled, _ = self._fill(X, X_err, mixed=False)
+            inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
+            inner = inner if self.transformer is None else clone(self.transformer)
+            seen = filled
+            if has_unmeasured(X_err):
+                if get_tags(inner).input_tags.allow_nan:
+                    seen = like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
+                else:
+                    seen, _ = self._fill(X, X_err, mixed=True)
+            self.transformer_ = inner.fit(seen, y)
+            self._map = self._map_of(filled)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _map_of(self, X: Any) -> AffineMap | CurvedMap:
+        function = self.transformer_.transform
+        if self.method == "cubature":
+            if sp.issparse(X):
+                raise ValueError("method='cubature' needs a dense X")
+            return CurvedMap.of(function, X, joint=True)
+        if self.method == "affine" or sp.issparse(X) or is_affine(function, X):
+            return AffineMap.of(function, X)
+        return CurvedMap.of(function, X)
+
+    @property
+    def method_(self) -> str:
+        """How errors are carried."""
+        check_is_fitted(self)
+        return self._map.method
+
+    @property
+    def matrix_(self) -> Any:
+        """``A``, dense unless the transformer was fitted to a sparse X."""
+        check_is_fitted(self)
+        return self._map.matrix if self.population_ is None else dense(self._map.matrix)
+
+    def _fill(self, X: Any, X_err: Any, *, mixed: bool) -> tuple[Any, Any]:
+        """Return X and its errors, with what is known without a measurement where there was none.
+
+        It matters only where features are mixed; where not, means and spreads stand for it.
+        """
+        if not has_unmeasured(X_err):
+            return X, X_err
+        if self.population_ is None:
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a fit to a dense X")
+        return self.population_.fill(X, X_err) if mixed else self.population_.fill_means(X, X_err)
+
+    def _apply(self, X: Any, X_err: Any) -> Any:
+        if X_err is None:
+            return self.transformer_.transform(X)
+        gaps = has_unmeasured(X_err)
+        filled, errors = self._fill(X, X_err, mixed=not self._map.keeps_gaps)
+        values, found = self._map.apply(self.transformer_, filled, errors)
+        if gaps and self._map.keeps_gaps:
+            lost = unmeasured(X_err, X.shape)[:, self._map.sources] & (self._map.sources >= 0)
+            found = mark_unmeasured(np.where(lost, np.nan, 0.0), found)
+        return Measured(values, found)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names that the transformer gives to its features.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        return np.asarray(self.transformer_.get_feature_names_out(input_features))
+
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Choose the container of the values, as in scikit-learn.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+
+        Returns
+        -------
+        self
+        """
+        for inner in (self.transformer, getattr(self, "transformer_", None)):
+            if inner is not None:
+                inner.set_output(transform=transform)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.transformer is None:
+            tags.input_tags.sparse = True
+            return tags
+        inner = get_tags(self.transformer)
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.target_tags.required = inner.target_tags.required
+        return tags
