@@ -2,20 +2,38 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml meson.build $(shell find src -type f -not -path '*/__pycache__/*')
+PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
+SOURCES := pyproject.toml meson.build README.md tools/version.py \
+	$(shell find src -type f -not -path '*/__pycache__/*' -not -name '*.so')
 
-.PHONY: demo test lint bench fuzz fuzz-files sanitize clean
+.PHONY: demo test lint docs gallery test-minimum dist bench fuzz fuzz-files sanitize clean
 
 demo: $(VENV)/installed ## what error bars are worth, on data that scikit-learn has; a report
 	$(BIN)/gaussguru demo --force
 
-test: $(VENV)/installed-test lint ## every check: lint, types, tests
+test: $(VENV)/installed-test lint ## every check: lint, types, tests, the documentation
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/installed-test ## the site, with its gallery, in docs/_build/html; warnings are errors
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -j auto -b html docs docs/_build/html
+
+dist: $(VENV)/installed-test ## sdist and wheel in dist/, the same bits every time
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --outdir dist
+
+# The oldest versions that pyproject.toml allows. Tests whose oracles need newer ones are left out.
+MINIMUM := build/minimum
+test-minimum: $(WHEELS)/built ## the tests with the oldest versions of what is needed
+	$(PYTHON) -m venv $(MINIMUM)
+	$(BIN)/python tools/minimum.py > $(MINIMUM)/constraints.txt
+	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check -c $(MINIMUM)/constraints.txt \
+	  "$$(echo $(WHEELS)/*.whl)[cli]" pytest pytest-xdist hypothesis mpmath cvxpy
+	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto -m "not newest" -W default \
+	  tests/certificates tests/data tests/estimators tests/measurement tests/problems tests/solvers tests/tables
 
 bench: $(VENV)/installed ## times against scikit-learn, in one run, and passes over X against their budgets
 	$(BIN)/python benchmarks/run.py
@@ -58,14 +76,26 @@ $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# Installed as users have it, not editable: what is tested is what a wheel contains.
-$(VENV)/installed: $(VENV)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[cli]'
+# Built once, and installed as users have it, not editable: what is tested is what a wheel contains. The directory of the
+# build is kept, so that only what changed is compiled again.
+WHEELS := build/wheels
+$(WHEELS)/built: $(VENV)/python $(SOURCES)
+	@echo "Building gaussguru: its compiled part takes about a minute, once."
+	rm -rf $(WHEELS)
+	$(PIP) wheel --no-deps --wheel-dir $(WHEELS) -Cbuild-dir=build/meson .
+	touch $@
+
+# Dependencies first: of a package of the same version pip would keep the old files.
+$(VENV)/installed: $(WHEELS)/built
+	@echo "Installing gaussguru and what it needs."
+	$(PIP) install "$$(echo $(WHEELS)/*.whl)[cli]"
+	$(PIP) install --no-deps --force-reinstall $(WHEELS)/*.whl
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test]'
+	@echo "Installing what the tests and the documentation need."
+	$(PIP) install "$$(echo $(WHEELS)/*.whl)[test]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/auto_examples docs/api/generated .mypy_cache .pytest_cache .ruff_cache

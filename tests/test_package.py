@@ -1,10 +1,14 @@
-"""The package as a whole: its names, which module may import which, and what is installed."""
+"""The package as a whole: its names, which module may import which, what is installed, and what is published."""
 
 import ast
 import importlib.metadata
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,9 @@ import pytest
 import gaussguru
 
 ROOT = Path(gaussguru.__file__).parent
-SOURCE = Path(__file__).parents[1] / "src"
+HERE = Path(__file__).parents[1]
+SOURCE = HERE / "src"
+PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Lowest first: a module imports only from lower layers, or from its own package in the same layer.
 LAYERS = [
     ["_linalg", "_files", "_native"],
@@ -116,9 +122,20 @@ def distribution():
         return None
 
 
-def test_version():
-    build = (SOURCE.parent / "meson.build").read_text()
-    assert re.search(r"^\s*version: '(.+)'", build, re.MULTILINE).group(1) == gaussguru.__version__
+def test_one_version():
+    """The one in __init__.py, which the build reads, is that of everything else."""
+    built = subprocess.run([sys.executable, HERE / "tools" / "version.py"], capture_output=True, text=True, check=True)
+    texts = {
+        "CITATION.cff": r"^version: (.+)$",
+        "recipe/recipe.yaml": r'^  version: "(.+)"$',
+        "CHANGELOG.md": r"^## (\S+)",
+    }
+    found = {
+        name: re.search(pattern, (HERE / name).read_text(encoding="utf-8"), re.MULTILINE).group(1)
+        for name, pattern in texts.items()
+    }
+    assert {built.stdout.strip(), *found.values()} == {gaussguru.__version__}, found
+    assert "version" in PROJECT["dynamic"]
     installed = distribution()
     assert installed is None or installed.version == gaussguru.__version__
 
@@ -192,3 +209,81 @@ def test_a_wheel_holds_nothing_that_happens_to_lie_about(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert listed(tmp_path) == sorted(kept)
+
+
+# --- what is published ------------------------------------------------------------------------------------
+
+
+def test_metadata():
+    installed = distribution()
+    if installed is None:
+        pytest.skip("gaussguru is not installed")
+    about = installed.metadata
+    assert about["Author"] == "The gaussguru developers"
+    assert about["License-Expression"] == "BSD-3-Clause"
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert "make_measured" in about.get_payload()  # the README
+    assert "Typing :: Typed" in about.get_all("Classifier")
+    assert set(about.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    needed = [line for line in about.get_all("Requires-Dist") if "extra" not in line]
+    assert sorted(needed) == sorted(PROJECT["dependencies"])
+    assert dict(line.split(", ", 1) for line in about.get_all("Project-URL") or []) == PROJECT["urls"]
+
+
+def test_addresses_are_in_one_place():
+    """Until the project has any there are none, and then they are https."""
+    assert all(address.startswith("https://") for address in PROJECT["urls"].values())
+    if not PROJECT["urls"]:
+        for name in ("README.md", "CITATION.cff", "recipe/recipe.yaml", "docs/conf.py"):
+            text = (HERE / name).read_text(encoding="utf-8")
+            assert not re.search(r"https://[^\s)>\"']*gaussguru", text), name
+
+
+def test_the_recipe_needs_what_the_package_needs():
+    recipe = (HERE / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    extras = PROJECT["optional-dependencies"]
+    names = {"matplotlib": "matplotlib-base"}
+    wanted = [*PROJECT["dependencies"], *extras["plot"], *extras["cli"]]
+    for requirement in wanted:
+        if requirement.startswith("gaussguru["):
+            continue
+        name, version = requirement.split(">=")
+        assert f"    - {names.get(name, name)} >={version}\n" in recipe, requirement
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("github-workflows", "workflows/*.yml"),
+        ("github-issue-forms", "ISSUE_TEMPLATE/[!c]*.yml"),
+        ("github-issue-config", "ISSUE_TEMPLATE/config.yml"),
+        ("dependabot", "dependabot.yml"),
+        ("citation-file-format", "../CITATION.cff"),
+    ],
+)
+def test_files_for_services_are_valid(schema, pattern):
+    if importlib.util.find_spec("check_jsonschema") is None:
+        pytest.skip("check-jsonschema is not installed")
+    folder = HERE / ".github"
+    files = sorted(folder.glob(pattern)) if not pattern.startswith("..") else [HERE / pattern[3:]]
+    assert files
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_sdist_has_sources_tests_and_no_data(tmp_path):
+    has_tools = all(importlib.util.find_spec(name) for name in ("build", "mesonpy", "Cython"))
+    if not has_tools or not (HERE / ".git").exists() or not shutil.which("git"):
+        pytest.skip("needs a checkout, build, meson-python and Cython")
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(HERE)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("*.tar.gz")
+    assert path.name == f"gaussguru-{gaussguru.__version__}.tar.gz"
+    assert path.stat().st_size < 2_000_000
+    with tarfile.open(path) as archive:
+        names = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
+    assert {"PKG-INFO", "LICENSE", "README.md", "pyproject.toml", "src/native/table.cpp", "tests/test_package.py"} <= names
+    assert not [name for name in names if re.search(r"\.(so|pyd|pyc|npz|npy|csv\.gz|parquet|model)$", name)]
+    assert not [name for name in names if name.startswith((".ci/", ".github/", "docs/_build", "docs/auto_examples"))]

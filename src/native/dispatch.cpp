@@ -11,9 +11,9 @@ const Kernels* find_kernels(const char* name) {
     __builtin_cpu_init();
     const bool capable = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                          __builtin_cpu_supports("bmi2");
-    if (capable && (any || std::strcmp(name, kernels_x86_64_v3().name) == 0)) return &kernels_x86_64_v3();
+    if (capable && (any || std::strcmp(name, x86_64_v3::kernels().name) == 0)) return &x86_64_v3::kernels();
 #endif
-    if (any || std::strcmp(name, kernels_baseline().name) == 0) return &kernels_baseline();
+    if (any || std::strcmp(name, baseline::kernels().name) == 0) return &baseline::kernels();
     return nullptr;
 }
 

@@ -6,6 +6,14 @@
 #pragma once
 #include <cstdint>
 
+// Of a loop over many numbers one copy is enough; inlined into every instance of its callers, it would take most of the
+// time to compile.
+#ifdef _MSC_VER
+#define GAUSSGURU_APART __declspec(noinline)
+#else
+#define GAUSSGURU_APART __attribute__((noinline))
+#endif
+
 namespace gaussguru {
 
 enum ValueType : int { FLOAT32 = 0, FLOAT64 = 1 };
@@ -271,7 +279,26 @@ struct Kernels {
     void (*precisions)(int64_t n, int64_t d, const double* J, double* out);
 };
 
-const Kernels& kernels_baseline();
-const Kernels& kernels_x86_64_v3();
+namespace baseline {
+const Kernels& kernels();
+}
+namespace x86_64_v3 {
+const Kernels& kernels();
+}
+
+#ifdef GAUSSGURU_TARGET
+// Each unit puts its loops into the table of the instruction set that it is compiled for. Everything else in a unit has
+// internal linkage: what one instruction set compiled must not be linked into another.
+namespace GAUSSGURU_TARGET {
+void add_pointwise(Kernels&);
+void add_binary(Kernels&);
+void add_columns(Kernels&);
+void add_joint(Kernels&);
+void add_sgd(Kernels&);
+void add_sgd_joint(Kernels&);
+void add_measured(Kernels&);
+void add_populations(Kernels&);
+}  // namespace GAUSSGURU_TARGET
+#endif
 
 }  // namespace gaussguru

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels.hpp"
+
 // A loop is vectorised only if all that it calls is inlined, however often.
 #if defined(__GNUC__)
 #define GAUSSGURU_INLINE inline __attribute__((always_inline))
@@ -205,6 +207,15 @@ struct Quadratic {
         return 4.0 / kRoot * alpha * (1.0 - alpha);
     }
 };
+
+template <class F>
+inline void with_loss(int loss, F&& body) {
+    switch (loss) {
+        case GAUSSIAN: body(Gaussian{}); break;
+        case LOGISTIC: body(Logistic{}); break;
+        case QUADRATIC: body(Quadratic{}); break;
+    }
+}
 
 }  // namespace
 }  // namespace gaussguru

@@ -117,14 +117,14 @@ inline void add(const Csr<T, I>& x, int64_t i, double r, double* out) {
 }
 
 template <class T>
-void margins_of(const Dense<T>& x, int64_t begin, int64_t end, const double* w, double* out) {
+GAUSSGURU_APART void margins_of(const Dense<T>& x, int64_t begin, int64_t end, const double* w, double* out) {
     int64_t i = begin;
     for (; i + kRows <= end; i += kRows) dot4(x, i, w, out + i);
     for (; i < end; ++i) out[i] = dot(x, i, w);
 }
 
 template <class T, class I>
-void margins_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* w, double* out) {
+GAUSSGURU_APART void margins_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* w, double* out) {
     for (int64_t i = begin; i < end; ++i) out[i] = dot(x, i, w);
 }
 
@@ -160,7 +160,7 @@ void add_rows(const Csr<T, I>& x, const int64_t* rows, int64_t n, const double* 
 
 // out += the sum of c u u' over four padded rows u of this width, its lower triangle; two rows of the result at once:
 // 8 multiply-adds for 6 loads, and loops without remainders.
-inline void add_squares_of_four(const double* const* u, const double* c, int64_t width, double* out, int64_t stride) {
+inline GAUSSGURU_APART void add_squares_of_four(const double* const* u, const double* c, int64_t width, double* out, int64_t stride) {
     const double *u0 = u[0], *u1 = u[1], *u2 = u[2], *u3 = u[3];
     for (int64_t j = 0; j < width; j += 2) {
         const double a0 = c[0] * u0[j], a1 = c[1] * u1[j], a2 = c[2] * u2[j], a3 = c[3] * u3[j];

@@ -1,9 +1,8 @@
 // The multiclass problem: every row meets every class but its own. Loops over cells, a cell being the rows of one
 // class against one other class, and the two products with X that have a vector a row on one side.
-#pragma once
 #include <vector>
 
-#include "pointwise.hpp"
+#include "losses.hpp"
 #include "rows.hpp"
 
 namespace gaussguru {
@@ -189,4 +188,13 @@ void joint_combine(const Matrix& m, int64_t begin, int64_t end, int64_t n_classe
 }
 
 }  // namespace
+
+void GAUSSGURU_TARGET::add_joint(Kernels& table) {
+    table.cells = cells;
+    table.shrunk_cells = shrunk_cells;
+    table.bend = bend;
+    table.joint_scores = joint_scores;
+    table.joint_combine = joint_combine;
+}
+
 }  // namespace gaussguru

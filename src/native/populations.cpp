@@ -1,5 +1,4 @@
 // Samples with noise of their own, seen from a Gaussian: Cholesky factors of T + S_i and their inverses.
-#pragma once
 #include <cmath>
 #include <vector>
 
@@ -247,4 +246,11 @@ void precisions(int64_t n, int64_t d, const double* J, double* out) {
 }
 
 }  // namespace
+
+void GAUSSGURU_TARGET::add_populations(Kernels& table) {
+    table.whiten = whiten;
+    table.add_precisions = add_precisions;
+    table.precisions = precisions;
+}
+
 }  // namespace gaussguru

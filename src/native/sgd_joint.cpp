@@ -1,198 +1,18 @@
-// Stochastic gradient descent, the algorithms of the thesis: GURU, M-GURU and M-GURU-S2.
-//
-// A step on row x changes w to gamma w + mu x. So that it costs only the non-zeros of x, w is kept as c v with a
-// scalar c (a matrix M for many classes), ||w||^2 (the Gram matrix of the classes) follows from the scores, and the sum
-// of the iterates is C v + total: C adds up the scales, and a change of v that comes when the sum is C takes C times
-// itself off the total. All of this is settled at the end of a call: what the caller owns is w and the sum of the w's.
-#pragma once
+// Stochastic gradient descent for many classes: M-GURU and M-GURU-S2 of the thesis. See sgd.cpp; the scale of w is here a
+// matrix M, and its squared length the Gram matrix of the classes.
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "pointwise.hpp"
-#include "rows.hpp"
+#include "draws.hpp"
+#include "losses.hpp"
 
 namespace gaussguru {
 namespace {
 
-// Norms that are updated are measured again when a bound on their error reaches this part of them.
-constexpr double kDoubt = 1e-11;
-constexpr double kRounding = 4 * 2.3e-16;
-// A change whose square is at most this part of ||w||^2 is lost in rounding, and not worth a look at v.
-constexpr double kNothing = 1e-34;
-// The least scale of w. The sum of the iterates loses as many digits as the scale has, and what the classes have in
-// common, which no step scales, as many as their differences have.
-constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4, kLeastScaleMixed = 1e-3;
-
-// --- rows are drawn at random: fetch what comes ------------------------------------------------------------
-
-// Of a sparse row the first lines only, lest a long one push out what is in use: after them the processor fetches by
-// itself. From its own cache it would after four of them, but data is read there only once it was read from memory.
-constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2, kFetchLines = 16;
-
-#ifdef _MSC_VER
-inline void fetch(const void*, const void*) {}
-#else
-inline void fetch(const void* begin, const void* end) {
-    const char *from = static_cast<const char*>(begin), *to = static_cast<const char*>(end);
-    for (; from < to; from += kLine) __builtin_prefetch(from);
-    // A call of a function that only fetches has no effect that GCC knows of, and would be dropped.
-    asm volatile("");
-}
-#endif
-
-template <class T>
-inline void fetch_first(const T* begin, int64_t n) {
-    constexpr int64_t kMost = kFetchLines * kLine / static_cast<int64_t>(sizeof(T));
-    fetch(begin, begin + (n < kMost ? n : kMost));
-}
-
-// Fetches rows of X some steps ahead; long rows only a few, lest they push out what is in use.
-template <class T>
-struct Ahead {};
-
-template <class T>
-struct Ahead<Dense<T>> {
-    const Dense<T>& x;
-    const Draws& draws;
-    int64_t steps;
-    Ahead(const Dense<T>& rows, const Draws& of)
-        : x(rows), draws(of), steps(4096 / (1 + static_cast<int64_t>(sizeof(T)) * rows.n_columns)) {
-        steps = steps < 1 ? 1 : steps > kFetchAhead ? kFetchAhead : steps;
-    }
-    void operator()(int64_t k) const {
-        if (k + steps >= draws.n) return;
-        const int64_t i = draws.order[k + steps];
-        fetch(x.row(i), x.row(i + 1));
-        fetch(draws.weight + i, draws.weight + i + 1);
-    }
-};
-
-template <class T, class I>
-struct Ahead<Csr<T, I>> {
-    const Csr<T, I>& x;
-    const Draws& draws;
-    Ahead(const Csr<T, I>& rows, const Draws& of) : x(rows), draws(of) {}
-    void operator()(int64_t k) const {
-        if (k + kFetchAhead < draws.n) {
-            const int64_t i = draws.order[k + kFetchAhead];
-            fetch(x.indptr + i, x.indptr + i + 1);
-            fetch(draws.weight + i, draws.weight + i + 1);
-        }
-        if (k + kFetchNext < draws.n) {
-            const int64_t i = draws.order[k + kFetchNext];
-            const I begin = x.indptr[i], n = x.indptr[i + 1] - begin;
-            fetch_first(x.values + begin, n);
-            fetch_first(x.indices + begin, n);
-        }
-    }
-};
-
-// With the coefficients of samples a step moves that of its own, and the norm is known only from the steps.
-inline Projection project(const KernelRows& x, int64_t i, const double* v) {
-    const double* const row = x.values + i * x.n_columns;
-    double sum = 0.0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < x.n_columns; ++j) sum += row[j] * v[j];
-    return {sum, x.squared_norm[i]};
-}
-
-inline void add(const KernelRows& x, int64_t i, double step, double* v) { v[x.place[i]] += step; }
-
-template <>
-struct Ahead<KernelRows> {
-    Ahead(const KernelRows&, const Draws&) {}
-    void operator()(int64_t) const {}  // read in order: the processor fetches by itself
-};
-
-// --- two classes -------------------------------------------------------------------------------------------
-
-template <class Loss, bool kSummed, class Rows>
-double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const Iterate& at, double square = 0.0) {
-    constexpr bool kMeasured = !std::is_same<Rows, KernelRows>::value;
-    double* const v = at.coef;
-    double* const total = at.coef_total;
-    const Ahead<Rows> ahead(x, draws);
-    double c = 1.0, sum = 0.0, doubt = 0.0, b = *at.intercept, b_total = 0.0, lengths = 0.0;
-    const auto settle = [&] {
-        double measured = 0.0;
-#pragma omp simd reduction(+ : measured)
-        for (int64_t j = 0; j < x.n_columns; ++j) {
-            if (kSummed) total[j] += sum * v[j];
-            v[j] *= c;
-            measured += v[j] * v[j];
-        }
-        if (kMeasured) square = measured;
-        c = 1.0;
-        sum = doubt = 0.0;
-    };
-    settle();
-    for (int64_t k = 0; k < draws.n; ++k) {
-        ahead(k);
-        const int64_t i = draws.order[k];
-        const double eta = by.eta0 / std::sqrt(static_cast<double>(by.steps + k + 1));
-        const double signed_weight = draws.weight[i], y = std::copysign(1.0, signed_weight);
-        const double inverse = 1.0 / std::sqrt(square);  // of ||w||
-        const Projection row = project(x, i, v);
-        const double q = c * row.dot;
-        lengths += row.square;
-        const double slack = 1.0 - y * (q + b);
-        double alpha = slack > 0.0, shrink = by.l2;  // the limits at w = 0
-        if (square > 0.0) {
-            const Terms terms = Loss::at(slack * (inverse / by.sigma));
-            alpha = terms.slope;
-            shrink += std::fabs(signed_weight) * by.sigma * terms.conjugate * inverse;
-        }
-        const double left = 1.0 - eta * shrink, gamma = left < 0.0 ? 0.0 : left;
-        const double mu = eta * signed_weight * alpha;
-        c *= gamma;
-        square *= gamma * gamma;
-        doubt *= gamma * gamma;
-        if (c < (kSummed ? kLeastScaleSummed : kLeastScale)) settle();
-        const double added = mu * mu * row.square;
-        if (added > kNothing * square) {
-            const double step = mu / c;
-            add(x, i, step, v);
-            if (kSummed) add(x, i, -sum * step, total);
-            doubt += kRounding * (square + added);
-            square += 2.0 * gamma * mu * q + added;
-            if (square < 0.0) square = 0.0;  // rounding, where a step undoes all before it
-        }
-        if (by.fit_intercept) b += mu;
-        sum += c;
-        b_total += b;
-        if (kMeasured && doubt > kDoubt * square) settle();
-    }
-    const double maintained = square;
-    settle();
-    *at.intercept = b + 0.0 * lengths;  // NaN, if a row was not finite
-    if (kSummed) *at.intercept_total += b_total;
-    return maintained;
-}
-
-double sgd_pass(int loss, const Matrix& m, const Draws& draws, const Descent& by, const Iterate& at) {
-    double square = 0.0;
-    with_loss(loss, [&](auto family) {
-        using Loss = decltype(family);
-        with_rows(m, [&](const auto& x) {
-            square = at.coef_total ? sgd_pass_of<Loss, true>(x, draws, by, at)
-                                   : sgd_pass_of<Loss, false>(x, draws, by, at);
-        });
-    });
-    return square;
-}
-
-double kernel_pass(int loss, const KernelRows& x, const Draws& draws, const Descent& by, const Iterate& at,
-                   double square) {
-    with_loss(loss, [&](auto family) {
-        using Loss = decltype(family);
-        square = at.coef_total ? sgd_pass_of<Loss, true>(x, draws, by, at, square)
-                               : sgd_pass_of<Loss, false>(x, draws, by, at, square);
-    });
-    return square;
-}
-
-// --- many classes ------------------------------------------------------------------------------------------
+// The least scale of w: what the classes have in common, which no step scales, loses as many digits as their
+// differences have.
+constexpr double kLeastScaleMixed = 1e-3;
 
 // The values of row i and the columns where they are.
 template <class T, class F>
@@ -224,7 +44,7 @@ inline void by_runs(int64_t width, F&& body) {
 
 // out = sum_j x_ij V_j, for V with `width` numbers a column of X.
 template <class Rows>
-inline void scores(const Rows& x, int64_t i, const double* V, int64_t width, double* out) {
+GAUSSGURU_APART void scores(const Rows& x, int64_t i, const double* V, int64_t width, double* out) {
     with_values(x, i, [&](const auto* values, const auto& column, int64_t n) {
         by_runs(width, [&](int64_t first, auto run) {
             constexpr int64_t kRun = decltype(run)::value;
@@ -250,7 +70,7 @@ inline void scores(const Rows& x, int64_t i, const double* V, int64_t width, dou
 
 // V_j += x_ij u
 template <class Rows>
-inline void add_outer(const Rows& x, int64_t i, const double* u, int64_t width, double* V) {
+GAUSSGURU_APART void add_outer(const Rows& x, int64_t i, const double* u, int64_t width, double* V) {
     with_values(x, i, [&](const auto* values, const auto& column, int64_t n) {
         by_runs(width, [&](int64_t first, auto run) {
             constexpr int64_t kRun = decltype(run)::value;
@@ -281,7 +101,7 @@ struct Square {
             for (int64_t j = 0; j < i; ++j) std::swap((*this)[i][j], (*this)[j][i]);
     }
     // out = this u
-    void times(const double* u, double* out) {
+    GAUSSGURU_APART void times(const double* u, double* out) {
         for (int64_t i = 0; i < width; ++i) {
             const double* const row = (*this)[i];
             double s = 0.0;
@@ -311,7 +131,7 @@ struct Mixing {
     int64_t y, r;  // r < 0: all classes move
 
     // matrix <- A matrix; `spare` is as long as a row.
-    void apply(Square& matrix, double* spare) const {
+    GAUSSGURU_APART void apply(Square& matrix, double* spare) const {
         const int64_t width = matrix.width, moved = r < 0 ? y : r;
         double pull = 0.0;
         for (int64_t j = 0; j < width; ++j) spare[j] = 0.0;
@@ -336,7 +156,7 @@ struct Mixing {
     }
 
     // matrix <- A^-T matrix, for A away from singular.
-    void apply_inverse_transposed(Square& matrix) const {
+    GAUSSGURU_APART void apply_inverse_transposed(Square& matrix) const {
         const int64_t width = matrix.width;
         if (r < 0) {
             // A is symmetric, an arrowhead: eliminate all rows but y, then substitute back.
@@ -369,11 +189,44 @@ struct Mixing {
     }
 };
 
+// A row of class y against every class: the Gram matrix of the classes (its row y and its diagonal), scores, intercepts.
+struct Pairs {
+    int64_t y, n_classes, width;
+    const double *row, *diagonal, *scores, *intercepts;
+    double sigma, step;
+};
+
+// alpha, and kap = step sigma f*/||w_y - w_c||, of every pair; their limits where w_y = w_c. Returns the least squared
+// distance of w_y and another class, or its squared length if that is less.
+using PairTerms = double(const Pairs&, double* alpha, double* kap);
+
+template <class Loss>
+double pair_terms(const Pairs& at, double* alpha, double* kap) {
+    const double own = at.row[at.y], score = at.scores[at.y] + at.intercepts[at.y];
+    double least = own;
+#pragma omp simd reduction(min : least)
+    for (int64_t c = 0; c < at.width; ++c) {
+        const bool pair = c != at.y && c < at.n_classes;
+        const double square = own + at.diagonal[c] - 2.0 * at.row[c];
+        const double slack = 1.0 - score + (at.scores[c] + at.intercepts[c]);
+        const bool apart = square > 0.0;
+        const double over = apart ? 1.0 / std::sqrt(square) : 0.0;
+        const Terms terms = Loss::at(slack * (over / at.sigma));
+        const double slope = apart ? terms.slope : slack > 0.0 ? 1.0 : 0.0;
+        alpha[c] = pair ? slope : 0.0;
+        kap[c] = pair ? at.step * at.sigma * terms.conjugate * over : 0.0;
+        least = pair && square < least ? square : least;
+    }
+    return least;
+}
+
 // W (classes x features) is M V', V having `width` numbers a feature: the classes, padded with zeros. Kept with it are
 // the inverse of M, the Gram matrix W W' and the sum of the M's, in the part of the scale c of two classes, of its
 // inverse, of ||w||^2 and of the sum of the scales.
-template <class Loss, bool kSummed, class Rows>
-void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, const Labels& labels, const Iterate& at) {
+template <class Rows>
+void sgd_joint_pass_of(PairTerms* terms, const Rows& x, const Draws& draws, const Descent& by, const Labels& labels,
+                       const Iterate& at) {
+    const bool summed = at.coef_total != nullptr;
     const int64_t d = x.n_columns, n_classes = labels.n_classes, width = padded(n_classes);
     const double many = static_cast<double>(n_classes);
     const Ahead<Rows> ahead(x, draws);
@@ -398,11 +251,11 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         mix.transpose();
         sums.transpose();
         for (int64_t j = 0; j < d; ++j) {
-            double *const v = at.coef + j * width, *const total = at.coef_total + (kSummed ? j * width : 0);
+            double *const v = at.coef + j * width, *const total = at.coef_total + (summed ? j * width : 0);
             for (int64_t c = 0; c < width; ++c) spare[c] = 0.0;
             for (int64_t c = 0; c < n_classes; ++c) {
                 gram.add(mix[c], v[c], spare);
-                if (kSummed) gram.add(sums[c], v[c], total);
+                if (summed) gram.add(sums[c], v[c], total);
             }
             for (int64_t c = 0; c < width; ++c) v[c] = spare[c];
         }
@@ -428,24 +281,8 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         scores(x, i, at.coef, width, raw);
         mix.times(raw, q);
 
-        // alpha, and kap = step sigma f*/||w_y - w_c||, of every pair; their limits where w_y = w_c.
-        const double* const row = gram[y];
-        const double own = row[y], score = q[y] + b[y];
-        double least = own;
         for (int64_t c = 0; c < n_classes; ++c) spare[c] = gram[c][c];
-#pragma omp simd reduction(min : least)
-        for (int64_t c = 0; c < width; ++c) {
-            const bool pair = c != y && c < n_classes;
-            const double square = own + spare[c] - 2.0 * row[c];
-            const double slack = 1.0 - score + (q[c] + b[c]);
-            const bool apart = square > 0.0;
-            const double over = apart ? 1.0 / std::sqrt(square) : 0.0;
-            const Terms terms = Loss::at(slack * (over / by.sigma));
-            const double slope = apart ? terms.slope : slack > 0.0 ? 1.0 : 0.0;
-            alpha[c] = pair ? slope : 0.0;
-            kap[c] = pair ? step * by.sigma * terms.conjugate * over : 0.0;
-            least = pair && square < least ? square : least;
-        }
+        const double least = terms({y, n_classes, width, gram[y], spare, q, b, by.sigma, step}, alpha, kap);
 
         // Too long a step must not carry any difference of classes beyond zero: the largest eigenvalue of the mixing is
         // at most the sum of the kaps and their largest.
@@ -490,7 +327,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
             if (move[c] != 0.0) gram.add(inverse[c], move[c], u);
         }
         add_outer(x, i, u, width, at.coef);
-        if (kSummed) {
+        if (summed) {
             sums.times(u, spare);
             for (int64_t c = 0; c < width; ++c) spare[c] = -spare[c];
             add_outer(x, i, spare, width, at.coef_total);
@@ -513,7 +350,7 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
         for (int64_t c = 0; c < n_classes; ++c) trace += gram[c][c];
         if (by.fit_intercept) gram.add(move, 1.0, b);
         gram.add(b, 1.0, b_sum);
-        if (kSummed) {
+        if (summed) {
 #pragma omp simd
             for (size_t l = 0; l < sums.values.size(); ++l) sums.values[l] += mix.values[l];
         }
@@ -522,25 +359,20 @@ void sgd_joint_pass_of(const Rows& x, const Draws& draws, const Descent& by, con
     }
     unmix();
     for (int64_t c = 0; c < n_classes; ++c) b[c] += 0.0 * lengths;  // NaN, if a row was not finite
-    if (kSummed) gram.add(b_sum, 1.0, at.intercept_total);
+    if (summed) gram.add(b_sum, 1.0, at.intercept_total);
 }
 
 void sgd_joint_pass(int loss, const Matrix& m, const Draws& draws, const Descent& by, const Labels& labels,
                     const Iterate& at) {
-    with_loss(loss, [&](auto family) {
-        using Loss = decltype(family);
-        with_rows(m, [&](const auto& x) {
-            at.coef_total ? sgd_joint_pass_of<Loss, true>(x, draws, by, labels, at)
-                          : sgd_joint_pass_of<Loss, false>(x, draws, by, labels, at);
-        });
-    });
-}
-
-void squared_norms(const Matrix& m, int64_t begin, int64_t end, double* out) {
-    with_rows(m, [&](const auto& x) {
-        for (int64_t i = begin; i < end; ++i) out[i] = squared_norm(x, i);
-    });
+    PairTerms* terms = nullptr;
+    with_loss(loss, [&](auto family) { terms = pair_terms<decltype(family)>; });
+    with_rows(m, [&](const auto& x) { sgd_joint_pass_of(terms, x, draws, by, labels, at); });
 }
 
 }  // namespace
+
+void GAUSSGURU_TARGET::add_sgd_joint(Kernels& table) {
+    table.sgd_joint_pass = sgd_joint_pass;
+}
+
 }  // namespace gaussguru

@@ -1,10 +1,7 @@
 // Coordinate descent on columns of few rows.
-#pragma once
 #include <vector>
 
-#include "kernels.hpp"
 #include "losses.hpp"
-#include "pointwise.hpp"
 
 namespace gaussguru {
 namespace {
@@ -105,4 +102,9 @@ double sweep(int loss, const Columns& columns, const Pointwise& at, double l2, d
 }
 
 }  // namespace
+
+void GAUSSGURU_TARGET::add_columns(Kernels& table) {
+    table.sweep = sweep;
+}
+
 }  // namespace gaussguru

@@ -1,23 +1,16 @@
-// Compiled once for each instruction set: GAUSSGURU_TARGET names the function that returns the table.
-#include "kernels.hpp"
-
+// The binary problem: passes over X, and what they are made of.
 #include <algorithm>
 #include <vector>
 
-#include "bars.hpp"
-#include "columns.hpp"
-#include "joint.hpp"
 #include "pointwise.hpp"
-#include "populations.hpp"
 #include "rows.hpp"
-#include "sgd.hpp"
 
 namespace gaussguru {
 namespace {
 
 // squares[j] += sum_i s_i x_ij^2, over rows of a piece. Rows that weigh nothing count too: 0 times NaN is NaN.
 template <class T>
-void add_squares(const Dense<T>& x, int64_t begin, int64_t end, const double* signed_weight, double* squares) {
+GAUSSGURU_APART void add_squares(const Dense<T>& x, int64_t begin, int64_t end, const double* signed_weight, double* squares) {
     int64_t i = begin;
     for (; i + kRows <= end; i += kRows) {
         const T *x0 = x.row(i), *x1 = x.row(i + 1), *x2 = x.row(i + 2), *x3 = x.row(i + 3);
@@ -38,7 +31,7 @@ void add_squares(const Dense<T>& x, int64_t begin, int64_t end, const double* si
 }
 
 template <class T, class I>
-void add_squares(const Csr<T, I>& x, int64_t begin, int64_t end, const double* signed_weight, double* squares) {
+GAUSSGURU_APART void add_squares(const Csr<T, I>& x, int64_t begin, int64_t end, const double* signed_weight, double* squares) {
     for (int64_t i = begin; i < end; ++i) {
         const double s = std::fabs(signed_weight[i]);
         for (I k = x.indptr[i]; k < x.indptr[i + 1]; ++k) squares[x.indices[k]] += s * x.values[k] * x.values[k];
@@ -47,7 +40,7 @@ void add_squares(const Csr<T, I>& x, int64_t begin, int64_t end, const double* s
 
 // One piece of combine(): the rows of each label gathered, so that four of them share a pass over their sum.
 template <class Rows>
-void combine_piece(const Rows& x, int64_t begin, int64_t end, const double* labels, const double* r, double* out) {
+GAUSSGURU_APART void combine_piece(const Rows& x, int64_t begin, int64_t end, const double* labels, const double* r, double* out) {
     int64_t rows[2][kPiece], n[2] = {0, 0};
     for (int64_t i = begin; i < end; ++i) {
         const int side = std::signbit(labels[i]);
@@ -313,13 +306,17 @@ void column_sums(const Matrix& m, int64_t begin, int64_t end, const double* shif
 
 }  // namespace
 
-const Kernels& GAUSSGURU_TARGET() {
-    static const Kernels table{GAUSSGURU_TARGET_NAME, evaluate, totals, slopes, shrunk_conjugate, visit, margins,
-                               combine, product, gram, coordinate_pass, sweep, sgd_pass, kernel_pass, measured_pass, sgd_joint_pass,
-                               squared_norms, column_sizes, leverages, moments, measured, measured_product, measured_gram,
-                               measured_room, survey, column_sums, cells, shrunk_cells, bend, joint_scores, joint_combine,
-                               whiten, add_precisions, precisions};
-    return table;
+void GAUSSGURU_TARGET::add_binary(Kernels& table) {
+    table.visit = visit;
+    table.margins = margins;
+    table.combine = combine;
+    table.product = product;
+    table.gram = gram;
+    table.coordinate_pass = coordinate_pass;
+    table.column_sizes = column_sizes;
+    table.leverages = leverages;
+    table.moments = moments;
+    table.column_sums = column_sums;
 }
 
 }  // namespace gaussguru

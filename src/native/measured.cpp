@@ -1,8 +1,8 @@
 // Rows with error bars of their own: one look at the values and errors of a row for everything that it adds to F.
-#pragma once
 #include <vector>
 
-#include "sgd.hpp"
+#include "draws.hpp"
+#include "losses.hpp"
 
 namespace gaussguru {
 namespace {
@@ -15,7 +15,7 @@ inline void fetch_rows(const Dense<T>& x, int64_t n, const int64_t* index) {
 
 // out = w.x of some rows.
 template <class T>
-inline void dots(const Dense<T>& x, int64_t n, const int64_t* index, const double* w, double* out) {
+GAUSSGURU_APART void dots(const Dense<T>& x, int64_t n, const int64_t* index, const double* w, double* out) {
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
         fetch_rows(x, n - k - kRows, index + k + kRows);
@@ -37,13 +37,13 @@ inline void dots(const Dense<T>& x, int64_t n, const int64_t* index, const doubl
 }
 
 template <class T, class I>
-inline void dots(const Csr<T, I>& x, int64_t n, const int64_t* index, const double* w, double* out) {
+GAUSSGURU_APART void dots(const Csr<T, I>& x, int64_t n, const int64_t* index, const double* w, double* out) {
     for (int64_t k = 0; k < n; ++k) out[k] = dot(x, index[k], w);
 }
 
 // out += the sum of r x.
 template <class T>
-inline void adds(const Dense<T>& x, int64_t n, const int64_t* index, const double* r, double* out) {
+GAUSSGURU_APART void adds(const Dense<T>& x, int64_t n, const int64_t* index, const double* r, double* out) {
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
         const int64_t* i = index + k;
@@ -53,12 +53,12 @@ inline void adds(const Dense<T>& x, int64_t n, const int64_t* index, const doubl
 }
 
 template <class T, class I>
-inline void adds(const Csr<T, I>& x, int64_t n, const int64_t* index, const double* r, double* out) {
+GAUSSGURU_APART void adds(const Csr<T, I>& x, int64_t n, const int64_t* index, const double* r, double* out) {
     for (int64_t k = 0; k < n; ++k) add(x, index[k], r[k], out);
 }
 
 // The same for the squares of the errors: out = sum_j e_j^2 w_j, and out += the sum of r e^2.
-inline void square_dots(const Dense<double>& e, int64_t n, const int64_t* index, const double* w, double* out) {
+GAUSSGURU_APART void square_dots(const Dense<double>& e, int64_t n, const int64_t* index, const double* w, double* out) {
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
         const int64_t* i = index + k;
@@ -86,7 +86,7 @@ inline void square_dots(const Dense<double>& e, int64_t n, const int64_t* index,
     }
 }
 
-inline void square_adds(const Dense<double>& e, int64_t n, const int64_t* index, const double* r, double* out) {
+GAUSSGURU_APART void square_adds(const Dense<double>& e, int64_t n, const int64_t* index, const double* r, double* out) {
     int64_t k = 0;
     for (; k + kRows <= n; k += kRows) {
         const int64_t* i = index + k;
@@ -157,12 +157,15 @@ void measured_rows(const Rows& x, const MeasuredRows& rows, const double* w, con
     });
 }
 
-template <class Loss, class Rows>
-void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, double* scale, double* slack,
-                 double* out) {
-    const int64_t d = x.n_columns, apart = 2 * d + 4;
-    double scales[kPiece], slacks[kPiece];
-    const auto look = [&](const Side& side, double* margin, double* variance) {
+// What a side adds to the value: margins become s f', variances s (f - z f')/a.
+template <class Loss>
+struct ValueTerms {
+    const MeasuredPlace& at;
+    double *scale, *slack, *out;
+    int64_t n_columns, apart;
+
+    GAUSSGURU_APART void operator()(const Side& side, double* margin, double* variance) const {
+        double scales[kPiece], slacks[kPiece];
         const double y = side.y();
         double value = 0, mass = 0, tension = 0, gain = 0;
 #pragma omp simd reduction(+ : value, mass, tension, gain)
@@ -182,30 +185,33 @@ void measured_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& a
         }
         side.scatter(scales, scale);
         side.scatter(slacks, slack);
-        double* const sums = out + side.sign * apart + 2 * d;
+        double* const sums = out + side.sign * apart + 2 * n_columns;
         sums[0] += value;
         sums[1] += mass;
         sums[2] += tension;
         sums[3] += gain;
-    };
-    measured_rows(x, rows, at.u, at.squares, look, out, out + d, apart);
-}
+    }
+};
 
 void measured(int loss, const Matrix& m, const MeasuredRows& rows, const MeasuredPlace& at, double* scale,
               double* slack, double* out) {
+    const int64_t d = m.n_columns, apart = 2 * d + 4;
     with_loss(loss, [&](auto family) {
-        with_rows(m, [&](const auto& x) { measured_of<decltype(family)>(x, rows, at, scale, slack, out); });
+        const ValueTerms<decltype(family)> terms{at, scale, slack, out, d, apart};
+        with_rows(m, [&](const auto& x) { measured_rows(x, rows, at.u, at.squares, terms, out, out + d, apart); });
     });
 }
 
-// Of the Hessian times a step: with along = (u' Sigma p + own)/a, bent = h (x.p + b + y z along) and
-// turned = (y bent z - t along)/a.
-template <class Loss, class Rows>
-void measured_product_of(const Rows& x, const MeasuredRows& rows, const MeasuredPlace& at, const double* scale,
-                         const double* slack, double* out) {
-    const int64_t d = x.n_columns;
-    double a[kPiece], z[kPiece];
-    const auto look = [&](const Side& side, double* margin, double* variance) {
+// Of the Hessian times a step: with along = (u' Sigma p + own)/a, margins become bent = h (x.p + b + y z along) and
+// variances turned = (y bent z - t along)/a.
+template <class Loss>
+struct ProductTerms {
+    const MeasuredPlace& at;
+    const double *scale, *slack;
+    double* sums;
+
+    GAUSSGURU_APART void operator()(const Side& side, double* margin, double* variance) const {
+        double a[kPiece], z[kPiece];
         side.gather(scale, a);
         side.gather(slack, z);
         const double y = side.y();
@@ -222,16 +228,17 @@ void measured_product_of(const Rows& x, const MeasuredRows& rows, const Measured
             bent_sum += bent;
             turned_sum += turned;
         }
-        out[2 * d] += bent_sum;
-        out[2 * d + 1] += turned_sum;
-    };
-    measured_rows(x, rows, at.u, at.squares, look, out, out + d, 0);
-}
+        sums[0] += bent_sum;
+        sums[1] += turned_sum;
+    }
+};
 
 void measured_product(int loss, const Matrix& m, const MeasuredRows& rows, const MeasuredPlace& at, const double* scale,
                       const double* slack, double* out) {
+    const int64_t d = m.n_columns;
     with_loss(loss, [&](auto family) {
-        with_rows(m, [&](const auto& x) { measured_product_of<decltype(family)>(x, rows, at, scale, slack, out); });
+        const ProductTerms<decltype(family)> terms{at, scale, slack, out + 2 * d};
+        with_rows(m, [&](const auto& x) { measured_rows(x, rows, at.u, at.squares, terms, out, out + d, 0); });
     });
 }
 
@@ -302,49 +309,13 @@ void measured_room(int loss, const MeasuredRows& rows, int64_t n_columns, const 
     });
 }
 
-// Steps of GURU where every row has its own noise: it shrinks every coefficient by a part of its own.
-template <class Loss, class Rows>
-void measured_pass_of(const Rows& x, const double* errors, const Draws& draws, const Descent& by, const Iterate& at) {
-    const int64_t d = x.n_columns;
-    const double own = by.sigma * by.sigma;
-    double* const w = at.coef;
-    for (int64_t k = 0; k < draws.n; ++k) {
-        const int64_t i = draws.order[k];
-        const double* const e = errors + i * d;
-        const double eta = by.eta0 / std::sqrt(static_cast<double>(by.steps + k + 1));
-        const double signed_weight = draws.weight[i], y = std::copysign(1.0, signed_weight);
-        const double slack = 1.0 - y * (dot(x, i, w) + *at.intercept);
-        double variance = 0.0;
-#pragma omp simd reduction(+ : variance)
-        for (int64_t j = 0; j < d; ++j) variance += (own + e[j] * e[j]) * w[j] * w[j];
-        double alpha = slack > 0.0, tension = 0.0;  // the limits at w = 0
-        if (variance > 0.0) {
-            const double a = std::sqrt(variance);
-            const Terms terms = Loss::at(slack / a);
-            alpha = terms.slope;
-            tension = std::fabs(signed_weight) * (terms.conjugate > 0.0 ? terms.conjugate : 0.0) / a;
-        }
-        for (int64_t j = 0; j < d; ++j) {
-            const double left = 1.0 - eta * (by.l2 + tension * (own + e[j] * e[j]));
-            w[j] *= left < 0.0 ? 0.0 : left;
-        }
-        const double mu = eta * signed_weight * alpha;
-        add(x, i, mu, w);
-        if (by.fit_intercept) *at.intercept += mu;
-        if (at.coef_total) {
-#pragma omp simd
-            for (int64_t j = 0; j < d; ++j) at.coef_total[j] += w[j];
-            *at.intercept_total += *at.intercept;
-        }
-    }
-}
-
-void measured_pass(int loss, const Matrix& m, const double* errors, const Draws& draws, const Descent& by,
-                   const Iterate& at) {
-    with_loss(loss, [&](auto family) {
-        with_rows(m, [&](const auto& x) { measured_pass_of<decltype(family)>(x, errors, draws, by, at); });
-    });
-}
-
 }  // namespace
+
+void GAUSSGURU_TARGET::add_measured(Kernels& table) {
+    table.measured = measured;
+    table.measured_product = measured_product;
+    table.measured_gram = measured_gram;
+    table.measured_room = measured_room;
+}
+
 }  // namespace gaussguru

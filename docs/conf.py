@@ -1,0 +1,96 @@
+"""The site: make docs."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("agg")
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import gaussguru
+
+ROOT = Path(__file__).parents[1]
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+
+project = "gaussguru"
+author = "The gaussguru developers"
+copyright = author  # noqa: A001 - the name that Sphinx has for it
+version = release = gaussguru.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "mathml",
+    "repository_links",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "_ext", "auto_examples/**/*.ipynb", "auto_examples/**/*.py"]
+templates_path = ["_templates"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
+myst_heading_anchors = 3
+nitpicky = False
+html_math_renderer = "mathml"  # drawn by the browser: no script, no network
+suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
+
+# --- reference ------------------------------------------------------------------------------------------------
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc has the types
+autodoc_default_options = {"members": True, "inherited-members": False}
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+numpydoc_class_members_toctree = False
+
+# --- gallery --------------------------------------------------------------------------------------------------
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_",
+    "ignore_pattern": r"__init__",
+    "doc_module": ("gaussguru",),
+    "backreferences_dir": "api/generated/backreferences",
+    "reference_url": {"gaussguru": None},
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+    "within_subsection_order": "FileNameSortKey",
+    "min_reported_time": 20,
+    "image_scrapers": ("matplotlib",),
+    "matplotlib_animations": False,
+}
+
+# --- pages ----------------------------------------------------------------------------------------------------
+html_theme = "pydata_sphinx_theme"
+html_title = f"gaussguru {version}"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "gaussguru"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "show_toc_level": 2,
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "icon_links": [
+        {"name": name, "url": URLS[name], "icon": "fa-solid fa-code"} for name in ("Source",) if name in URLS
+    ],
+}
+html_sidebars = {"index": [], "install": [], "quickstart": [], "changelog": [], "citing": [], "faq": []}
+
+
+
+def setup(app):
+    app.add_config_value("repository_root", str(ROOT), "env")
+    app.add_config_value("repository_url", URLS.get("Source", ""), "env")

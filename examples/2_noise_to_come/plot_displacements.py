@@ -1,0 +1,20 @@
+"""
+Displacements instead of noise
+==============================
+
+:class:`~gaussguru.AdversarialSVC` is fitted against an adversary who moves every sample by up to ``delta``;
+:class:`~gaussguru.TotalSVC` gives each sample the benefit of the doubt and moves it in its own favour.
+"""
+
+import matplotlib.pyplot as plt
+
+from gaussguru import AdversarialSVC, TotalSVC
+from gaussguru.datasets import make_gaussians
+from gaussguru.plotting import DisplacementDisplay
+
+X, y = make_gaussians(60, random_state=1)
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharex=True, sharey=True)
+for ax, model in zip(axes, (AdversarialSVC(delta=0.6), TotalSVC(delta=0.6)), strict=True):
+    DisplacementDisplay.from_estimator(model.fit(X, y), X, y, ax=ax)
+    ax.set_title(type(model).__name__)
+plt.show()
