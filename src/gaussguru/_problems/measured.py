@@ -298,8 +298,8 @@ class Task(NamedTuple):
                 given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
                 if not self.compiled:
                     # Rows that lie together are not copied: where it matters they are sorted by class.
-                    together = index[-1] - index[0] < len(index)
-                    where = slice(index[0], index[-1] + 1) if together else index
+                    adjacent = index[-1] - index[0] < len(index)
+                    where = slice(index[0], index[-1] + 1) if adjacent else index
                     given = (block.X[where], errors.take(where), block.weights[where])
                 for other, k in enumerate(others):
                     yield c, k, other, index, *given
