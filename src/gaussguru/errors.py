@@ -28,6 +28,8 @@ from gaussguru._native import _binding
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
+# Pivots of a covariance that is far from singular, relative to the largest: variances by products then have ten digits.
+DEFINITE = 1e-3
 # Values that are looked at together: they stay in cache, and a thread has enough to do.
 CHUNK = 1 << 18
 
@@ -619,6 +621,22 @@ class Roots:
 
 
 @dataclass(frozen=True)
+class Products:
+    """Errors along some directions u, known by ``Sigma_i u``, of shape (n_directions, n_samples, n_features)."""
+
+    directions: Array
+    times: Array
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return np.asarray(self.times[i] @ self.directions[j])
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        return np.asarray(sum(t @ product for t, product in zip(weights, self.times, strict=True)))
+
+
+@dataclass(frozen=True)
 class PerSample(Errors):
     """One standard deviation a sample, the same for all features."""
 
@@ -907,10 +925,17 @@ class Factored(Errors):
 
 
 @dataclass(frozen=True)
-class Covariances:
-    """Covariances as they were given, for what needs no roots of them: these take a hundred times as long."""
+class Covariances(Errors):
+    """Covariances as they were given: a product with one reads half of what its root takes, and a sum none.
+
+    Parameters
+    ----------
+    matrices : array (n_samples, n_features, n_features)
+    uppers : array of the same shape, or None: R with ``R' R`` the covariances, for proofs
+    """
 
     matrices: Array
+    uppers: Array | None = None
 
     @property
     def n_samples(self) -> int:
@@ -923,21 +948,84 @@ class Covariances:
         check_variances(result, np.abs(self.matrices).max(axis=(1, 2)) * np.square(U).sum())
         return np.asarray(np.maximum(result, 0.0))
 
-    def dense(self) -> Array:
-        """Return the covariances."""
-        return self.matrices
+    def seen(self, *directions: Array) -> "Products":
+        """Return what directions see of the errors."""
+        (n, d, _), U = self.matrices.shape, np.array(directions)
+        return Products(U, np.moveaxis((self.matrices.reshape(n * d, d) @ U.T).reshape(n, d, len(U)), 2, 0))
 
     def times(self, u: Array) -> Array:
         """Return ``Sigma_i u``."""
         return np.asarray(self.matrices @ u)
 
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum t_i Sigma_i u``."""
+        return np.asarray(t @ self.times(u))
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``u' Sigma_i v``."""
+        return np.asarray(self.times(u) @ v)
+
+    def dense(self) -> Array:
+        """Return the covariances."""
+        return self.matrices
+
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum t_i Sigma_i``."""
-        out += (t @ self.matrices.reshape(len(t), -1)).reshape(out.shape)
+        n, d, _ = self.matrices.shape
+        out += (t @ self.matrices.reshape(n, d * d)).reshape(d, d)
+
+    def roots(self, t: Array) -> Array:
+        """Return 0, as nothing is independent, and beside it ``sum t_i R_i'``."""
+        n, d, _ = self.matrices.shape
+        uppers = _roots(self.matrices)[0] if self.uppers is None else self.uppers
+        return np.column_stack([np.zeros(d), (t @ uppers.reshape(n, d * d)).reshape(d, d).T])
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return the length of v in the sum of the roots."""
+        return Factored.length(v, roots, own)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """A product reads all covariances, and so does a Gram matrix, of which they are no factors."""
+        return 1.0 + self.matrices.shape[1], 3.0
+
+    @property
+    def is_large(self) -> bool:
+        """They are."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """As many as the covariances have."""
+        return int(self.matrices.shape[1]) ** 2
+
+    def scaled(self, factor: float) -> "Covariances":
+        """Return all errors multiplied by a factor."""
+        return Covariances(self.matrices * factor**2, None if self.uppers is None else self.uppers * factor)
 
     def take(self, index: Index | slice) -> "Covariances":
         """Return those of some samples."""
-        return Covariances(self.matrices[index])
+        return Covariances(self.matrices[index], None if self.uppers is None else self.uppers[index])
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.array(self.matrices[i])
+
+    @property
+    def is_independent(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def n_causes(self) -> int:
+        """As many as there are features."""
+        return int(self.matrices.shape[1])
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``R_i'`` times the causes."""
+        uppers = _roots(self.matrices)[0] if self.uppers is None else self.uppers
+        return np.asarray(np.einsum("irj,r->ij" if causes.ndim == 1 else "irj,ir->ij", uppers, causes))
 
 
 @dataclass(frozen=True)
@@ -1105,7 +1193,7 @@ def any_roots(covariances: Array) -> Array:
     try:
         return np.asarray(np.linalg.cholesky(covariances))
     except np.linalg.LinAlgError:
-        return _roots(covariances).transpose(0, 2, 1)
+        return _roots(covariances)[0].transpose(0, 2, 1)
 
 
 def units_of(spreads: Array) -> Array:
@@ -1210,11 +1298,12 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
         _check_sign(least, "X_err")
         return Diagonal(np.ascontiguousarray(errors))
     if errors.shape == (n, d, d):
-        return Factored(np.zeros((n, d)), _roots(errors, map).transpose(0, 2, 1))
+        uppers, definite = _roots(errors, map)
+        return Covariances(errors, uppers) if definite else Factored(np.zeros((n, d)), uppers.transpose(0, 2, 1))
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
-def check_products(X_err: Any, X: Any) -> "Errors | Covariances":
+def check_products(X_err: Any, X: Any) -> Errors:
     """Return error bars of which only variances and products are asked for: :func:`check_errors` without roots.
 
     Covariances must be symmetric; that they are positive semidefinite is checked where it matters, by the variances.
@@ -1273,22 +1362,25 @@ def _check_sign(least: float, name: str) -> None:
         raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 
 
-def _roots(covariances: Array, map: Any = map) -> Array:
-    """Return R with ``R' R`` the covariances, or raise if one of them is none; blocks of rows are mapped.
+def _roots(covariances: Array, map: Any = map) -> tuple[Array, bool]:
+    """Return R with ``R' R`` the covariances, and whether all are far from singular; blocks of rows are mapped.
 
-    They are Cholesky factors or, in blocks with singular covariances, symmetric.
+    R are Cholesky factors or, in blocks with singular covariances, symmetric. What is no covariance raises.
     """
     firsts = _firsts(covariances)
     roots = np.empty(covariances.shape)
 
-    def fill(first: int) -> None:
+    def fill(first: int) -> bool:
         some = covariances[first : first + firsts.step]
         largest = _check_symmetric(some, first)
         try:  # ten times as fast as eigenvalues, which tell what is wrong, or singular
-            roots[first : first + firsts.step] = np.linalg.cholesky(some).transpose(0, 2, 1)
-            return
+            lower = np.linalg.cholesky(some)
         except np.linalg.LinAlgError:
             values, axes = np.linalg.eigh(some)
+        else:
+            roots[first : first + firsts.step] = lower.transpose(0, 2, 1)
+            pivots = np.einsum("ijj->ij", lower)
+            return bool(np.all(pivots.min(axis=1) > DEFINITE * pivots.max(axis=1)))
         least = values[:, 0] / largest
         if least.min(initial=0.0) < -ROUNDING:
             i = int(np.argmin(least))
@@ -1298,10 +1390,9 @@ def _roots(covariances: Array, map: Any = map) -> Array:
             )
         axes *= np.sqrt(np.sqrt(np.maximum(values, 0.0)))[:, np.newaxis, :]
         np.matmul(axes, axes.transpose(0, 2, 1), out=roots[first : first + firsts.step])
+        return False
 
-    for _ in map(fill, firsts):
-        pass
-    return roots
+    return roots, all(list(map(fill, firsts)))
 
 
 def check_positive(covariances: Array, first: int = 0) -> None:

@@ -32,7 +32,7 @@ from scipy.linalg import solve_triangular
 from gaussguru._data.kernel_matrix import CHUNK_BYTES, PANEL, Features, Kernel
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Covariances, Errors, Factored, Roots, any_roots, check_positive, check_variances
+from gaussguru.errors import Errors, Factored, Roots, any_roots, check_positive, check_variances
 
 # Numbers of second moments that are held at a time, and at most in a fit that stores those of all samples: 1 GB.
 CHUNK, LARGEST = 1 << 21, 1 << 27
@@ -541,7 +541,7 @@ def _matrices(beside: Array) -> Array:
 def noisy_scores(
     kernel: Kernel,
     X: Any,
-    errors: "Errors | Covariances",
+    errors: Errors,
     points: Any,
     coef: Array,
     mapped: BlockMap = map,

@@ -289,10 +289,10 @@ class Task(NamedTuple):
         """
         n, errors = block.n_rows, block.errors
         assert errors is not None
-        step = max(1, n) if self.compiled else max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
-        together = self.compiled and self.n_classes == 2
-        for c in (1,) if together else range(self.n_classes):
-            mine = _everyone(n) if together else np.flatnonzero(block.labels == c)
+        pieces = max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
+        step, both = max(1, n) if self.compiled else pieces, self.compiled and self.n_classes == 2
+        for c in (1,) if both else range(self.n_classes):
+            mine = _everyone(n) if both else np.flatnonzero(block.labels == c)
             others = [k for k in range(self.n_classes) if k != c]
             for index in (mine[first : first + step] for first in range(0, len(mine), step)):
                 given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
