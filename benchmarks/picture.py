@@ -1,18 +1,21 @@
-"""The picture of README.md: the probability of a class against a measured value, for several error bars.
+"""The pictures of README.md.
 
-    python benchmarks/picture.py docs/error_bars.png
+    python benchmarks/picture.py docs/error_bars.png docs/moons.png
 
-One feature of made data, so that the best possible probabilities are known: they are the thin lines.
+The first is the probability of a class against a measured value, for several error bars. One feature of made data, so
+that the best possible probabilities are known: they are the thin lines. The second has the regions of a kernel
+classifier, fitted without and with error bars.
 """
 
 import sys
 
 import numpy as np
 from matplotlib.figure import Figure
+from sklearn.datasets import make_moons
 
-from gaussguru import ErrorBarClassifier
+from gaussguru import ErrorBarClassifier, KernelGuruClassifier
 from gaussguru.datasets import make_measured
-from gaussguru.plotting import style
+from gaussguru.plotting import RegionsDisplay, style
 
 ERRORS, AT = (0.1, 0.7, 2.0), 1.0
 # The errors of the two samples, and where their labels are: points above or below.
@@ -20,7 +23,11 @@ SHOWN = {0.1: 9, 2.0: -16}
 LOOKS = dict(zip(ERRORS, (0, 2, 1), strict=True))  # numbers of colours: the two samples have the most different
 
 
-def main(path: str) -> None:
+# Standard deviations of the two features, of one half of the samples and of the other.
+LONG, ROUND = (0.9, 0.05), (0.08, 0.08)
+
+
+def probabilities(path: str) -> None:
     data = make_measured(1000, 1, random_state=0)
     model = ErrorBarClassifier().fit(data.X, data.y, X_err=data.X_err)
     values = np.linspace(-3, 3, 301)[:, np.newaxis]
@@ -45,5 +52,39 @@ def main(path: str) -> None:
     figure.savefig(path, dpi=130)
 
 
+def measured_moons(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return true and measured values of two moons, their error bars and their classes."""
+    rng = np.random.default_rng(seed)
+    truth, y = make_moons(n, noise=0.1, random_state=seed)
+    X_err = np.where(rng.random(n)[:, np.newaxis] < 0.5, LONG, ROUND)
+    return truth, truth + X_err * rng.standard_normal((n, 2)), X_err, y
+
+
+def regions(path: str) -> None:
+    _, X, X_err, y = measured_moons(200, 0)
+    exact, measured, errors, labels = measured_moons(20_000, 1)
+    figure = Figure(figsize=(7.4, 5.4), layout="constrained")
+    fits = {"without": ({}, None), "with": ({"X_err": X_err}, errors)}
+    for ax, (name, (given, bars)) in zip(figure.subplots(2, 1, sharex=True), fits.items(), strict=True):
+        model = KernelGuruClassifier(0.01, gamma=2.0).fit(X, y, **given)
+        RegionsDisplay.from_estimator(model, X, y, X_err=X_err, ax=ax)
+        right = model.score(exact, labels), model.score(measured, labels, X_err=bars)
+        ax.set_title(
+            f"{name} error bars: right are {right[0]:.1%} of exact new samples, {right[1]:.1%} of measured ones"
+        )
+        ax.title.set_fontsize(style.TITLE)
+        ax.set(xlim=(-2.6, 3.4), ylim=(-1.1, 1.6))
+        if name == "with":
+            ax.get_legend().remove()
+        else:
+            ax.set_xlabel(None)
+    figure.savefig(path, dpi=110)
+
+
+def main(first: str, second: str) -> None:
+    probabilities(first)
+    regions(second)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

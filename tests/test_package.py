@@ -19,7 +19,7 @@ LAYERS = [
     ["losses", "noise", "errors"],
     ["probabilities"],
     ["_data.rows"],
-    ["_data.threads", "_data.kernel_matrix", "_data.readings", "_data.mixtures", "_data.em"],
+    ["_data.threads", "_data.kernel_matrix", "_data.kernel_errors", "_data.readings", "_data.mixtures", "_data.em"],
     ["certificates"],
     ["_problems.smoothing"],
     ["_problems.protocol", "_problems.base"],
@@ -60,7 +60,11 @@ HEIGHTS = {f"gaussguru.{name}": height for height, names in enumerate(LAYERS) fo
 FORBIDDEN = {
     "gaussguru._data": {"gaussguru.losses", "gaussguru.noise", "gaussguru.probabilities"},
     "gaussguru.certificates": {"gaussguru._data", "gaussguru.errors"},
-    "gaussguru._problems": {"gaussguru._data.threads", "gaussguru._data.kernel_matrix"},
+    "gaussguru._problems": {
+        "gaussguru._data.threads",
+        "gaussguru._data.kernel_matrix",
+        "gaussguru._data.kernel_errors",
+    },
     "gaussguru._estimators.validation": {"gaussguru._solvers", "gaussguru._problems", "gaussguru.certificates"},
 }
 MODULES = sorted(ROOT.rglob("*.py"))

@@ -28,6 +28,8 @@ from gaussguru._native import _binding
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
 ROUNDING = 1e-8
+# Pivots of a covariance that is far from singular, relative to the largest: variances by products then have ten digits.
+DEFINITE = 1e-3
 # Values that are looked at together: they stay in cache, and a thread has enough to do.
 CHUNK = 1 << 18
 
@@ -478,6 +480,34 @@ class Errors(ABC):
     def roots(self, t: Array) -> Array:
         """Return the sum of ``t_i`` times roots of ``Sigma_i``, a row for each feature."""
 
+    @abstractmethod
+    def dense(self) -> Array:
+        """Return variances of shape (n_samples, n_features) if errors are independent, else all covariances."""
+
+    def seen(self, *directions: Array) -> "Seen":
+        """Return what directions see of the errors: products between them, and pulls along them."""
+        return Directions(self, directions)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """What a product with the Hessian and a Gram matrix in it cost, in those of exact samples."""
+        return 1.0, 1.0
+
+    @property
+    def width(self) -> int:
+        """How many numbers a sample has."""
+        return 0
+
+    @property
+    def least_rows(self) -> int:
+        """How many samples should be looked at together, as there is work that does not depend on their number."""
+        return 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a copy for every product, sorted by class, would take much of its time."""
+        return False
+
     @staticmethod
     def none(n_samples: int, n_features: int) -> "Errors":
         """Return those of exact samples."""
@@ -540,6 +570,72 @@ class Errors(ABC):
         return self.moved(rng.standard_normal((self.n_samples, self.n_causes)))
 
 
+class Seen(Protocol):
+    """Errors along some directions, which are asked for by their numbers."""
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Errors along some directions, by the products of the errors."""
+
+    errors: Errors
+    directions: tuple[Array, ...]
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return self.errors.between(self.directions[i], self.directions[j])
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        parts = [self.errors.pull(t, u) for t, u in zip(weights, self.directions, strict=True)]
+        return np.asarray(sum(parts[1:], start=parts[0]))
+
+
+class Rooted(Protocol):
+    """Errors with roots: ``Sigma_i = F_i F_i'``."""
+
+    def back(self, along: Array) -> Array:
+        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array."""
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Errors along some directions u, known by ``F_i' u``, of shape (n_directions, n_samples, rank)."""
+
+    errors: Rooted
+    along: Array
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return np.asarray(np.einsum("ij,ij->i", self.along[i], self.along[j]))
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        return self.errors.back(sum(t[:, np.newaxis] * a for t, a in zip(weights, self.along, strict=True)))
+
+
+@dataclass(frozen=True)
+class Products:
+    """Errors along some directions u, known by ``Sigma_i u``, of shape (n_directions, n_samples, n_features)."""
+
+    directions: Array
+    times: Array
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return np.asarray(self.times[i] @ self.directions[j])
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        return np.asarray(sum(t @ product for t, product in zip(weights, self.times, strict=True)))
+
+
 @dataclass(frozen=True)
 class PerSample(Errors):
     """One standard deviation a sample, the same for all features."""
@@ -567,6 +663,10 @@ class PerSample(Errors):
     def between(self, u: Array, v: Array) -> Array:
         """Return ``e_i^2 u.v``."""
         return np.asarray(self.std**2 * float(u @ v))
+
+    def dense(self) -> Array:
+        """Return ``e_i^2`` for every feature."""
+        return np.repeat(np.square(self.std)[:, np.newaxis], self.n_features, axis=1)
 
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum t_i e_i^2`` to the diagonal."""
@@ -635,6 +735,10 @@ class Diagonal(Errors):
     def between(self, u: Array, v: Array) -> Array:
         """Return ``sum_j e_ij^2 u_j v_j``."""
         return np.asarray(self.squares @ (u * v))
+
+    def dense(self) -> Array:
+        """Return the variances."""
+        return np.asarray(self.squares.toarray() if sp.issparse(self.squares) else self.squares)
 
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum_i t_i e_ij^2`` to the diagonal."""
@@ -718,10 +822,54 @@ class Factored(Errors):
         n, _, rank = self.factors.shape
         return np.asarray((self.columns @ u).reshape(n, rank))
 
+    def seen(self, *directions: Array) -> "Roots":
+        """Return what directions see of the errors."""
+        U, (n, _, rank) = np.array(directions), self.factors.shape
+        common = np.moveaxis((self.columns @ U.T).reshape(n, rank, len(U)), 2, 0)
+        if not self._has_own:
+            return Roots(self, common)
+        return Roots(self, np.concatenate([self.std * U[:, np.newaxis], common], axis=2))
+
+    def back(self, along: Array) -> Array:
+        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array; those of the standard deviations come first."""
+        rank = self.factors.shape[2]
+        result = np.ascontiguousarray(along[:, along.shape[1] - rank :]).reshape(-1) @ self.columns
+        if self._has_own:
+            result += np.einsum("ij,ij->j", self.std, along[:, :-rank] if rank else along)
+        return np.asarray(result)
+
+    @cached_property
+    def _has_own(self) -> bool:
+        """Whether something is independent."""
+        return bool(self.std.any())
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """In proportion to the columns of the factors."""
+        rank = self.factors.shape[2]
+        return 1.0 + rank, 2.0 + rank
+
+    @property
+    def is_large(self) -> bool:
+        """It would."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """As many as the factors have, and the standard deviations."""
+        return int(self.factors.shape[1]) * (1 + int(self.factors.shape[2]))
+
     def between(self, u: Array, v: Array) -> Array:
         """Return ``sum_j e_ij^2 u_j v_j + (F_i' u).(F_i' v)``."""
         common = np.einsum("ir,ir->i", self._along(u), self._along(v))
         return np.asarray(np.square(self.std) @ (u * v) + common)
+
+    def dense(self) -> Array:
+        """Return all covariances."""
+        rows = self.factors.transpose(0, 2, 1)
+        result = self.factors @ rows
+        np.einsum("ijj->ij", result)[:] += np.square(self.std)
+        return np.asarray(result)
 
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum t_i (diag(e_i^2) + F_i F_i')``."""
@@ -774,10 +922,17 @@ class Factored(Errors):
 
 
 @dataclass(frozen=True)
-class Covariances:
-    """Covariances as they were given, for what needs no roots of them: these take a hundred times as long."""
+class Covariances(Errors):
+    """Covariances as they were given: a product with one reads half of what its root takes, and a sum none.
+
+    Parameters
+    ----------
+    matrices : array (n_samples, n_features, n_features)
+    uppers : array of the same shape, or None: R with ``R' R`` the covariances, for proofs
+    """
 
     matrices: Array
+    uppers: Array | None = None
 
     @property
     def n_samples(self) -> int:
@@ -787,22 +942,77 @@ class Covariances:
     def variances(self, U: Array) -> Array:
         """Return ``u' Sigma_i u``, or raise if one of them is negative."""
         result = np.stack([self.times(u) @ u for u in U], axis=1)
-        least = result.min(axis=1, initial=0.0)
-        wrong = np.flatnonzero(least < -ROUNDING * np.abs(self.matrices).max(axis=(1, 2)) * np.square(U).sum())
-        if len(wrong):
-            raise ValueError(
-                "X_err must hold positive semidefinite covariances; that of sample "
-                f"{wrong[0]} makes the variance {least[wrong[0]]:.3g}"
-            )
+        check_variances(result, np.abs(self.matrices).max(axis=(1, 2)) * np.square(U).sum())
         return np.asarray(np.maximum(result, 0.0))
+
+    def seen(self, *directions: Array) -> "Products":
+        """Return what directions see of the errors."""
+        (n, d, _), U = self.matrices.shape, np.array(directions)
+        return Products(U, np.moveaxis((self.matrices.reshape(n * d, d) @ U.T).reshape(n, d, len(U)), 2, 0))
 
     def times(self, u: Array) -> Array:
         """Return ``Sigma_i u``."""
         return np.asarray(self.matrices @ u)
 
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum t_i Sigma_i u``."""
+        return np.asarray(t @ self.times(u))
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``u' Sigma_i v``."""
+        return np.asarray(self.times(u) @ v)
+
+    def dense(self) -> Array:
+        """Return the covariances."""
+        return self.matrices
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i Sigma_i``."""
+        n, d, _ = self.matrices.shape
+        out += (t @ self.matrices.reshape(n, d * d)).reshape(d, d)
+
+    def roots(self, t: Array) -> Array:
+        """Return 0, as nothing is independent, and beside it ``sum t_i R_i'``."""
+        n, d, _ = self.matrices.shape
+        uppers = _roots(self.matrices)[0] if self.uppers is None else self.uppers
+        return np.column_stack([np.zeros(d), (t @ uppers.reshape(n, d * d)).reshape(d, d).T])
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return the length of v in the sum of the roots."""
+        return Factored.length(v, roots, own)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """A product reads all covariances, and so does a Gram matrix, of which they are no factors."""
+        return 1.0 + self.matrices.shape[1], 3.0
+
+    @property
+    def is_large(self) -> bool:
+        """They are."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """As many as the covariances have."""
+        return int(self.matrices.shape[1]) ** 2
+
+    def scaled(self, factor: float) -> "Covariances":
+        """Return all errors multiplied by a factor."""
+        return Covariances(self.matrices * factor**2, None if self.uppers is None else self.uppers * factor)
+
     def take(self, index: Index | slice) -> "Covariances":
         """Return those of some samples."""
-        return Covariances(self.matrices[index])
+        return Covariances(self.matrices[index], None if self.uppers is None else self.uppers[index])
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.array(self.matrices[i])
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Return ``R_i'`` times independent normal numbers."""
+        uppers = _roots(self.matrices)[0] if self.uppers is None else self.uppers
+        return np.asarray(np.einsum("irj,ir->ij", uppers, rng.standard_normal(self.matrices.shape[:2])))
 
 
 @dataclass(frozen=True)
@@ -918,7 +1128,7 @@ class Population:
                 errors[part] = whole
             else:
                 assert result is not None
-                result[part] = _any_roots(whole)
+                result[part] = any_roots(whole)
                 errors[part] = 0.0
         filled = like(X, values)
         if std is None:
@@ -965,17 +1175,23 @@ def _known(std: Array, name: str) -> Array:
     return std
 
 
-def _any_roots(covariances: Array) -> Array:
+def any_roots(covariances: Array) -> Array:
     """Return roots of covariances: Cholesky factors, or symmetric ones where one of them is singular."""
     try:
         return np.asarray(np.linalg.cholesky(covariances))
     except np.linalg.LinAlgError:
-        return _roots(covariances)
+        return _roots(covariances)[0].transpose(0, 2, 1)
+
+
+def units_of(spreads: Array) -> Array:
+    """Return the spreads; of features that do not vary the mean of the others: no unit is foreign to the data."""
+    vary = spreads > 0
+    return np.where(vary, spreads, spreads[vary].mean() if vary.any() else 1.0)
 
 
 def positive(covariance: Array, spreads: Array) -> Array:
     """Return a covariance that was estimated, with variances of at least ``LEAST`` of the spreads in all directions."""
-    units = np.where(spreads > 0, spreads, 1.0)
+    units = units_of(spreads)
     values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
     return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 
@@ -1069,11 +1285,12 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
         _check_sign(least, "X_err")
         return Diagonal(np.ascontiguousarray(errors))
     if errors.shape == (n, d, d):
-        return Factored(np.zeros((n, d)), _roots(errors, map).transpose(0, 2, 1))  # symmetric: columns are rows
+        uppers, definite = _roots(errors, map)
+        return Covariances(errors, uppers) if definite else Factored(np.zeros((n, d)), uppers.transpose(0, 2, 1))
     raise ValueError(f"{expected}; got shape {errors.shape}")
 
 
-def check_products(X_err: Any, X: Any) -> "Errors | Covariances":
+def check_products(X_err: Any, X: Any) -> Errors:
     """Return error bars of which only variances and products are asked for: :func:`check_errors` without roots.
 
     Covariances must be symmetric; that they are positive semidefinite is checked where it matters, by the variances.
@@ -1132,15 +1349,25 @@ def _check_sign(least: float, name: str) -> None:
         raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
 
 
-def _roots(covariances: Array, map: Any = map) -> Array:
-    """Return the symmetric roots of the covariances, or raise if one of them is none; blocks of rows are mapped."""
+def _roots(covariances: Array, map: Any = map) -> tuple[Array, bool]:
+    """Return R with ``R' R`` the covariances, and whether all are far from singular; blocks of rows are mapped.
+
+    R are Cholesky factors or, in blocks with singular covariances, symmetric. What is no covariance raises.
+    """
     firsts = _firsts(covariances)
     roots = np.empty(covariances.shape)
 
-    def fill(first: int) -> None:
+    def fill(first: int) -> bool:
         some = covariances[first : first + firsts.step]
         largest = _check_symmetric(some, first)
-        values, axes = np.linalg.eigh(some)
+        try:  # ten times as fast as eigenvalues, which tell what is wrong, or singular
+            lower = np.linalg.cholesky(some)
+        except np.linalg.LinAlgError:
+            values, axes = np.linalg.eigh(some)
+        else:
+            roots[first : first + firsts.step] = lower.transpose(0, 2, 1)
+            pivots = np.einsum("ijj->ij", lower)
+            return bool(np.all(pivots.min(axis=1) > DEFINITE * pivots.max(axis=1)))
         least = values[:, 0] / largest
         if least.min(initial=0.0) < -ROUNDING:
             i = int(np.argmin(least))
@@ -1150,10 +1377,33 @@ def _roots(covariances: Array, map: Any = map) -> Array:
             )
         axes *= np.sqrt(np.sqrt(np.maximum(values, 0.0)))[:, np.newaxis, :]
         np.matmul(axes, axes.transpose(0, 2, 1), out=roots[first : first + firsts.step])
+        return False
 
-    for _ in map(fill, firsts):
-        pass
-    return roots
+    return roots, all(list(map(fill, firsts)))
+
+
+def check_positive(covariances: Array, first: int = 0) -> None:
+    """Raise if one of some covariances has a negative eigenvalue; ``first`` is the number of the first one."""
+    if covariances.ndim < 3:
+        return
+    least = np.linalg.eigvalsh(covariances)[:, 0]
+    wrong = np.flatnonzero(least < -ROUNDING * np.abs(covariances).max(axis=(1, 2)))
+    if len(wrong):
+        raise ValueError(
+            "X_err must hold positive semidefinite covariances; that of sample "
+            f"{first + wrong[0]} has the eigenvalue {least[wrong[0]]:.3g}"
+        )
+
+
+def check_variances(variances: Array, sizes: Array, first: int = 0) -> None:
+    """Raise if covariances make variances, of shape (n_samples, n_directions), that are negative beside their sizes."""
+    least = variances.min(axis=1, initial=0.0)
+    wrong = np.flatnonzero(least < -ROUNDING * sizes)
+    if len(wrong):
+        raise ValueError(
+            "X_err must hold positive semidefinite covariances; that of sample "
+            f"{first + wrong[0]} makes the variance {least[wrong[0]]:.3g}"
+        )
 
 
 def _check_symmetric(covariances: Array, first: int = 0) -> Array:

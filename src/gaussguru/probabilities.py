@@ -16,7 +16,7 @@ from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Covariances, Errors
+from gaussguru.errors import Errors
 
 # Independent scrambles of the sequence, whose spread measures the error, and the points of each.
 SCRAMBLES = 8
@@ -43,7 +43,7 @@ HOPELESSLY_BEHIND = 1e100
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
-def score_covariance(coef: Array, errors: Errors | Covariances) -> Array:
+def score_covariance(coef: Array, errors: Errors) -> Array:
     """Return the covariance ``W Sigma_i W'`` of the scores of every sample, of shape (n_samples, n_rows, n_rows)."""
     n_rows, n_features = coef.shape
     result = np.empty((errors.n_samples, n_rows, n_rows))

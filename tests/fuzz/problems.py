@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import pairwise_kernels
 from support import oracles
-from support.error_bars import conditional
+from support.error_bars import conditional, expected_kernel
 
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
@@ -102,10 +102,12 @@ def draw(rng: np.random.Generator) -> Problem:
 def valid(problem: Problem) -> Problem:
     """Return the problem without what does not go together: each of these raises, and is tested elsewhere."""
     change: dict[str, Any] = {}
-    if problem.estimator not in ("linear", "cv"):
-        change.update(noise="isotropic", errors="none")
-        if problem.estimator not in ("kernel", "landmarks"):
-            change.update(loss="gaussian", solver="newton")
+    if problem.estimator in ("kernel", "landmarks"):
+        change.update(noise="isotropic")
+        if problem.solver != "newton" or problem.kernel not in ("rbf", "linear", "poly"):
+            change.update(errors="none")
+    elif problem.estimator not in ("linear", "cv"):
+        change.update(noise="isotropic", errors="none", loss="gaussian", solver="newton")
     problem = replace(problem, **change)
     change = {"classes": min(problem.classes, problem.n)}
     if problem.estimator == "cv":
@@ -429,6 +431,14 @@ def slack_of(data: Data, W: np.ndarray, b: np.ndarray, value: float) -> float:
     return 64 * EPS * (value + reach + data.s.sum()) * len(W)
 
 
+def _noise_slack(problem: Problem, data: Data, W: np.ndarray, sigma: float) -> float:
+    """Return the same for the scale of a covariance R R': sums of products again, which vanish where w has no noise."""
+    if problem.noise not in ("covariance", "singular"):
+        return 0.0
+    sums = np.abs(W) @ np.abs(root_of(problem, data.plain.shape[1]))
+    return 64 * EPS * sigma * max(_norm(each) for each in sums) * float(data.s.sum()) * len(W)
+
+
 # --- what is promised -------------------------------------------------------------------------------------
 
 
@@ -547,10 +557,11 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     _finite(model, "coef_", "intercept_", "objective_", "dual_gap_", "alpha_" if hasattr(model, "alpha_") else "coef_")
     sigma, l2 = float(model.sigma), float(model.l2)
     W, b = model.coef_, model.intercept_
+    given = data
     if problem.errors == "missing":
-        data = _filled(data, model)
+        data = _filled(given, model)
     value = objective(problem, data, W, b, sigma, l2)
-    slack = slack_of(data, W, b, value)
+    slack = slack_of(data, W, b, value) + _noise_slack(problem, data, W, sigma)
     if abs(value - model.objective_) > 1e-11 * value + slack:
         raise BrokenError(f"objective_ {model.objective_!r}, by the formula {value!r}")
     others = [("itself", value)]
@@ -567,7 +578,9 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     if _fit(other, permuted) is not None:
         found = objective(problem, data, other.coef_, other.intercept_, sigma, l2)
         others.append(("the permuted rows", found))
-        _check_bound(other, [("the first fit", value)], slack)
+        # Its own population stands for what is missing.
+        theirs = _filled(given, other) if problem.errors == "missing" else data
+        _check_bound(other, [("the first fit", objective(problem, theirs, W, b, sigma, l2))], slack)
     for k in range(C):
         level = np.zeros(C)
         level[k] = problem.fit_intercept
@@ -621,9 +634,17 @@ def _check_kernel(problem: Problem, data: Data, model: Any) -> None:
     values = {"gamma": model._kernel.params.get("gamma"), "degree": 2, "coef0": 1}
     parameters = {name: values[name] for name in named}
     points = model.X_fit_.toarray() if sp.issparse(model.X_fit_) else np.asarray(model.X_fit_)
+    if problem.errors == "missing":
+        data = _filled(data, model)
     centre = data.plain.mean(axis=0) if problem.kernel in ("rbf", "laplacian") else 0.0
-    K = pairwise_kernels(data.plain - centre, points - centre, metric=problem.kernel, **parameters)
     own = pairwise_kernels(points - centre, metric=problem.kernel, **parameters)
+    if data.covariances is None:
+        K = pairwise_kernels(data.plain - centre, points - centre, metric=problem.kernel, **parameters)
+        noisy = np.zeros((problem.n, len(points), 1))
+    else:
+        noise = _roots_of(data.covariances)
+        K, G = expected_kernel(problem.kernel, data.plain - centre, data.covariances, points - centre, **parameters)
+        noisy = G @ noise
     if len(beta) == 1:
         beta, b = np.vstack([-beta / 2, beta / 2]), np.array([-b[0] / 2, b[0] / 2])
     scores, square = K @ beta.T + b, beta @ own @ beta.T
@@ -631,12 +652,15 @@ def _check_kernel(problem: Problem, data: Data, model: Any) -> None:
     for c in range(len(beta)):
         mine = data.labels == c
         for k in set(range(len(beta))) - {c}:
-            a = model.sigma * np.sqrt(max(0.0, square[c, c] + square[k, k] - 2 * square[c, k]))
+            length = np.sqrt(max(0.0, square[c, c] + square[k, k] - 2 * square[c, k]))
+            spread = np.linalg.norm(np.einsum("iaj,a->ij", noisy[mine], beta[c] - beta[k]), axis=1)
+            a = np.hypot(model.sigma * length, spread)
             m = 1 - scores[mine, c] + scores[mine, k]
-            value += float(data.s[mine] @ (a * terms(m / a)[0] if a > 0 else np.maximum(m, 0)))
-            value += 0.25 * model.l2 * (a / model.sigma) ** 2
+            safe = np.where(a > 0, a, 1.0)
+            value += float(data.s[mine] @ np.where(a > 0, safe * terms(m / safe)[0], np.maximum(m, 0)))
+            value += 0.25 * model.l2 * length**2
     # Coefficients of nearly dependent samples cancel in scores and lengths.
-    rounding = 8 * EPS * np.abs(own).max() * np.abs(beta).sum(axis=1).max()
+    rounding = 8 * EPS * (np.abs(own).max() + np.abs(noisy).max()) * np.abs(beta).sum(axis=1).max()
     length = np.sqrt(square.diagonal().max(initial=0.0))
     lost = rounding * np.abs(beta).sum(axis=1).max()
     lost = rounding + model.sigma * min(np.sqrt(lost), lost / length if length > 0 else np.inf)
@@ -651,6 +675,13 @@ def _check_kernel(problem: Problem, data: Data, model: Any) -> None:
         others.append(("a tighter fit", other.objective_))
         _check_bound(other, [("the first fit", value)], slack)
     _check_bound(model, others, slack)
+
+
+def _roots_of(covariances: np.ndarray) -> np.ndarray:
+    """Return symmetric roots, whatever the units of the features."""
+    unit = np.sqrt(np.abs(covariances).max()) or 1.0
+    values, axes = np.linalg.eigh(covariances / unit**2)
+    return unit * (axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis]) @ axes.transpose(0, 2, 1)
 
 
 def _check_ball(problem: Problem, data: Data, model: Any, *, proven: bool) -> None:

@@ -440,8 +440,10 @@ def test_other_machines():
     ours = CalibratedWithErrorsCV(KernelGuruClassifier(0.1, kernel="precomputed"), cv=3).fit(K, y)
     same = CalibratedWithErrorsCV(KernelGuruClassifier(0.1, kernel=lambda a, b: a @ b.T + 1), cv=3).fit(X, y)
     np.testing.assert_allclose(ours.predict_proba(K), same.predict_proba(X), atol=1e-4)
-    with pytest.raises(ValueError, match="X_err is not supported by KernelGuruClassifier"):
-        CalibratedWithErrorsCV(KernelGuruClassifier(0.1)).fit(X, y, X_err=X_err)
+    with pytest.raises(ValueError, match="X_err is not supported with kernel='laplacian'"):
+        CalibratedWithErrorsCV(KernelGuruClassifier(0.1, kernel="laplacian")).fit(X, y, X_err=X_err)
+    errors = CalibratedWithErrorsCV(KernelGuruClassifier(0.1), cv=3).fit(X, y, X_err=X_err)
+    assert errors.margin_and_spread(X, X_err)[1].all()
     search = GridSearchCV(make_pipeline(WithErrors(), GuruClassifier()), {"guruclassifier__sigma": [0.1, 0.3]}, cv=2)
     assert CalibratedWithErrorsCV(search, cv=2).fit(X, y, X_err=X_err).margin_and_spread(X, X_err)[1].all()
     nested = CalibratedWithErrorsCV(CalibratedWithErrorsCV(), cv=2).fit(X, y, X_err=X_err)

@@ -52,6 +52,27 @@ def value(W, b, X, y, Sigma, weight, sigma, l2):
     return total
 
 
+def expected_kernel(name, X, S, points, gamma=1.0, degree=2, coef0=1.0):
+    """Return means of kernel values (n, m) and of their gradients (n, m, d), one sample N(x, S) after the other."""
+    values, slopes = [], []
+    for x, cov in zip(X, S, strict=True):
+        apart = points - x
+        if name == "rbf":
+            whole = np.eye(len(x)) + 2 * gamma * cov
+            inverse, (_, log) = np.linalg.inv(whole), np.linalg.slogdet(whole)
+            k = np.exp(-gamma * np.einsum("aj,jk,ak->a", apart, inverse, apart) - log / 2)
+            slope = 2 * gamma * k[:, None] * (apart @ inverse)
+        elif name == "linear":
+            k, slope = points @ x, points
+        else:
+            assert degree == 2
+            M, v = gamma * points @ x + coef0, gamma**2 * np.einsum("aj,jk,ak->a", points, cov, points)
+            k, slope = M**2 + v, 2 * gamma * M[:, None] * points
+        values.append(k)
+        slopes.append(slope)
+    return np.array(values), np.array(slopes)
+
+
 def conditional(population, X, X_err):
     """Return values and covariances of samples, what was not measured given what was, one sample after the other."""
     values, covariances = np.array(X, dtype=float), []

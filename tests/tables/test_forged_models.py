@@ -99,6 +99,8 @@ FORGED = [
     ),
     ("rbf", "classify.kernel", "poly"),
     ("rbf", "classify._kernel.name", "precomputed"),
+    ("rbf", "classify.population_", "text"),
+    ("rbf", "classify.spread", "text"),
     *(("rbf", "classify._kernel.centre", value) for value in (ABSENT, 5, "text", np.zeros(2), np.full(3, np.nan))),
     ("rbf", "classify._kernel.params", {"gamma": "x", "degree": 3, "coef0": 1}),
     ("rbf", "classify._kernel.params", {"gamma": 1.0, "degree": 3, "coef0": 1, "more": 1}),

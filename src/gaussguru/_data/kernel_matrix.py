@@ -233,15 +233,19 @@ def landmark_features(
     points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
     *_, space = exact_features(kernel, points)
     space = Features(landmarks[space.landmarks], space.factor)
-    n, rank = X.shape[0], len(space.landmarks)
-    Z = np.empty((n, rank), dtype)
-    columns = kernel.take(X, space.landmarks)
+    return features_of(kernel, X, kernel.take(X, space.landmarks), space, dtype, mapped), np.arange(X.shape[0]), space
+
+
+def features_of(kernel: Kernel, X: Any, points: Any, space: Features, dtype: Any, mapped: BlockMap = map) -> Array:
+    """Return the features of samples in the space of points, these as :meth:`Kernel.take` returns them."""
+    n = X.shape[0]
+    Z = np.empty((n, len(space.landmarks)), dtype)
 
     def fill(begin: int, end: int) -> None:
-        Z[begin:end] = space.of(np.array(kernel(X[begin:end], columns), order="C"))  # a callable may keep its result
+        Z[begin:end] = space.of(np.array(kernel(X[begin:end], points), order="C"))  # a callable may keep its result
 
     list(kernel.map_of(mapped)(fill, *_blocks(0, n)))
-    return Z, np.arange(n), space
+    return Z
 
 
 def kernel_scores(kernel: Kernel, X: Any, points: Any, coef: Array, mapped: BlockMap = map) -> Array:

@@ -94,8 +94,7 @@ class Block:
 
     def dense(self, index: Index | slice = slice(None)) -> Array:
         """Return some rows as a dense array."""
-        rows = self.X[index]
-        return np.asarray(rows.toarray() if sp.issparse(rows) else rows)
+        return dense(self.X[index])
 
     def gram(self, index: Index, curve: Array, *columns: Array) -> Array:
         """Return ``sum h u u'`` over some rows, where u are values of X and of further columns: squared by BLAS."""
@@ -114,6 +113,11 @@ class Block:
                 np.multiply(column[chosen], root, out=piece[:, place])
             result += piece.T @ piece
         return result
+
+
+def dense(rows: Matrix) -> Array:
+    """Return rows as a dense array."""
+    return np.asarray(rows.toarray() if sp.issparse(rows) else rows)
 
 
 def piece_rows(width: int) -> int:

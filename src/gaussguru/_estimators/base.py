@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -17,6 +18,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._data.em import population_of
 from gaussguru._data.rows import linear_scores
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.problem import Posed
@@ -30,13 +32,14 @@ from gaussguru._estimators.validation import (
     check_real,
     check_sigma,
     check_verbose,
+    check_weights,
 )
 from gaussguru._linalg import Array
 from gaussguru._native._binding import CleanExit
 from gaussguru._problems.protocol import Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
-from gaussguru.errors import check_products, split_errors
+from gaussguru.errors import Population, check_products, has_unmeasured, split_errors
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.probabilities import (
@@ -88,7 +91,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            They decide on a class only where they say that a value was not measured.
+            They decide on a class only where they say that a value was not measured; with a kernel, by what score is
+            expected under them.
 
         Returns
         -------
@@ -211,6 +215,56 @@ class LinearScores:
         return scores[:, 0] if len(self.coef_) == 1 else scores
 
 
+class FillsGaps:
+    """What was not measured, replaced by what the measured values of the sample let expect, in fits and predictions."""
+
+    population_: Population | None
+
+    @property
+    def _keeps_correlations(self) -> bool:
+        """Whether the solver takes errors that are correlated."""
+        return True
+
+    def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
+        """Return samples and error bars, what was not measured filled in, and what is known of features without."""
+        if X_err is None or sp.issparse(X):
+            return X, X_err, None
+        table = _table(X)
+        gaps = has_unmeasured(X_err)
+        population = population_of(table, X_err, check_weights(sample_weight, len(table)), gaps=gaps)
+        if not gaps:
+            return X, X_err, population
+        return *population.fill(table, X_err, correlated=self._keeps_correlations), population
+
+    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+        """Return samples and error bars, with what is known without a measurement where there was none."""
+        check_is_fitted(self)
+        X, X_err = split_errors(X, X_err)
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(X, X_err)
+        try:
+            return check_features(X, estimator=self), X_err
+        except ValueError as error:
+            if X_err is not None or "NaN" not in str(error):
+                raise
+            raise ValueError(
+                f"{error}\nNaN for what was not measured needs X_err, the error bars of the measured values (0 for "
+                "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
+            ) from None
+
+    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+        if sp.issparse(X):
+            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
+        population = getattr(self, "population_", None)
+        if population is None:
+            raise ValueError(
+                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                "expect there: it was fitted without X_err"
+            )
+        filled: tuple[Any, Any] = population.fill(_table(X), X_err, correlated=self._keeps_correlations)
+        return filled
+
+
 class GuruEstimator(Classifier):
     """The part of an estimator that does not depend on where its features come from."""
 
@@ -328,7 +382,7 @@ class GuruEstimator(Classifier):
         self.intercept_ = np.atleast_1d(result.intercept)
         self.alpha_ = result.alpha
         self.objective_ = result.objective
-        self.dual_gap_ = result.gap
+        self.dual_gap_ = min(result.gap, result.objective)  # the minimum is not below 0
         self.n_iter_ = max(1, result.n_iter)  # as in scikit-learn: finding that the first point is optimal is one
         self.converged_ = result.converged
         for name in ("loss_curve_", "n_updates_", "eta0_"):
@@ -410,3 +464,14 @@ def _collapse_message(estimator: Any, problem: Any) -> str:
         f"({heavy:.1%} of the weight, the lightest has {light:.1%}); use class_weight='balanced', {smaller}, or "
         "fit_intercept=False"
     )
+
+
+def _table(X: Any) -> Any:
+    """Return X as an array or DataFrame, which may have anything where it was not measured."""
+    try:
+        values = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
+    if values.ndim != 2:
+        raise ValueError(f"Expected 2D array for X, samples and features; got shape {values.shape}")
+    return X if hasattr(X, "iloc") else values

@@ -1,45 +1,48 @@
 """Kernel classifiers for noise in the space of the kernel."""
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_random_state
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
+from gaussguru._data.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores
 from gaussguru._data.kernel_matrix import (
     NAMES,
     Features,
     Gram,
     Kernel,
     exact_features,
+    features_of,
     kernel_scores,
     landmark_features,
 )
-from gaussguru._data.rows import NotFiniteError
+from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import GuruEstimator
+from gaussguru._estimators.base import FillsGaps, GuruEstimator
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.validation import (
     Samples,
     check_choice,
     check_count,
-    check_features,
     check_optional,
     check_real,
     check_samples,
     check_weights,
     explain_not_finite,
 )
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import EPS, Array, Index
+from gaussguru._solvers.certify import certify
 from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace
-from gaussguru.errors import split_errors
+from gaussguru.certificates.dual_point import Certificate
+from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
 
@@ -52,7 +55,7 @@ SINGULAR = 1e-4
 ASYMMETRY = 1e4
 
 
-class KernelGuruClassifier(GuruEstimator):
+class KernelGuruClassifier(FillsGaps, GuruEstimator):
     """Kernel classifier that expects Gaussian noise in the space of the kernel, solved to a proven optimum.
 
     KEN-GURU (Ginodi 2010, *Gaussian Robust Classification*, chapter 4)::
@@ -65,6 +68,15 @@ class KernelGuruClassifier(GuruEstimator):
 
     The noise acts on ``kappa(x, .)``: with ``kernel="rbf"`` these all have length 1, so sensible values of ``sigma``
     are a small part of 1.
+
+    With error bars on the features (``X_err``), ``x_i ~ N(m_i, S_i)``, a sample has an expected score and a spread ::
+
+        E w(x_i) = <w, E kappa(x_i, .)>,     a_i^2 = sigma^2 ||w||^2 + g_i' S_i g_i,     g_i = E grad w(x_i)
+
+    with closed forms for "rbf", "linear" and "poly": nothing is sampled, and no covariance of kernel values is stored.
+    The problem stays convex, and its solution proven. Then ``w`` is a combination of kernel values with the samples, or
+    with ``n_components`` of them, and the proof is for these. Errors should be those of the truth given the
+    measurement, as :class:`gaussguru.population.Deconvolve` finds them; without, the noise is counted twice.
 
     Parameters
     ----------
@@ -86,6 +98,10 @@ class KernelGuruClassifier(GuruEstimator):
     n_components : int, default=None
         Restrict ``w`` to the span of this many samples, drawn at random (the Nystroem map, as scikit-learn draws it):
         for many samples. Fits then take memory ``n_samples * n_components``; None takes ``n_samples**2``.
+    spread : {"gradient", "exact"}, default="gradient"
+        The variance of a score under error bars: that of its best linear approximation, or all of it. The first is
+        ``g' S g`` above, and never more than the second, which takes ``n_components**2`` numbers for every sample in a
+        fit and as many exponentials in a prediction: for small problems, and to see what the first leaves out.
     loss : {"gaussian", "quadratic", "logistic"} or gaussguru.losses.Loss, default="gaussian"
         The function ``f``, as in :class:`GuruClassifier`.
     l2 : float, default=0.0
@@ -149,6 +165,8 @@ class KernelGuruClassifier(GuruEstimator):
         The objective after each epoch of "sgd" or "sgd2".
     n_updates_, eta0_ : int, float
         Their steps, and their rate, given or found.
+    population_ : gaussguru.errors.Population or None
+        What is known of features that were not measured, from a fit with ``X_err``.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -164,12 +182,12 @@ class KernelGuruClassifier(GuruEstimator):
     True
     """
 
-    # Not asked for: predictions refuse them, with the reason.
-    __metadata_request__decision_function: ClassVar = {"X_err": UNUSED}
-    __metadata_request__predict: ClassVar = {"X_err": UNUSED}
-    __metadata_request__predict_proba: ClassVar = {"X_err": UNUSED}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": UNUSED}
-    __metadata_request__score: ClassVar = {"X_err": UNUSED}
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__decision_function: ClassVar = {"X_err": True}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -181,6 +199,7 @@ class KernelGuruClassifier(GuruEstimator):
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         n_components: int | None = None,
+        spread: str = "gradient",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
@@ -203,6 +222,7 @@ class KernelGuruClassifier(GuruEstimator):
         self.coef0 = coef0
         self.kernel_params = kernel_params
         self.n_components = n_components
+        self.spread = spread
         self.loss = loss
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -218,30 +238,39 @@ class KernelGuruClassifier(GuruEstimator):
         self.average = average
         self.cache_size = cache_size
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
             The samples, or with ``kernel="precomputed"`` their kernel matrix.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+        X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
+                sparse matrix of shape (n_samples, n_features) or gaussguru.errors.LowRank, default=None
+            Error bars: standard deviations of the measurements, one a sample or one a value, or covariances, for
+            ``kernel="rbf"``, "linear" and "poly" of a whole degree, and ``solver="newton"``. What was not measured has
+            an infinite one, or NaN in X; it is replaced as in :class:`GuruClassifier`. Sparse samples become dense.
 
         Returns
         -------
         self
         """
-        return self._or_unchanged(self._fit, X, y, sample_weight)
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         self._check_parameters()
         if self.sigma == 0:
             raise ValueError(f"sigma must be a finite number > 0; got {self.sigma!r}")
+        X, X_err = split_errors(X, X_err)
+        if X_err is not None:
+            self._check_errors_suit()
+        X, X_err, population = self._prepared(X, X_err, sample_weight)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         self._method.check(self.solver, len(samples.classes), errors=False, noise=None)
         model = Model(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
@@ -252,9 +281,48 @@ class KernelGuruClassifier(GuruEstimator):
             X = X.astype(np.float64, copy=False)
         kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
         samples, before = samples._replace(X=X), self._coefficients(samples)
+        self.population_ = population
+        if X_err is not None:
+            return self._fit_measured(kernel, samples, model, before, X_err)
         if self.n_components is None and self._fit_matrix(kernel, samples, model, before):
             return self
         return self._fit_features(kernel, samples, model, before, dtype)
+
+    def _check_errors_suit(self) -> None:
+        """Raise unless kernel and solver take error bars."""
+        check_kernel(self.kernel, self.degree)
+        if self.solver != "newton":
+            raise ValueError(f"X_err with a kernel needs solver='newton'; got solver={self.solver!r}")
+
+    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Model, before: Any, X_err: Any) -> Self:
+        """Fit the linear problem on expected features of the kernel, with their errors."""
+        # Rows of a class that lie together are read without a copy.
+        order = np.argsort(samples.labels, kind="stable")
+        X, n = samples.X, len(samples.labels)
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+            space = self._span(kernel, X, mapped)
+            errors = check_errors(X_err, X, mapped).take(order)
+            points = dense_rows(X[space.landmarks])
+            given = noisy_features(kernel, X[order], errors, points, space, mapped, exact=self.spread == "exact")
+        if before is not None:
+            before = space.coordinates(before[0][:, space.landmarks]), before[1]
+        solved = self._solve_features(samples, *given, order, model, before)
+        if self._keep_features(kernel, X, space, solved[1]):
+            with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+                scored = (kernel, X[order], errors, self.X_fit_, self.dual_coef_, mapped)
+                scores, covariances = noisy_scores(*scored, exact=self.spread == "exact", of=lambda whole: whole)
+            self._evaluate(solved[0], space, scores, covariances)
+        return self
+
+    def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> Features:
+        """Return the space of all samples, or of some, with error bars."""
+        n = X.shape[0]
+        if self.n_components is None:
+            _check_memory(n)
+            return exact_features(kernel, X, mapped)[2]
+        landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
+        space = exact_features(kernel, X[landmarks], mapped)[2]
+        return Features(landmarks[space.landmarks], space.factor)
 
     def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
         """Fit by products with the kernel matrix; return False where features of the kernel do better."""
@@ -271,38 +339,56 @@ class KernelGuruClassifier(GuruEstimator):
         Z, order, space = self._features(kernel, samples.X, dtype)
         if before is not None:
             before = space.coordinates(before[0][:, space.landmarks]), before[1]
+        posed, result = self._solve_features(samples, Z, None, order, model, before)
+        if self._keep_features(kernel, samples.X, space, result):
+            self._evaluate(posed, space, self._kernel_scores(samples.X[order]))
+        return self
+
+    def _solve_features(
+        self, samples: Samples, Z: Array, errors: Errors | None, order: Index, model: Model, before: Any
+    ) -> tuple[Posed, Result]:
+        """Solve the problem of features, given in some order of the samples."""
         weights = None if samples.weights is None else samples.weights[order]
         features = Samples(Z, samples.classes, samples.labels[order], weights)
         with block_map(Z, self.n_jobs, features.width) as mapped:
             try:
-                posed = pose(features, model, mapped, centred=False)
+                posed = pose(features, model, mapped, errors, centred=False)
                 result = self._minimise(posed, samples.classes, before and _flat(before))
             except NotFiniteError:
                 raise explain_not_finite(Z) from None
         alpha = np.empty_like(result.alpha)
         alpha[order] = result.alpha
         self.alpha_ = alpha
+        return posed, result
+
+    def _keep_features(self, kernel: Kernel, X: Any, space: Features, result: Result) -> bool:
+        """Keep coefficients of samples for those of features; return whether the objective must be evaluated again."""
         coef = np.atleast_2d(result.coef)
         beta = space.coefficients(coef)
         # What rounding makes of the coefficients is what predicts.
         kept = space.coordinates(beta)
-        self._keep(kernel, samples.X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
+        self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
         pivots = space.factor.diagonal()
         exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
-        if not exact or pivots.min() < SINGULAR * pivots.max():
-            self._evaluate(posed, samples.X[order], kept)
-        return self
+        return not exact or bool(pivots.min() < SINGULAR * pivots.max())
 
-    def _evaluate(self, posed: Posed, X: Any, coef: Array) -> None:
-        """Set the objective to that of the scores that the coefficients of the samples make."""
-        scores = self._kernel_scores(X)
+    def _evaluate(self, posed: Posed, space: Features, scores: Array, covariances: Array | None = None) -> None:
+        """Set the objective to that of the scores that the coefficients of the samples make, and their covariances."""
         problem, rows = posed.problem, posed.problem.rows
-        start, intercept = posed.start(*_flat((coef, self.intercept_)))
-        if len(coef) == 1:
-            point = problem.at(start, problem.noise.scale(start), intercept, rows.split(scores[:, 0]))
+        coef = np.zeros((len(self.dual_coef_), len(space.landmarks)))
+        coef[:, np.isin(space.landmarks, self.support_)] = self.dual_coef_
+        start, intercept = posed.start(*_flat((space.coordinates(coef), self.intercept_)))
+        if len(coef) > 1:
+            scores = np.ascontiguousarray(scores[:, posed.order])
+        if covariances is not None:
+            if len(coef) > 1:
+                covariances = covariances[:, posed.order][:, :, posed.order]
+            value = problem.value_of(problem.unknowns(start, intercept), scores, covariances)
+        elif len(coef) == 1:
+            value = problem.at(start, problem.noise.scale(start), intercept, rows.split(scores[:, 0])).value
         else:
-            point = problem.at(start, intercept, rows.split(np.ascontiguousarray(scores[:, posed.order])))
-        value = point.value / posed.s
+            value = problem.at(start, intercept, rows.split(scores)).value
+        value /= posed.s
         self.dual_gap_ = min(value, max(0.0, self.dual_gap_ + value - self.objective_))
         self.objective_ = value
 
@@ -387,6 +473,7 @@ class KernelGuruClassifier(GuruEstimator):
         "coef0": partial(check_real, low=-np.inf),
         "n_components": partial(check_optional, check=check_count),
         "cache_size": check_real,
+        "spread": partial(check_choice, known=("gradient", "exact")),
     }
 
     def _check_parameters(self) -> None:
@@ -416,60 +503,134 @@ class KernelGuruClassifier(GuruEstimator):
         params = {"gamma": float(gamma), "degree": self.degree, "coef0": self.coef0}
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
-    def decision_function(self, X: Any, X_err: None = None) -> Array:
+    def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample: of more than two classes, one for each.
 
-        Computed in pieces: no more than some MB are needed beside the result.
+        With error bars it is what is expected of it. Computed in pieces: no more than some MB are needed beside the
+        result.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
             With ``kernel="precomputed"``, the kernel values with all samples of the fit.
-        X_err : None
-            Error bars are not supported: a kernel makes no Gaussian of them.
+        X_err : error bars of X, default=None
+            In any form that :meth:`fit` takes.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        _refuse_errors(X, X_err)
-        scores = self._kernel_scores(check_features(X, estimator=self)) + self.intercept_
+        scores, _ = self._moments(X, X_err, lambda covariances: covariances[:, 0, 0])
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
-    def margin_and_spread(self, X: Any, X_err: None = None) -> tuple[Array, Array]:
-        """Return the scores of every sample, and 0 for their standard deviations: there are no error bars.
+    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+        """Return the expected scores of every sample, and their standard deviations under its error bars.
+
+        The spread counts the error bars alone, not the noise of the model: it is 0 without any. Of X whose errors are
+        a mixture (``Measured.components``) they are those of a Gaussian with its mean and covariance.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        X_err : None
-            Error bars are not supported: a kernel makes no Gaussian of them.
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            In any form that :meth:`fit` takes.
 
         Returns
         -------
         margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
         """
-        margin = self.decision_function(X, X_err)
-        return margin, np.zeros(margin.shape)
+        margin, variances = self._moments(X, X_err, lambda covariances: np.einsum("icc->ic", covariances))
+        spread = np.sqrt(np.maximum(variances, 0.0))
+        return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: None = None) -> tuple[Array, Array, Array]:
-        """Return weights, means and covariances of the scores, as linear classifiers do; one component, no errors."""
-        scores = self.decision_function(X, X_err)
-        n, n_scores = len(scores), len(self.dual_coef_)
-        return np.ones((n, 1)), scores.reshape(n, 1, n_scores), np.zeros((n, 1, n_scores, n_scores))
+    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+        """Return weights, means and covariances of the scores, as linear classifiers do; one component."""
+        scores, covariances = self._moments(X, X_err, lambda covariances: covariances)
+        return np.ones((len(scores), 1)), scores[:, np.newaxis], covariances[:, np.newaxis]
+
+    def _moments(self, X: Any, X_err: Any, of: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """Return the scores of samples, and what ``of`` makes of their covariances under the error bars."""
+        X, X_err = self._measured(X, X_err)
+        if X_err is None:
+            scores = self._kernel_scores(X) + self.intercept_
+            return scores, np.zeros((len(scores), *of(np.zeros((0, scores.shape[1], scores.shape[1]))).shape[1:]))
+        check_kernel(self._kernel.name, self._kernel.params.get("degree", 1))
+        errors = check_products(X_err, X)
+        with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
+            given = (self._kernel, X, errors, self.X_fit_, self.dual_coef_, mapped)
+            scores, spreads = noisy_scores(*given, exact=self.spread == "exact", of=of)
+        return scores + self.intercept_, spreads
+
+    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+        """Return bounds on the least objective on any data, from the classifier as it is.
+
+        The least is that of all ``w`` made of the samples ``X_fit_``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels; all classes of the estimator must occur.
+        sample_weight : array-like of shape (n_samples,) or float, default=None
+        X_err : error bars of X, default=None
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        Certificate
+            ``primal``, the objective of the classifier on this data; ``dual``, a proven lower bound of the least one;
+            and ``gap``, their difference.
+        """
+        check_is_fitted(self)
+        self._check_parameters()
+        if self._kernel.is_precomputed:
+            raise ValueError("kernel='precomputed' keeps no samples, of which a certificate needs the kernel matrix")
+        X, X_err = split_errors(X, X_err)
+        if X_err is not None:
+            self._check_errors_suit()
+        if has_unmeasured(X_err):
+            X, X_err = self._filled(X, X_err)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
+        if not np.array_equal(samples.classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
+        model = Model(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
+        X = samples.X.astype(np.float64, copy=False)
+        assert_all_finite(X, input_name="X")
+        # Any sample will do where w = 0.
+        kernel, points = self._kernel, self.X_fit_ if len(self.support_) else X[:1]
+        space = exact_features(kernel, points)[2]
+        inner = points[space.landmarks]
+        coef = np.zeros((len(self.dual_coef_), len(space.landmarks)))
+        if len(self.support_):
+            coef = self.dual_coef_ @ features_of(kernel, points, inner, space, np.float64)
+        with block_map(np.broadcast_to(0.0, (X.shape[0], len(coef[0]))), self.n_jobs, samples.width) as mapped:
+            if X_err is None:
+                Z, errors = features_of(kernel, X, inner, space, np.float64, mapped), None
+            else:
+                given = (kernel, X, check_errors(X_err, X, mapped), dense_rows(inner), space, mapped)
+                Z, errors = noisy_features(*given, exact=self.spread == "exact")
+            posed = pose(samples._replace(X=Z), model, mapped, errors, centred=False)
+            return posed.certificate(certify(posed.problem, *posed.start(*_flat((coef, self.intercept_))))[0])
 
     def _kernel_scores(self, X: Any) -> Array:
         points = self.support_ if self._kernel.is_precomputed else self.X_fit_
         with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
-    def _noisy_scores(self, X: Any, X_err: None) -> tuple[Array, Any]:
-        scores = self.decision_function(X, X_err)
+    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+        n_scores = len(self.dual_coef_)
+        others = max(1, n_scores - 1)
+
+        def apart(covariances: Array) -> Array:
+            """Return half the mean variance of the differences of two scores; of one score its own."""
+            own = np.einsum("icc->i", covariances)
+            return np.asarray(own if n_scores == 1 else (own - covariances.sum(axis=(1, 2)) / n_scores) / others)
+
+        scores, variances = self._moments(X, X_err, apart)
         # The norms of functions that add up to zero; of two classes there is one, of their difference.
-        return scores, 0.0 if self.noise_ is None else self.noise_.scale(self.norm_) / np.sqrt(
-            max(1, len(self.norm_) - 1)
-        )
+        noise = 0.0 if self.noise_ is None else self.noise_.scale(self.norm_) / np.sqrt(others)
+        spread = np.hypot(noise, np.sqrt(np.maximum(variances, 0.0)))
+        return (scores[:, 0] if n_scores == 1 else scores), spread
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -484,32 +645,26 @@ def _is_full(X: Any) -> bool:
     return not sp.issparse(X) or X.nnz > 0.5 * X.shape[0] * X.shape[1]
 
 
-def _refuse_errors(X: Any, X_err: Any) -> None:
-    """Raise if there are error bars."""
-    if split_errors(X, X_err)[1] is not None:
-        raise ValueError(
-            "X_err is not supported by KernelGuruClassifier: what errors of the features do in the space of the kernel "
-            "is not Gaussian; use GuruClassifier, or give the values without errors"
-        )
-
-
 def _centre(X: Any) -> Array | None:
     """Return the mean of samples, from which distances are computed without loss of digits; None of sparse ones."""
     return np.asarray(X.mean(axis=0), dtype=np.float64).ravel() if _is_full(X) else None
 
 
 def _variance(X: Any, weights: Array | None) -> float:
-    """Return the variance of all values of X, rows counted by their weights."""
+    """Return the variance of all values of X, rows counted by their weights; 0 where rounding may have made it."""
     if weights is None:
         weights = np.ones(X.shape[0])
     n_values = float(weights.sum()) * X.shape[1]
-    mean = float(weights @ np.asarray(X.sum(axis=1)).ravel()) / n_values
+    mean = np.dot(weights, np.asarray(X.sum(axis=1)).ravel()) / n_values
     with np.errstate(over="ignore"):  # the values of the kernel are looked at
         if _is_full(X):
             squares = np.square((X.toarray() if sp.issparse(X) else X) - mean).sum(axis=1)
+            least = (64 * EPS * mean) ** 2
         else:
             squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
-    return float(np.dot(weights, squares) / n_values)
+            least = 64 * EPS * mean**2
+    variance = float(np.dot(weights, squares) / n_values)
+    return variance if variance > least else 0.0
 
 
 def _flat(start: tuple[Array, Array]) -> tuple[Array, Any]:

@@ -5,29 +5,25 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._data.em import population_of
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import GuruEstimator, LinearScores
+from gaussguru._estimators.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, pose
 from gaussguru._estimators.validation import (
     Samples,
-    check_features,
     check_part,
     check_samples,
-    check_weights,
     explain_not_finite,
 )
 from gaussguru._linalg import Array
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.errors import Errors, Population, check_errors, check_products, has_unmeasured, split_errors
+from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
 
@@ -42,7 +38,7 @@ def _is_stochastic(estimator: Any) -> bool:
     return True
 
 
-class GuruClassifier(LinearScores, GuruEstimator):
+class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
 
     Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
@@ -278,16 +274,10 @@ class GuruClassifier(LinearScores, GuruEstimator):
         """The dual variables: another name of ``alpha_``."""
         return self.alpha_
 
-    def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
-        """Return samples and error bars, what was not measured filled in, and what is known of features without."""
-        if X_err is None or sp.issparse(X):
-            return X, X_err, None
-        table = _table(X)
-        gaps = has_unmeasured(X_err)
-        population = population_of(table, X_err, check_weights(sample_weight, len(table)), gaps=gaps)
-        if not gaps:
-            return X, X_err, population
-        return *population.fill(table, X_err, correlated=self._method.exact), population
+    @property
+    def _keeps_correlations(self) -> bool:
+        """Whether the solver takes errors that are correlated."""
+        return self._method.exact
 
     def _threads(self, samples: Samples, model: Model, X_err: Any = None) -> AbstractContextManager[BlockMap]:
         """Return what maps blocks of rows."""
@@ -395,34 +385,6 @@ class GuruClassifier(LinearScores, GuruEstimator):
         coef, intercept = _binary(self) if len(self.coef_) == 1 else (self.coef_.copy(), self.intercept_.copy())
         return coef, intercept if self.fit_intercept else 0 * intercept
 
-    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
-        """Return samples and error bars, with what is known without a measurement where there was none."""
-        check_is_fitted(self)
-        X, X_err = split_errors(X, X_err)
-        if has_unmeasured(X_err):
-            X, X_err = self._filled(X, X_err)
-        try:
-            return check_features(X, estimator=self), X_err
-        except ValueError as error:
-            if X_err is not None or "NaN" not in str(error):
-                raise
-            raise ValueError(
-                f"{error}\nNaN for what was not measured needs X_err, the error bars of the measured values (0 for "
-                "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
-            ) from None
-
-    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        if sp.issparse(X):
-            raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
-        population = getattr(self, "population_", None)
-        if population is None:
-            raise ValueError(
-                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
-                "expect there: it was fitted without X_err"
-            )
-        filled: tuple[Any, Any] = population.fill(_table(X), X_err, correlated=self._method.exact)
-        return filled
-
     def _scale(self) -> float:
         return 0.0 if self.noise_ is None else self.noise_.scale(self.coef_[0])
 
@@ -449,17 +411,6 @@ class GuruClassifier(LinearScores, GuruEstimator):
             apart = check_products(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))
             variance = variance + apart.sum(axis=1) / others
         return self._scores(X), np.sqrt(np.maximum(variance, 0.0))
-
-
-def _table(X: Any) -> Any:
-    """Return X as an array or DataFrame, which may have anything where it was not measured."""
-    try:
-        values = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
-    if values.ndim != 2:
-        raise ValueError(f"Expected 2D array for X, samples and features; got shape {values.shape}")
-    return X if hasattr(X, "iloc") else values
 
 
 def sigma_max(

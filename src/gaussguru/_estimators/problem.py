@@ -53,7 +53,8 @@ class Posed:
 
     ``x`` and ``s`` are what X and the weights were multiplied by, after ``shift`` was subtracted from every sample;
     ``order`` has the classes from the lightest to the heaviest, or None for two. Coefficients are ``basis w`` for the w
-    of the solver, if there is one: noise that some directions lack is independent in others.
+    of the solver, if there is one: noise that some directions lack is independent in others. ``places`` has the places
+    of the rows of the problem among the samples, or None where these are in order.
     """
 
     problem: Any
@@ -62,6 +63,7 @@ class Posed:
     shift: Array | None = None
     order: Index | None = None
     basis: Array | None = None
+    places: Index | None = None
 
     def scaled(self, factor: float) -> "Posed":
         """Return the problem with all standard deviations of its noise multiplied by a factor."""
@@ -88,6 +90,9 @@ class Posed:
     def result(self, result: Result) -> Result:
         """Return a solution in the units of X, its classes as they were."""
         coef, intercept, alpha = result.coef * self.x, result.intercept, result.alpha
+        if self.places is not None:
+            alpha = np.empty_like(result.alpha)
+            alpha[self.places] = result.alpha
         if self.basis is not None:
             coef = coef @ self.basis.T
         if self.order is not None:
@@ -131,6 +136,10 @@ def pose(
         errors = errors.scaled(x)
     if model.noise is None and errors is None:
         errors = Errors.none(len(labels), X.shape[1])
+    if errors is not None and errors.is_large and np.any(labels[1:] < labels[:-1]):
+        places = np.argsort(labels, kind="stable")
+        X, labels, errors = X[places], labels[places], errors.take(places)
+        weights, units = None if weights is None else weights[places], replace(units, places=places)
     rows = Rows(X, labels, weights, n_classes, errors, mapped)
     noise = _noise(model, rows, units)
     if errors is None and model.l2 == 0 and noise is not None:

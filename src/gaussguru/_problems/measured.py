@@ -22,12 +22,12 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from gaussguru._data.rows import Block, RowVector, piece_rows
+from gaussguru._data.rows import Block, RowVector, dense, piece_rows
 from gaussguru._linalg import Array, Index, diagonal, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, mixed, pairs_of, symmetric, unfold
@@ -40,6 +40,8 @@ BLAS_COLUMNS = 256
 @dataclass(frozen=True, eq=False)
 class Measured(PairProblem):
     """Rows with error bars, and perhaps the noise of a model; see the module for the formulas."""
+
+    is_linear: ClassVar[bool] = False
 
     @property
     def task(self) -> "Task":
@@ -87,6 +89,26 @@ class Measured(PairProblem):
     def mixture(self, parts: list[tuple[float, "Local"]]) -> "Local":
         """Return value and gradient at a linear combination of points."""
         return self.visit(mixed([(share, point.x) for share, point in parts]))
+
+    def value_of(self, x: Array, scores: Array, covariances: Array) -> float:
+        """Return F at x where the scores of all rows are known otherwise, with their covariances under the errors.
+
+        They are of shape (n_rows, C) and (n_rows, C, C), without intercepts; of two classes those of their difference.
+        """
+        W, b = unfold(x, self.n_classes)
+        if self.n_classes == 2:
+            apart = np.array([-0.5, 0.5])
+            scores, covariances = scores * apart, covariances * np.multiply.outer(apart, apart)
+        own, total = self.squares(W), self.ridge(W)
+        for c in range(self.n_classes):
+            mine = np.flatnonzero(self.rows.labels == c)
+            for k in set(range(self.n_classes)) - {c}:
+                matrix = covariances[mine]
+                variances = matrix[:, c, c] + matrix[:, k, k] - 2 * matrix[:, c, k]
+                a = np.sqrt(np.maximum(variances, 0.0) + own[c, k])
+                z = (1.0 - (scores[mine, c] - scores[mine, k]) - (b[c] - b[k])) / a
+                total += float((self.rows.weights[mine] * a) @ self.loss.terms(z)[0])
+        return total
 
     def slopes(self, point: "Local") -> Array:
         """Return ``f'(z)`` of every sample, and with more than two classes of every class."""
@@ -187,8 +209,9 @@ class Local(PairLocal):
         ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it room for the flow.
         """
         n = len(edges[0])
-        # The noise of the model may be room enough, which saves a pass over the errors.
-        for rooted in (False, True) if self._is_noisy else (True,):
+        # The noise of the model may be room enough: that saves the roots of the errors, unless a compiled loop makes
+        # them, which takes as long without.
+        for rooted in (False, True) if self._is_noisy and not self.problem.task.compiled else (True,):
             room_at = partial(self._fits, kept, edges, flow, rooted)
             yield {"demand": [1.0] * n, "room": [0.0] * n, "room_at": room_at, "twice": False}
 
@@ -258,22 +281,26 @@ class Task(NamedTuple):
     compiled: bool
 
     def parts(self, block: Block) -> Iterator[tuple[int, int, int, Index, Any, Any, Array]]:
-        """Yield the rows of a block by class, in pieces that stay in cache, with every other class.
+        """Yield the rows of a block by class, with every other class; in pieces that stay in cache if not compiled.
 
         That is their class c, another k and its place among the classes but c; and the places, values, errors and
         weights of the rows. A compiled loop is given those of the whole block, and reads the rows at the places. Of two
         classes it is given the rows of both, as class 1, and returns the sums over class c and those over class k.
         """
-        n, errors, step = block.n_rows, block.errors, piece_rows(block.X.shape[1])
+        n, errors = block.n_rows, block.errors
         assert errors is not None
-        together = self.compiled and self.n_classes == 2
-        for c in (1,) if together else range(self.n_classes):
-            mine = np.arange(n) if together else np.flatnonzero(block.labels == c)
+        pieces = max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
+        step, both = max(1, n) if self.compiled else pieces, self.compiled and self.n_classes == 2
+        for c in (1,) if both else range(self.n_classes):
+            mine = _everyone(n) if both else np.flatnonzero(block.labels == c)
             others = [k for k in range(self.n_classes) if k != c]
             for index in (mine[first : first + step] for first in range(0, len(mine), step)):
                 given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
                 if not self.compiled:
-                    given = (block.X[index], errors.take(index), block.weights[index])
+                    # Rows that lie together are not copied: where it matters they are sorted by class.
+                    together = index[-1] - index[0] < len(index)
+                    where = slice(index[0], index[-1] + 1) if together else index
+                    given = (block.X[where], errors.take(where), block.weights[where])
                 for other, k in enumerate(others):
                     yield c, k, other, index, *given
 
@@ -281,6 +308,12 @@ class Task(NamedTuple):
         """Return ``s f``, ``s f'``, ``s f''/a`` and ``s f*/a``."""
         f, slope, curvature = self.loss.terms(z)
         return s * f, s * slope, s * curvature / a, s * np.maximum(0.0, f - z * slope) / a
+
+
+@lru_cache(maxsize=8)
+def _everyone(n: int) -> Index:
+    """Return the places of all rows of a block; most blocks have as many."""
+    return np.arange(n)
 
 
 def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tuple[Array, Array], Array]:
@@ -294,12 +327,13 @@ def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tu
             place = (errors.std, s, u, shift, float(own[c, k]), scale[other], slack[other])
             sums: Any = _binding.measured(task.loss.code, X, index, *place)
         else:
-            a = np.sqrt(errors.between(u, u) + own[c, k])
+            seen = errors.seen(u)
+            a = np.sqrt(seen.between(0, 0) + own[c, k])
             z = (1.0 - (X @ u + shift)) / a
             gain, pulled, _, tension = task.weigh(s, a, z)
             scale[other, index], slack[other, index] = a, z
             totals = [gain @ a, pulled.sum(), tension.sum(), gain.sum()]
-            sums = [np.concatenate([X.T @ pulled, errors.pull(tension, u), totals])]
+            sums = [np.concatenate([X.T @ pulled, seen.pull(tension), totals])]
         for cell, of_cell in zip(((c, k), (k, c)), sums, strict=False):
             cells[cell] += of_cell
     return (scale, slack), cells
@@ -321,7 +355,7 @@ def _hessian(block: Block, scale: Array, slack: Array, task: Task, W: Array, met
         a, z = scale[other, index], slack[other, index]
         _, _, curve, tension = task.weigh(s, a, z)
         q = (errors.times(u) + own) / a[:, np.newaxis]
-        row = np.column_stack([block.dense(index) + z[:, np.newaxis] * q, np.ones(len(q))])
+        row = np.column_stack([dense(X) + z[:, np.newaxis] * q, np.ones(len(q))])
         row *= np.sqrt(curve)[:, np.newaxis]
         whole += row.T @ row
         q *= np.sqrt(tension)[:, np.newaxis]
@@ -345,10 +379,11 @@ def _product(block: Block, scale: Array, slack: Array, task: Task, W: Array, P: 
         else:
             a, z = scale[other, index], slack[other, index]
             _, _, curve, tension = task.weigh(s, a, z)
-            along = (errors.between(u, step[:-1]) + rise[c, k]) / a
+            seen = errors.seen(u, step[:-1])
+            along = (seen.between(0, 1) + rise[c, k]) / a
             bent = curve * (X @ step[:-1] + step[-1] + z * along)
             turn = (bent * z - tension * along) / a
-            pulled = X.T @ bent + errors.pull(turn, u) + errors.pull(tension, step[:-1])
+            pulled = X.T @ bent + seen.pull(turn, tension)
             change, turned = np.append(pulled, bent.sum()), turn.sum()
         turns[c, k] += turned
         out[c] += change

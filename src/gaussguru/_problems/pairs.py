@@ -38,6 +38,7 @@ class ByClass(Smoothed):
     """A problem whose unknowns are those of classes."""
 
     is_smooth: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
     is_fused: ClassVar[bool] = True
 
     @property
@@ -193,8 +194,10 @@ class PairLocal:
     def _work(self) -> tuple[int, int]:
         """Multiply-adds of a product, and of the Gram matrices in a Hessian; error bars make rows dense."""
         rows, C = self.problem.rows, self.problem.n_classes
-        values = C * (rows.n_values if rows.errors is None else rows.n_rows * rows.n_columns)
-        return values, values * (rows.n_columns + 1)
+        if rows.errors is None:
+            return C * rows.n_values, C * rows.n_values * (rows.n_columns + 1)
+        values, (product, gram) = C * rows.n_rows * rows.n_columns, rows.errors.work
+        return int(values * product), int(values * gram * (rows.n_columns + 1))
 
     @property
     def hessian_cost(self) -> float:

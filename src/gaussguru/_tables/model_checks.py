@@ -311,3 +311,4 @@ def _check_classifier(classifier: Any, features: list[str], n_scores: int) -> No
     _check_numbers(classifier, "dual_coef_", n_scores, len(support))
     _check_matrix(classifier, "X_fit_", len(support), len(features))
     _check_numbers(classifier, "norm_", n_scores)
+    _check_population(classifier, "population_", len(features))

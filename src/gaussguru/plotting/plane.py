@@ -27,6 +27,18 @@ def _points(X: Any) -> Array:
     return points
 
 
+def _covariances(X_err: Any, samples: Array) -> Array:
+    """Return the covariances of error bars, all of them finite."""
+    errors = check_errors(X_err, samples)
+    return np.array([errors.covariance(i) for i in range(len(samples))])
+
+
+def _around(samples: Array, covariances: Array, n_std: float) -> Array:
+    """Return how far the ellipses of samples reach."""
+    reach = n_std * np.sqrt(np.einsum("ijj->ij", covariances))
+    return np.vstack([samples - reach, samples + reach])
+
+
 class _PlaneDisplay:
     """What pictures of the plane share: samples, their classes, and scores on a grid.
 
@@ -94,6 +106,28 @@ class _PlaneDisplay:
 
     def _draw_samples(self, ax: Any, samples: Array, number: int, label: Any) -> None:
         ax.scatter(*samples.T, label=f"class {label}", **style.points_of(number, len(self.samples)))
+
+    def _draw_clouds(self, ax: Any, covariances: Array, n_std: float) -> list[Any]:
+        """Draw an ellipse around every sample, and return a collection of them for each class."""
+        from matplotlib.collections import EllipseCollection  # noqa: PLC0415 - optional
+
+        sizes, turns = np.linalg.eigh(covariances)
+        width, height = 2 * n_std * np.sqrt(np.maximum(sizes[:, ::-1], 0.0)).T
+        angle = np.degrees(np.arctan2(turns[:, 1, 1], turns[:, 0, 1]))
+        drawn = []
+        for number, _, mine in self._classes():
+            colour = style.points_of(number, len(self.samples))["color"]
+            clouds = EllipseCollection(
+                width[mine], height[mine], angle[mine], units="xy", offsets=self.samples[mine],
+                offset_transform=ax.transData, facecolors=(colour, 0.10), edgecolors=(colour, 0.45), linewidths=0.8,
+            )  # fmt: skip
+            drawn.append(ax.add_collection(clouds))
+        self._key(
+            ax, f"noise: {n_std:g} std. dev.", linestyle="none", marker="o", markersize=10,
+            markerfacecolor=(LINE, 0.10), markeredgecolor=(LINE, 0.45), markeredgewidth=0.8,
+        )  # fmt: skip
+        ax.set(xlim=self.grid[0][0, [0, -1]], ylim=self.grid[1][[0, -1], 0])
+        return drawn
 
     @staticmethod
     def _key(ax: Any, label: str, **look: Any) -> None:
@@ -170,39 +204,17 @@ class CloudDisplay(_PlaneDisplay):
         check_real("n_std", n_std)
         X, X_err = split_errors(X, X_err)
         samples = _points(X)
-        if X_err is None:
-            covariances = worst_case_covariance(estimator, X)
-        else:
-            errors = check_errors(X_err, samples)
-            covariances = np.array([errors.covariance(i) for i in range(len(samples))])
-        reach = n_std * np.sqrt(np.einsum("ijj->ij", covariances))
-        looked_at = cls._looked_at(estimator, X, y, np.vstack([samples - reach, samples + reach]))
+        covariances = worst_case_covariance(estimator, X) if X_err is None else _covariances(X_err, samples)
+        looked_at = cls._looked_at(estimator, X, y, _around(samples, covariances, n_std))
         return cls(*looked_at, np.array(covariances), n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on new axes."""
         ax = style.axes(ax)
-        from matplotlib.collections import EllipseCollection  # noqa: PLC0415 - optional
-
         self._draw_boundary(ax, margins=True)
-        sizes, turns = np.linalg.eigh(self.covariances)
-        width, height = 2 * self.n_std * np.sqrt(np.maximum(sizes[:, ::-1], 0.0)).T
-        angle = np.degrees(np.arctan2(turns[:, 1, 1], turns[:, 0, 1]))
-        self.ellipses_ = []
         for number, label, mine in self._classes():
-            look = style.points_of(number, len(self.samples))
-            clouds = EllipseCollection(
-                width[mine], height[mine], angle[mine], units="xy", offsets=self.samples[mine],
-                offset_transform=ax.transData, facecolors=(look["color"], 0.10), edgecolors=(look["color"], 0.45),
-                linewidths=0.8,
-            )  # fmt: skip
-            self.ellipses_.append(ax.add_collection(clouds))
             self._draw_samples(ax, self.samples[mine], number, label)
-        self._key(
-            ax, f"noise: {self.n_std:g} std. dev.", linestyle="none", marker="o", markersize=10,
-            markerfacecolor=(LINE, 0.10), markeredgecolor=(LINE, 0.45), markeredgewidth=0.8,
-        )  # fmt: skip
-        ax.set(xlim=self.grid[0][0, [0, -1]], ylim=self.grid[1][[0, -1], 0])
+        self.ellipses_ = self._draw_clouds(ax, self.covariances, self.n_std)
         self._finish(ax)
         return self
 
@@ -210,7 +222,8 @@ class CloudDisplay(_PlaneDisplay):
 class RegionsDisplay(_PlaneDisplay):
     """Which class a classifier decides for where, and which samples it gets wrong.
 
-    (Thesis, chapter 4: with a kernel, small sigma decides locally, large sigma globally.)
+    (Thesis, chapter 4: with a kernel, small sigma decides locally, large sigma globally.) With error bars every sample
+    has its ellipse, as in :class:`CloudDisplay`; regions are those of values without errors.
 
     Parameters
     ----------
@@ -218,10 +231,14 @@ class RegionsDisplay(_PlaneDisplay):
         As in the other pictures of the plane.
     classes : ndarray of shape (n_classes,)
     wrong : ndarray of bool of shape (n_samples,)
+    covariances : ndarray of shape (n_samples, 2, 2), default=None
+    n_std : float, default=1.0
 
     Attributes
     ----------
     surface_ : matplotlib QuadContourSet
+    ellipses_ : list of matplotlib EllipseCollection
+        One for each class; empty without error bars.
     ax_, figure_ : matplotlib Axes, Figure
     """
 
@@ -234,28 +251,45 @@ class RegionsDisplay(_PlaneDisplay):
         title: str,
         classes: NDArray[Any],
         wrong: NDArray[np.bool_],
+        covariances: Array | None = None,
+        n_std: float = 1.0,
     ) -> None:
         super().__init__(samples, labels, grid, names, title)
         self.classes = classes
         self.wrong = wrong
+        self.covariances = covariances
+        self.n_std = n_std
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, *, X_err: Any = None, n_std: float = 1.0, ax: Any = None
+    ) -> Self:
         """Draw the regions of a fitted classifier of two features.
 
         Parameters
         ----------
         estimator : fitted classifier with ``decision_function``
-        X : array-like or sparse matrix of shape (n_samples, 2)
+        X : array-like, sparse matrix or Measured of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
+        X_err : error bars of X, default=None
+            Draw these, finite, around the samples.
+        n_std : float, default=1.0
+            How many standard deviations the ellipses are away.
         ax : matplotlib Axes, default=None
 
         Returns
         -------
         RegionsDisplay
         """
-        looked_at = cls._looked_at(estimator, X, y)
-        return cls(*looked_at, estimator.classes_, np.asarray(estimator.predict(X) != looked_at[1])).plot(ax)
+        check_real("n_std", n_std)
+        X, X_err = split_errors(X, X_err)
+        covariances = around = None
+        if X_err is not None:
+            covariances = _covariances(X_err, _points(X))
+            around = _around(_points(X), covariances, n_std)
+        looked_at = cls._looked_at(estimator, X, y, around)
+        wrong = np.asarray(estimator.predict(X) != looked_at[1])
+        return cls(*looked_at, estimator.classes_, wrong, covariances, n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on new axes."""
@@ -269,6 +303,7 @@ class RegionsDisplay(_PlaneDisplay):
         for number, label in enumerate(self.classes):
             mine = (self.labels == label) & ~self.wrong
             self._draw_samples(ax, self.samples[mine], number, label)
+        self.ellipses_ = [] if self.covariances is None else self._draw_clouds(ax, self.covariances, self.n_std)
         ax.scatter(*self.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4)
         self._finish(ax)
         return self
