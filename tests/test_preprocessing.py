@@ -260,7 +260,7 @@ CURVES = {
     "uniform": quantiles(),
     "chain": make_pipeline(FunctionTransformer(np.log), StandardScaler(), FunctionTransformer(np.tanh)),
     "one column": make_pipeline(FunctionTransformer(np.log), SelectKBest(k=1)),
-    "splines": SplineTransformer(n_knots=4),
+    "splines": SplineTransformer(n_knots=4, extrapolation="continue"),
 }
 MIXED = {
     "squares": PolynomialFeatures(2),
