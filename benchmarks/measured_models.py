@@ -12,15 +12,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from gaussguru import ErrorBarClassifier, GuruClassifierCV
+from gaussguru import ErrorBarClassifier, GuruClassifierCV, PosteriorDrawsClassifier
+from gaussguru.errors import Measured
 from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import WithErrors
 
-# Noisy copies of the training samples; draws of a training sample and of a test sample from its posterior, or of a
+# Noisy copies of the training samples; draws of a training sample and of a test sample from its posterior; draws of a
 # test sample from its error bars.
-N_COPIES, N_TRAINING_DRAWS, N_DRAWS = 4, 4, 8
+N_COPIES, N_TRAINING_DRAWS, N_POSTERIOR_DRAWS, N_DRAWS = 4, 4, 16, 8
 # Where X_err went in before there were populations: noise levels among which cross-validation chooses.
 SIGMAS = np.geomspace(1e-3, 1.0, 10)
 
@@ -115,17 +117,14 @@ def posterior_means(model: Any) -> Callable[[Training, float], Predictor]:
     return fit
 
 
-def posterior_draws(model: Any) -> Callable[[Training, float], Predictor]:
+def posterior_draws(model: Any, transformer: Any) -> Callable[[Training, float], Predictor]:
     """Fitted to draws of the truth of every sample; probabilities averaged over draws."""
 
     def fit(data: Training, level: float) -> Predictor:
-        seen, fitted = _Posterior(data), clone(model)
-        fitted.fit(seen.draws(data.X, data.E, N_TRAINING_DRAWS), np.tile(data.y, N_TRAINING_DRAWS))
-
-        def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
-            return fitted.predict_proba(seen.draws(Z, F, N_DRAWS))[:, 1].reshape(N_DRAWS, -1).mean(axis=0)
-
-        return predict
+        draws = PosteriorDrawsClassifier(model, n_training_draws=N_TRAINING_DRAWS, n_draws=N_POSTERIOR_DRAWS)
+        fitted = make_pipeline(WithErrors(transformer), Deconvolve(n_jobs=1), draws)
+        fitted.fit(Measured(data.X, data.E), data.y)
+        return lambda Z, F: fitted.predict_proba(Measured(Z, F))[:, 1]
 
     return fit
 
@@ -144,14 +143,6 @@ class _Posterior:
         values, _, errors = self._scaled(X, E)
         found = self.population.transform(values, errors)
         return found.X, found.err
-
-    def draws(self, X: np.ndarray, E: np.ndarray, n_draws: int) -> np.ndarray:
-        means, covariances = self.of(X, E)
-        variances, axes = np.linalg.eigh(covariances)
-        roots = axes * np.sqrt(np.maximum(variances, 0.0))[:, np.newaxis]
-        rng = np.random.default_rng(0)
-        normal = rng.standard_normal((n_draws, *means.shape))
-        return np.vstack([means + np.einsum("ijr,ir->ij", roots, z) for z in normal])
 
 
 def extreme_deconvolution(data: Training, level: float) -> Predictor:
@@ -216,6 +207,7 @@ def ours_without_errors(data: Training, level: float) -> Predictor:
 
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
 MIXTURE, DECONVOLUTION = f"{OURS}, 3 components", "extreme deconvolution of each class"
+QUANTILES = QuantileTransformer(output_distribution="normal", random_state=0)
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
 
 
@@ -226,7 +218,8 @@ def _of_trees(name: str, model: Any) -> list[Model]:
         Model(f"{name}, averaged over noisy draws", "baseline", noisy_draws(model)),
         Model(f"{name}, trained at the noise of use", "baseline", noisy_copies(model), by_level=True),
         Model(f"{name} on posterior means", "posterior", posterior_means(model)),
-        Model(f"{name} on posterior draws", "posterior", posterior_draws(model)),
+        Model(f"{name} on posterior draws", "posterior", posterior_draws(model, StandardScaler())),
+        Model(f"{name} on posterior draws, quantiles", "posterior", posterior_draws(model, QUANTILES)),
     ]
 
 

@@ -8,31 +8,40 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import sklearn
+import skops.io
+from scipy.integrate import quad
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectKBest
+from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_validate
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
     Normalizer,
     PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
     RobustScaler,
+    SplineTransformer,
     StandardScaler,
 )
 from sklearn.utils.estimator_checks import check_estimator
 from support.error_bars import conditional
 
 from gaussguru import GuruClassifier
-from gaussguru.errors import LowRank, Measured, check_errors, split_errors
+from gaussguru.errors import Limits, LowRank, Measured, check_errors, split_errors
+from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import (
     WithErrors,
+    curved,
     errors_from_frame,
     errors_from_uncertainties,
     noise_from_replicates,
@@ -144,9 +153,9 @@ def test_other_maps_are_not_taken_for_scaling():
     faint[0, 1] = 1e-9
     mixed = WithErrors(FunctionTransformer(lambda X: X @ faint)).fit(X)
     np.testing.assert_allclose(mixed.matrix_[0, 1], 1e-9, rtol=1e-3)
-    for curved in (np.sign, np.exp, np.square):  # each output has its own feature, and no factor
+    for bent in (np.sign, np.exp, np.square):  # each output has its own feature, and no factor
         with pytest.raises(ValueError, match="not affine"):
-            WithErrors(FunctionTransformer(curved), method="affine").fit_transform(X[:, [0]], X_err=STD[:, [0]])
+            WithErrors(FunctionTransformer(bent), method="affine").fit_transform(X[:, [0]], X_err=STD[:, [0]])
 
 
 def test_forms_that_stay():
@@ -223,6 +232,342 @@ def test_a_map_that_is_not_affine_everywhere():
     carrier.transform(X, STD)
     with pytest.raises(ValueError, match="not affine"):
         carrier.transform(X + 100, STD)
+
+
+# --- transformers that are not affine: means and spreads against simulation
+
+M = 4000
+RNG_POSITIVE = np.random.default_rng(3)
+POSITIVE = np.exp(0.5 * RNG_POSITIVE.standard_normal((60, 3))) * [1.0, 5.0, 20.0]
+SMALL = 0.15 * POSITIVE * RNG_POSITIVE.uniform(0.1, 1.0, POSITIVE.shape)
+SMALL[:5, 0] = 0.0
+
+
+def quotient(X):
+    return np.asarray(X)[:, :-1] / np.asarray(X)[:, 1:]
+
+
+def quantiles(**options):
+    return QuantileTransformer(n_quantiles=60, **options)
+
+
+CURVES = {
+    "log": FunctionTransformer(np.log),
+    "sqrt": FunctionTransformer(np.sqrt),
+    "arcsinh": FunctionTransformer(np.arcsinh),
+    "yeo-johnson": PowerTransformer(),
+    "box-cox": PowerTransformer(method="box-cox"),
+    "uniform": quantiles(),
+    "chain": make_pipeline(FunctionTransformer(np.log), StandardScaler(), FunctionTransformer(np.tanh)),
+    "one column": make_pipeline(FunctionTransformer(np.log), SelectKBest(k=1)),
+    "splines": SplineTransformer(n_knots=4, extrapolation="continue"),
+}
+MIXED = {
+    "squares": PolynomialFeatures(2),
+    "cubes": PolynomialFeatures(3),
+    "nystroem": make_pipeline(StandardScaler(), Nystroem(n_components=12, gamma=0.2, random_state=0)),
+    "fourier": make_pipeline(StandardScaler(), RBFSampler(gamma=0.2, n_components=12, random_state=0)),
+    "pca of squares": make_pipeline(StandardScaler(), PolynomialFeatures(2), PCA(3)),
+    "quotients": FunctionTransformer(quotient),
+    "unit length": Normalizer(),
+    "union": FeatureUnion([("log", FunctionTransformer(np.log)), ("quotients", FunctionTransformer(quotient))]),
+}
+
+
+def simulated(transformer, X, noise):
+    """Return mean and covariance of what a transformer makes of draws (M, n, d) of the noise."""
+    values = transformer.transform((X + noise).reshape(-1, X.shape[1]))
+    values = np.asarray(values.toarray() if sp.issparse(values) else values).reshape(len(noise), len(X), -1)
+    apart = values - values.mean(axis=0)
+    return values.mean(axis=0), np.einsum("qik,qil->ikl", apart, apart) / len(values)
+
+
+def check_moments(carrier, result, X, noise, tolerance):
+    """Means and covariances agree with a simulation, in units of the spread of an output."""
+    mean, covariance = simulated(carrier.transformer_, X, noise)
+    spread = np.maximum(mean.std(axis=0), 0.2 * mean.std(axis=0).max())
+    np.testing.assert_allclose((result.X - mean) / spread, 0.0, atol=tolerance)
+    ours = covariances(result.err, np.zeros(mean.shape))
+    apart = (ours - covariance) / np.multiply.outer(spread, spread)
+    np.testing.assert_allclose(apart, 0.0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("inner", "method"), [(t, "elementwise") for t in CURVES.values()]
+                         + [(t, "cubature") for t in MIXED.values()], ids=[*CURVES, *MIXED])  # fmt: skip
+def test_means_and_spreads_are_those_of_a_simulation(inner, method):
+    carrier = WithErrors(inner).fit(POSITIVE, np.arange(60) % 2)
+    assert carrier.method_ == method
+    result = carrier.transform(POSITIVE, SMALL)
+    normal = np.random.default_rng(0).standard_normal((M // 2, *POSITIVE.shape))
+    check_moments(carrier, result, POSITIVE, SMALL * np.concatenate([normal, -normal]), 0.06)
+    exact = np.asarray(split_errors(carrier.transform(POSITIVE, 0 * SMALL))[0])
+    plain = carrier.transform(POSITIVE)
+    np.testing.assert_allclose(exact, plain.toarray() if sp.issparse(plain) else plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("inner", [*list(CURVES.values())[:4], MIXED["squares"], MIXED["quotients"]])
+def test_correlated_errors_through_curves(inner):
+    """Of covariances and of common causes: correlations of outputs as in a simulation."""
+    rng = np.random.default_rng(1)
+    factors = rng.standard_normal((60, 3, 2)) * SMALL[:, :, None] / 2
+    covariance = factors @ factors.transpose(0, 2, 1) + np.eye(3) * np.square(SMALL / 2)[:, :, None]
+    carrier = WithErrors(inner).fit(POSITIVE)
+    a, b = rng.standard_normal((M, 60, 2)), rng.standard_normal((M, 60, 3))
+    noise = np.einsum("ijr,qir->qij", factors, a) + SMALL / 2 * b
+    for given in (covariance, LowRank(factors, SMALL / 2)):
+        check_moments(carrier, carrier.transform(POSITIVE, given), POSITIVE, noise, 0.06)
+
+
+def test_gauss_hermite_against_quadrature():
+    """The logarithm of a value with an error of a fifth, to many digits."""
+    carrier = WithErrors(FunctionTransformer(np.arcsinh)).fit(POSITIVE)
+    result = carrier.transform(np.full((60, 3), 2.0), np.full((60, 3), 0.4))
+
+    def moment(f):
+        return quad(lambda t: f(np.arcsinh(2.0 + 0.4 * t)) * np.exp(-t * t / 2) / np.sqrt(2 * np.pi), -9, 9)[0]
+
+    mean = moment(lambda v: v)
+    np.testing.assert_allclose(result.X, mean, rtol=1e-6)
+    np.testing.assert_allclose(result.err, np.sqrt(moment(lambda v: (v - mean) ** 2)), rtol=1e-5)
+
+
+@every_error
+@pytest.mark.parametrize("method", ["auto", "cubature"])
+def test_cubature_is_exact_for_affine_maps_and_for_means_of_quadratics(method, name):
+    carrier = WithErrors(PCA(3), method="cubature").fit(X)
+    exact = WithErrors(PCA(3)).fit(X).transform(X, ERRORS[name])
+    ours = carrier.transform(X, ERRORS[name])
+    np.testing.assert_allclose(ours.X, exact.X, atol=1e-9)
+    np.testing.assert_allclose(covariances(ours.err, exact.X), covariances(exact.err, exact.X), rtol=1e-8, atol=1e-8)
+    squares = WithErrors(PolynomialFeatures(2), method=method).fit(X)
+    moments = np.einsum("ij,ik->ijk", X, X) + covariances(ERRORS[name], X)
+    rows, columns = np.triu_indices(D)
+    expected = np.column_stack([np.ones(N), X, moments[:, rows, columns]])
+    np.testing.assert_allclose(squares.transform(X, ERRORS[name]).X, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_methods_and_names():
+    assert WithErrors(StandardScaler()).fit(X).method_ == "affine"
+    curve = WithErrors(FunctionTransformer(np.arcsinh, feature_names_out="one-to-one")).set_output(transform="pandas")
+    frame = pd.DataFrame(POSITIVE, columns=list("abc"), index=np.arange(60) + 5)
+    found = curve.fit_transform(frame, X_err=SMALL)
+    assert found.X.columns.tolist() == curve.get_feature_names_out().tolist() == list("abc")
+    assert found.X.index.tolist() == frame.index.tolist()
+    np.testing.assert_allclose(found.err, WithErrors(FunctionTransformer(np.arcsinh)).fit(POSITIVE)
+                               .transform(POSITIVE, SMALL).err)  # fmt: skip
+    with pytest.raises(AttributeError, match="not affine"):
+        _ = curve.matrix_
+    with pytest.raises(ValueError, match="method must be one of"):
+        WithErrors(method="exact").fit(X)
+    with pytest.raises(ValueError, match="needs a dense X"):
+        WithErrors(MaxAbsScaler(), method="cubature").fit(sp.csr_array(X))
+    single = WithErrors(FunctionTransformer(np.arcsinh)).fit_transform(POSITIVE.astype(np.float32), X_err=SMALL)
+    assert single.X.dtype == np.float32
+    np.testing.assert_allclose(single.err, found.err, rtol=1e-3, atol=1e-6)
+    sparse, full = (
+        WithErrors(SplineTransformer(n_knots=3, sparse_output=sparse)).fit_transform(POSITIVE, X_err=SMALL)
+        for sparse in (True, False)
+    )
+    np.testing.assert_allclose(sparse.X, full.X, atol=1e-12)
+    np.testing.assert_allclose(sparse.err, full.err, atol=1e-12)
+
+
+def test_curves_are_good_estimators():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of checks that are skipped
+        check_estimator(WithErrors(PolynomialFeatures(2)))
+
+
+@pytest.mark.parametrize("inner", [PowerTransformer(), PolynomialFeatures(2), SplineTransformer()])
+def test_curves_are_stored(inner):
+    carrier = WithErrors(inner).fit(POSITIVE)
+    expected = covariances(carrier.transform(POSITIVE, SMALL).err, np.zeros(carrier.transform(POSITIVE).shape))
+    again = pickle.loads(pickle.dumps(carrier))
+    np.testing.assert_array_equal(
+        covariances(again.transform(POSITIVE, SMALL).err, np.zeros(expected.shape[:2])), expected
+    )
+    archive = skops.io.dumps(carrier)
+    again = skops.io.loads(archive, trusted=skops.io.get_untrusted_types(data=archive))
+    np.testing.assert_array_equal(
+        covariances(again.transform(POSITIVE, SMALL).err, np.zeros(expected.shape[:2])), expected
+    )
+
+
+def test_a_fit_that_raises_changes_nothing():
+    carrier = WithErrors(FunctionTransformer(np.log)).fit(POSITIVE)
+    before = dict(vars(carrier))
+    carrier.set_params(method="nothing")
+    with pytest.raises(ValueError, match="method"):
+        carrier.fit(POSITIVE[:, :2])
+    assert {**before, "method": "nothing"} == vars(carrier)
+
+
+def test_branches_of_a_column_transformer_have_their_own_errors():
+    """What shares no feature is independent, exactly; what does is correlated."""
+    branches = ColumnTransformer([
+        ("log", FunctionTransformer(np.log), [0]),
+        ("scaled", StandardScaler(), [1]),
+        ("colour", FunctionTransformer(lambda X: np.log(X[:, [0]] / X[:, [1]])), [1, 2]),
+    ])  # fmt: skip
+    carrier = WithErrors(branches).fit(POSITIVE)
+    found = covariances(carrier.transform(POSITIVE, SMALL).err, POSITIVE)
+    np.testing.assert_array_equal(found[:, 0, 1:], 0.0)
+    alone = WithErrors(FunctionTransformer(np.log)).fit(POSITIVE[:, [0]]).transform(POSITIVE[:, [0]], SMALL[:, [0]])
+    np.testing.assert_allclose(found[:, 0, 0], alone.err[:, 0] ** 2)
+    np.testing.assert_allclose(found[:, 1, 1], (SMALL[:, 1] / POSITIVE[:, 1].std()) ** 2, rtol=1e-9)
+    assert np.all(found[:, 1, 2] > 0)  # the feature that both have
+
+
+def test_colours_of_common_bands_are_correlated():
+    """Magnitudes m_j with independent errors: colours m_1 - m_2, m_2 - m_3 share the error of m_2, with a sign."""
+    magnitudes, errors = -2.5 * np.log10(POSITIVE), 0.1 * np.abs(STD[:N, :3])
+    carrier = WithErrors(FunctionTransformer(lambda m: m[:, :-1] - m[:, 1:])).fit(magnitudes)
+    found = carrier.transform(magnitudes[:N], errors).err
+    squares = errors**2
+    expected = np.array([[[s[0] + s[1], -s[1]], [-s[1], s[1] + s[2]]] for s in squares])
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    # The same from fluxes, to first order in small errors.
+    of_fluxes = WithErrors(FunctionTransformer(lambda f: -2.5 * np.log10(f[:, :-1] / f[:, 1:]))).fit(POSITIVE)
+    small = np.abs(errors) * 0.01
+    fluxes = of_fluxes.transform(POSITIVE[:N], small * POSITIVE[:N] * np.log(10) / 2.5).err
+    np.testing.assert_allclose(fluxes, 1e-4 * expected, rtol=1e-3, atol=1e-9)
+
+
+def test_memory_is_bounded(monkeypatch):
+    """Where all covariances would be too large, variances are kept, and what correlates most."""
+    inner = make_pipeline(StandardScaler(), Nystroem(n_components=30, gamma=0.2, random_state=0))
+    carrier = WithErrors(inner).fit(POSITIVE)
+    whole = covariances(carrier.transform(POSITIVE, SMALL).err, np.zeros((60, 30)))
+    monkeypatch.setattr(curved, "LARGEST", 60 * 30 * 4)
+    monkeypatch.setattr(curved, "CHUNK", 1 << 14)
+    part = carrier.transform(POSITIVE, SMALL).err
+    assert part.factors.shape == (60, 30, 4)
+    found = covariances(part, np.zeros((60, 30)))
+    np.testing.assert_allclose(np.einsum("ikk->ik", found), np.einsum("ikk->ik", whole), rtol=1e-9, atol=1e-15)
+    assert np.linalg.norm(found - whole) < 0.05 * np.linalg.norm(whole)
+
+
+def test_where_a_function_has_no_value():
+    """Close to 0 the logarithm is replaced by its slope; below, there is no answer."""
+    values, errors = POSITIVE.copy(), SMALL.copy()
+    values[3, 1], errors[3, 1] = 0.5, 2.0
+    carrier = WithErrors(FunctionTransformer(np.log)).fit(POSITIVE)
+    found = carrier.transform(values, errors)
+    assert found.X[3, 1] == pytest.approx(np.log(0.5), abs=0.05)
+    assert found.err[3, 1] == pytest.approx(2.0 / 0.5, rel=0.02)
+    values[3, 1] = -0.5
+    with pytest.raises(ValueError, match="makes nan of sample 3, in feature 1 of its output"):
+        carrier.transform(values, errors)
+    with pytest.raises(ValueError, match="strictly positive"):
+        WithErrors(PowerTransformer(method="box-cox")).fit(POSITIVE).transform(POSITIVE, 2 * POSITIVE)
+
+
+def test_steps_are_known_roughly():
+    """Bins: the probability to be in each, to the distance between two points of the rule."""
+    inner = KBinsDiscretizer(4, encode="onehot-dense", quantile_method="averaged_inverted_cdf")
+    carrier = WithErrors(inner).fit(POSITIVE)
+    found = carrier.transform(POSITIVE, SMALL)
+    np.testing.assert_allclose(found.X.sum(axis=1), 3.0)
+    noise = SMALL * np.random.default_rng(0).standard_normal((M, *POSITIVE.shape))
+    mean, _ = simulated(carrier.transformer_, POSITIVE, noise)
+    assert np.abs(found.X - mean).max() < 0.25
+    assert np.abs(found.X - mean).mean() < 0.03
+
+
+def test_values_beyond_the_range_of_a_quantile_transform_are_not_exact():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((2000, 1))
+    carrier = WithErrors(QuantileTransformer(output_distribution="normal")).fit(values)
+    top, edge = values.max(), np.quantile(values, 0.95)
+    far = np.array([[top + 1.0], [top + 100.0], [-50.0]])
+    found = carrier.transform(far, np.array([[0.01], [0.5], [0.5]]))
+    np.testing.assert_allclose(found.X[:2], carrier.transformer_.transform([[top]])[0, 0], rtol=1e-9)
+    slope = (carrier.transformer_.transform([[top]]) - carrier.transformer_.transform([[edge]]))[0, 0] / (top - edge)
+    np.testing.assert_allclose(found.err[:2, 0], [0.01 * slope, 0.5 * slope], rtol=1e-9)
+    assert found.err[2, 0] > 0.4
+    # In the middle of the range, where the transform is nearly the identity, errors stay what they are.
+    middle = carrier.transform([[0.0]], [[0.2]])
+    assert middle.err[0, 0] == pytest.approx(0.2, rel=0.1)
+    # A scaler that is told to cut off keeps the errors that it has inside.
+    clipped = WithErrors(MinMaxScaler(clip=True)).fit(values)
+    assert clipped.method_ == "elementwise"
+    inside, outside = clipped.transform([[0.0], [9.0]], [[0.1], [0.1]]).err[:, 0]
+    assert outside == pytest.approx(inside) == pytest.approx(0.1 / np.ptp(values))
+
+
+def test_deconvolution_after_a_quantile_transform():
+    """Heavy tails: with the transform, posterior means are closer to the truth than measured values."""
+    rng = np.random.default_rng(0)
+    truth = np.exp(rng.standard_normal((3000, 2)) @ [[1.0, 0.6], [0.0, 0.8]])
+    errors = rng.uniform(0.05, 1.5, truth.shape) * np.quantile(truth, 0.7, axis=0)
+    X = truth + errors * rng.standard_normal(truth.shape)
+    carrier = WithErrors(QuantileTransformer(output_distribution="normal", n_quantiles=500)).fit(X, X_err=errors)
+    seen = carrier.transform(X, errors)
+    found = Deconvolve().fit_transform(seen)
+    assert np.isfinite(found.X).all()
+    wanted = carrier.transformer_.transform(truth)
+    measured = carrier.transformer_.transform(X)
+    assert np.abs(found.X - wanted).mean() < 0.8 * np.abs(measured - wanted).mean()
+    # Where posteriors are widest, the truth is further away.
+    spread = np.sqrt(found.err[:, 0, 0])
+    off = np.abs(found.X - wanted)[:, 0]
+    assert off[spread > np.median(spread)].mean() > 1.3 * off[spread <= np.median(spread)].mean()
+
+
+def test_unmeasured_values_and_limits_through_curves():
+    values, errors = POSITIVE.copy(), SMALL.copy()
+    values[3, 1] = np.nan
+    errors[4, 2] = np.inf
+    log = WithErrors(FunctionTransformer(np.log)).fit(values, X_err=errors)
+    found = log.transform(values, errors)
+    lost = np.zeros(values.shape, dtype=bool)
+    lost[3, 1] = lost[4, 2] = True
+    np.testing.assert_array_equal(np.isinf(found.err), lost)
+    assert np.isfinite(found.X).all()
+    expected = log.transform(POSITIVE, SMALL)
+    np.testing.assert_allclose(found.X[~lost], expected.X[~lost])
+    np.testing.assert_allclose(found.err[~lost], expected.err[~lost])
+    # A map that mixes features gets what is known of the missing ones.
+    squares = WithErrors(PolynomialFeatures(2)).fit(values, X_err=errors)
+    mixed = squares.transform(values, errors)
+    filled, covariance = conditional(squares.population_, values, errors)
+    np.testing.assert_allclose(mixed.X[:, 1:4], filled, rtol=1e-7)
+    moments = np.einsum("ij,ik->ijk", filled, filled) + covariance
+    np.testing.assert_allclose(mixed.X[:, 4:], moments[:, *np.triu_indices(3)], rtol=1e-6)
+    # A limit stays one, on the other side where the function falls.
+    sides = np.zeros(POSITIVE.shape)
+    sides[0, 0], sides[1, 1] = -1, 1
+    falling = WithErrors(FunctionTransformer(lambda X: 1 / X)).fit(POSITIVE)
+    limits = falling.transform(POSITIVE, Limits(SMALL, sides))
+    np.testing.assert_array_equal(limits.err.limits, -sides)
+    np.testing.assert_allclose(limits.X[0, 0], 1 / POSITIVE[0, 0])
+    waves = WithErrors(FunctionTransformer(np.sin)).fit(POSITIVE)
+    with pytest.raises(ValueError, match="does not rise or fall"):
+        waves.transform(POSITIVE, Limits(SMALL, sides))
+
+
+def test_mixtures_go_through_affine_maps():
+    """Scores of scaled mixtures are those of mixtures."""
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.standard_normal((100, 3)), 4 + rng.standard_normal((100, 3))])
+    found = Deconvolve(2).fit_transform(values, X_err=np.full(values.shape, 0.5))
+    carrier = WithErrors(PCA(2)).fit(found.X)
+    ours = carrier.transform(found)
+    W, b = rng.standard_normal((2, 2)), np.array([0.3, -1.0])
+    inner = carrier.transformer_.components_
+    expected = found.components.scores(W @ inner, b - W @ inner @ carrier.transformer_.mean_)
+    for mine, theirs in zip(ours.components.scores(W, b), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+    np.testing.assert_array_equal(ours[5:9].components.weights, found.components.weights[5:9])
+    assert WithErrors(FunctionTransformer(np.arcsinh)).fit(found.X).transform(found).components is None
+
+
+def test_curves_in_a_pipeline_with_routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(WithErrors(PowerTransformer()), Recorder().set_fit_request(X_err=False))
+        pipe.fit(POSITIVE, np.arange(60) % 2, X_err=SMALL)
+    expected = WithErrors(PowerTransformer()).fit_transform(POSITIVE, X_err=SMALL)
+    np.testing.assert_array_equal(pipe[-1].X_err_, expected.err)
 
 
 # --- what was not measured

@@ -448,11 +448,9 @@ def _split(rows: Index, step: int) -> Iterator[Index]:
 def _keys(values: Array) -> Index:
     """Return a number for every row that depends on its values alone, to single precision, and mixes them well."""
     bits = np.ascontiguousarray(values.astype(np.float32) + np.float32(0.0)).view(np.uint32).astype(np.uint64)
-    odd = np.random.default_rng(0).integers(0, 2**63, size=values.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(
-        1
-    )
+    factors: Any = np.random.default_rng(0).integers(0, 2**62, size=values.shape[1])
     keys = np.zeros(len(values), dtype=np.uint64)
-    for column, factor in zip(bits.T, odd, strict=True):
-        keys = (keys ^ column) * factor
+    for j, factor in enumerate(factors):
+        keys = (keys ^ bits[:, j]) * np.uint64(2 * int(factor) + 1)
         keys ^= keys >> np.uint64(29)
     return (keys >> np.uint64(8)).astype(np.int64)

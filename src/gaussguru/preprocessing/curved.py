@@ -213,7 +213,8 @@ class CurvedMap:
                 except ValueError:  # values beyond are not allowed: it is not constant there
                     beyond = np.full(len(source), np.nan)
                 slope = (f_next - f_end) / (next_to - end)[source]
-                ends.append(np.where((beyond == f_end) & (source >= 0) & np.isfinite(slope), slope, 0.0))
+                constant = np.abs(beyond - f_end) <= SAME * np.abs(f_high - f_low)
+                ends.append(np.where(constant & (source >= 0) & np.isfinite(slope), slope, 0.0))
         signs = (np.all(steps >= 0, axis=0) * 1.0 - np.all(steps <= 0, axis=0)) * (source >= 0)
         return CurvedMap(self.features, self.outputs, low[source], high[source], ends[0], ends[1], signs)
 
