@@ -39,6 +39,7 @@ left.plot(share, errors_after(np.random.default_rng(2).permutation(len(y))), "--
 left.set(xlabel="fraction measured again", ylabel="wrong labels", ylim=(0, None))
 left.legend()
 RemeasureDisplay.from_estimator(model, X, X_err, better, ax=right)
+right.legend(loc="lower right", fontsize=8)
 plt.show()
 
 # %%

@@ -19,6 +19,5 @@ for ax, sigma in zip(axes, (0.001, 0.03, 0.3), strict=True):
     model = KernelGuruClassifier(sigma, gamma=2.0).fit(X, y)
     RegionsDisplay.from_estimator(model, X, y, ax=ax)
     ax.set_title(f"sigma = {sigma}, gap {model.dual_gap_:.0e}")
-    if ax.get_legend():
-        ax.get_legend().remove()
+    ax.get_legend().remove()
 plt.show()

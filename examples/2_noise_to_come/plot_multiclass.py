@@ -18,6 +18,7 @@ X, y = make_gaussian_ring(200, n_classes=4, random_state=0)
 model = GuruClassifier(0.3).fit(X, y)
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 RegionsDisplay.from_estimator(model, X, y, ax=left)
+left.get_legend().remove()
 
 sample = X[:1] * 0.35
 left.plot(*sample.T, "k*", markersize=12)

@@ -20,6 +20,7 @@ model = GuruClassifierCV(15, cv=5).fit(X, y)
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 SigmaPathDisplay.from_cv(model, unit="spreads of the features", ax=left)
 SigmaPathDisplay.from_estimator(GuruClassifier(), X, y, sigmas=15, quantity="norm", ax=right)
+left.legend(loc="lower left")
 plt.show()
 
 # %%
