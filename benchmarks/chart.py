@@ -1,6 +1,6 @@
 """The chart of docs/benchmarks.md, from the tables T1 of benchmarks/README.md.
 
-    python benchmarks/chart.py docs/benchmarks.svg
+python benchmarks/chart.py docs/benchmarks.svg
 """
 
 import re
@@ -28,7 +28,9 @@ ROWS = {
 def losses(text: str, data: str) -> tuple[list[float], dict[str, list[float]]]:
     """Return multiples of the error bars, and the log losses of each row of a table."""
     table = re.search(rf"### T1, {data}:.*?\n\n(.*?)\n\n", text, re.DOTALL).group(1).splitlines()
-    cells = [[cell.strip(" *") if k else cell.strip() for k, cell in enumerate(row.strip("|").split("|"))] for row in table]
+    cells = [
+        [cell.strip(" *") if k else cell.strip() for k, cell in enumerate(row.strip("|").split("|"))] for row in table
+    ]
     multiples = [float(cell[1:]) for cell in cells[0][1:]]
     return multiples, {row[0]: [float(cell.split()[0]) for cell in row[1:]] for row in cells[2:]}
 
@@ -43,7 +45,9 @@ def main(path: str) -> None:
             ax.plot(multiples, rows[row], label=name, **style.line_of(k, markers=True))
         ax.set(ylim=(0, 1.0), xticks=multiples, xticklabels=[f"{c:g}" for c in multiples])
         style.finish(ax, "error bars at use / in training", "log loss" if data == "fermi" else "", title, legend=False)
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=style.SMALL, frameon=False)
+    figure.legend(
+        *ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=style.SMALL, frameon=False
+    )
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -37,7 +37,11 @@ scores = []
 for followed_up in (True, False):
     new, err, labels = survey(3000, followed_up=followed_up)
     scores.append(
-        [plain.score(new, labels), with_columns.score(np.hstack([new, err]), labels), ours.score(new, labels, X_err=err)]
+        [
+            plain.score(new, labels),
+            with_columns.score(np.hstack([new, err]), labels),
+            ours.score(new, labels, X_err=err),
+        ]
     )
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for k, (values, label) in enumerate(zip(scores, ("as in training", "nobody followed up"), strict=True)):

@@ -3,8 +3,8 @@ Which objects should I measure again?
 =====================================
 
 Time at the instrument is limited. :func:`~gaussguru.robustness.remeasure_gain` says, sample by sample, how much less
-often its label will be wrong after another measurement: it is largest where the class is in doubt *and* the doubt comes
-from noise, and small where classes overlap anyway.
+often its label will be wrong after another measurement: it is largest where the class is in doubt *and* the doubt
+comes from noise, and small where classes overlap anyway.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Where a line does not do: kernels
 =================================
 
-:class:`~gaussguru.KernelGuruClassifier` is as easy as ``SVC``. Its noise acts in the space of the kernel: small ``sigma``
-decides locally, large ``sigma`` globally. With an RBF kernel every sample has length 1 there, so levels from 0.001 to
-0.3 are the range to try.
+:class:`~gaussguru.KernelGuruClassifier` is as easy as ``SVC``. Its noise acts in the space of the kernel: small
+``sigma`` decides locally, large ``sigma`` globally. With an RBF kernel every sample has length 1 there, so levels
+from 0.001 to 0.3 are the range to try.
 """
 
 import matplotlib.pyplot as plt

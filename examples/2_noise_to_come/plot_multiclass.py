@@ -2,8 +2,8 @@
 Many classes
 ============
 
-More than two classes are solved jointly, each against each other, to the same certificate. Noise moves a sample from one
-class to several others; :func:`~gaussguru.robustness.class_probabilities` says how often to which.
+More than two classes are solved jointly, each against each other, to the same certificate. Noise moves a sample from
+one class to several others; :func:`~gaussguru.robustness.class_probabilities` says how often to which.
 """
 
 import matplotlib.pyplot as plt

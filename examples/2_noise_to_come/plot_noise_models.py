@@ -2,9 +2,9 @@
 What is known of the noise
 ==========================
 
-One number for all features is the default. Known standard deviations of each feature, a full covariance, or an adversary
-who acts on features one by one (``noise="axis"``) lead to other classifiers: a feature that will be noisy gets less
-weight.
+One number for all features is the default. Known standard deviations of each feature, a full covariance, or an
+adversary who acts on features one by one (``noise="axis"``) lead to other classifiers: a feature that will be noisy
+gets less weight.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ kinds = {
     "feature 1 noisy": np.array([1.8, 0.2]),
     "correlated": np.array([[1.0, 0.9], [0.9, 1.0]]),
 }
-fig, axes = plt.subplots(1, 4, figsize=(11, 3.8), layout="constrained", sharex=True, sharey=True)
+fig, axes = plt.subplots(1, 4, figsize=(11, 3.4), layout="constrained", sharex=True, sharey=True)
 for ax, (name, noise) in zip(axes, kinds.items(), strict=True):
     CloudDisplay.from_estimator(GuruClassifier(0.8, noise=noise).fit(X, y), X, y, ax=ax)
     ax.set_title(name)

@@ -2,8 +2,9 @@
 Choosing sigma
 ==============
 
-If the noise is known, ``sigma`` is its standard deviation. If not, :class:`~gaussguru.GuruClassifierCV` follows a path of
-noise levels, from large to small, in every fold, and takes the level with the best score; of equals the largest.
+If the noise is known, ``sigma`` is its standard deviation. If not, :class:`~gaussguru.GuruClassifierCV` follows a
+path of noise levels, from large to small, in every fold, and takes the level with the best score; of equals the
+largest.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 The losses
 ==========
 
-The hinge loss of a sample whose margin carries Gaussian noise, averaged over the noise, is a smooth curve:
-``a f(m / a)`` with ``f(z) = z Phi(z) + phi(z)``, ``m`` the slack and ``a`` the noise on it. Less noise brings it closer to
-the hinge. Two cheaper curves have the same value at 0, so that ``sigma`` means the same.
+The hinge loss of a sample whose margin carries Gaussian noise, averaged over the noise, is a smooth curve: ``a f(m /
+a)`` with ``f(z) = z Phi(z) + phi(z)``, ``m`` the slack and ``a`` the noise on it. Less noise brings it closer to the
+hinge. Two cheaper curves have the same value at 0, so that ``sigma`` means the same.
 """
 
 import matplotlib.pyplot as plt
