@@ -18,6 +18,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/support/user.py
 
 docs: $(VENV)/installed-test ## the site, with its gallery, in docs/_build/html; warnings are errors
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -j auto -b html docs docs/_build/html

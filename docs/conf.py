@@ -1,5 +1,6 @@
 """The site: make docs."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -16,7 +17,7 @@ URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pro
 
 project = "gaussguru"
 author = "The gaussguru developers"
-copyright = author  # noqa: A001 - the name that Sphinx has for it
+copyright = author
 version = release = gaussguru.__version__
 
 extensions = [
@@ -90,7 +91,14 @@ html_theme_options = {
 html_sidebars = {"index": [], "install": [], "quickstart": [], "changelog": [], "citing": [], "faq": []}
 
 
+def escape_attributes(app, what, name, obj, options, lines):
+    """Let the names of attributes in shapes, as in ``(n_features_in_,)``, be no references."""
+    for k, line in enumerate(lines):
+        if "of shape (" in line:
+            lines[k] = re.sub(r"(?<=\w)_(?=[,) ])", r"\\_", line)
+
 
 def setup(app):
+    app.connect("autodoc-process-docstring", escape_attributes, priority=1)
     app.add_config_value("repository_root", str(ROOT), "env")
     app.add_config_value("repository_url", URLS.get("Source", ""), "env")

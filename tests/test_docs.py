@@ -1,21 +1,28 @@
-"""Examples in docstrings and in the README run as they are printed."""
+"""Examples run as they are printed, in docstrings and on pages; links lead somewhere; the site builds without warnings."""
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
+import shlex
+import subprocess
+import sys
 import warnings
+from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 import sklearn
+from matplotlib import pyplot
 
 import gaussguru
-from gaussguru.losses import Gaussian
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 README = ROOT / "README.md"
+PAGES = [README, *sorted(path for path in DOCS.rglob("*.md") if not {"_build", "auto_examples"} & set(path.parts))]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(gaussguru.__path__, "gaussguru.")
@@ -23,53 +30,150 @@ MODULES = sorted(
 )
 
 
+def named(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
 @pytest.mark.parametrize("name", ["gaussguru", *MODULES])
 def test_docstrings(name):
+    mpl.use("agg")
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    pyplot.close("all")
     assert results.failed == 0
 
 
+def public_classes():
+    """Return the classes that the reference lists, but for warnings and exceptions."""
+    module = None
+    for line in (DOCS / "api" / "index.rst").read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = importlib.import_module(line.split(":: ")[1])
+        elif module and re.fullmatch(r"   \w+", line):
+            found = getattr(module, line.strip())
+            if isinstance(found, type) and not issubclass(found, Exception):
+                yield found
+
+
 def test_public_classes_have_an_example():
-    public = [getattr(gaussguru, name) for name in gaussguru.__all__ if name[0].isupper() and "Warning" not in name]
-    assert [cls.__name__ for cls in public if ">>>" not in (cls.__doc__ or "")] == []
+    classes = list(public_classes())
+    assert len(classes) > 25
+    assert [cls.__name__ for cls in classes if ">>>" not in (cls.__doc__ or "")] == []
 
 
-def blocks_of_readme():
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+def test_the_reference_has_all_public_names():
+    text = (DOCS / "api" / "index.rst").read_text(encoding="utf-8")
+    assert [name for name in gaussguru.__all__ if f"   {name}\n" not in text] == []
 
 
-def test_first_example_alone(capsys):
+@pytest.mark.parametrize("path", [README, DOCS / "index.md"], ids=named)
+def test_first_example_alone(path, capsys):
     """It is short, needs nothing else, and prints what it says."""
-    first = blocks_of_readme()[0]
+    first = blocks(path, "python")[0]
     assert first.count("\n") < 10
-    exec(compile(first, str(README), "exec"), {})
+    exec(compile(first, str(path), "exec"), {})
     told = re.findall(r"\d\.\d+", first.rsplit("#", 1)[1])
     printed = re.findall(r"\d\.\d+", capsys.readouterr().out)
     assert [f"{float(value):.2f}" for value in printed] == told
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/promises.md", "benchmarks/README.md"])
-def test_links_lead_somewhere(page):
-    path = ROOT / page
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).is_file(), target
-
-
-def test_pictures_are_small():
-    assert all(path.stat().st_size < 100_000 for path in (ROOT / "docs").glob("*.png"))
-
-
-def test_readme(tmp_path, monkeypatch, capsys):
-    """All blocks, one after another, as a reader would paste them."""
+@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "python")], ids=named)
+def test_pages(path, tmp_path, monkeypatch, capsys):
+    """All blocks of a page, one after another, as a reader would paste them."""
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")
-    blocks = blocks_of_readme()
-    assert len(blocks) >= 8
-    names = {"my_loss": Gaussian()}  # the reader's own
-    with sklearn.config_context():  # a block turns metadata routing on
-        for block in blocks:
+    names = {}
+    with sklearn.config_context():  # blocks turn metadata routing on
+        for block in blocks(path, "python"):
             with warnings.catch_warnings():
                 # The first epochs of a stream are not the optimum, and some blocks show classifiers that collapse.
                 warnings.simplefilter("ignore", UserWarning)
-                exec(compile(block, str(README), "exec"), names)
+                exec(compile(block, str(path), "exec"), names)
     assert "nan" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", [README, DOCS / "guide" / "command.md"], ids=named)
+def test_commands(path, tmp_path, monkeypatch, capsys):
+    """The commands of a page, with the data that lies in examples/data."""
+    cli = pytest.importorskip("gaussguru.cli")
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    lines = [line for block in blocks(path, "sh") for line in block.splitlines() if line.startswith("gaussguru ")]
+    assert len(lines) >= 3
+    for line in lines:
+        words = [str(ROOT / word) if word.startswith("examples/") else word for word in shlex.split(line)[1:]]
+        assert cli.main(words) == 0, f"{line}: {capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"))], ids=named
+)
+def test_links_lead_somewhere(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        if "auto_examples" not in target:  # made when the site is built
+            assert (path.parent / target).exists(), target
+
+
+def test_readme_is_short():
+    assert README.read_text(encoding="utf-8").count("\n") < 150
+
+
+def test_pictures_are_small():
+    assert all(path.stat().st_size < 100_000 for kind in ("*.png", "*.svg") for path in DOCS.glob(kind))
+
+
+def test_the_gallery_is_large_enough_and_says_what_it_shows():
+    examples = sorted((ROOT / "examples").rglob("plot_*.py"))
+    assert len(examples) >= 18
+    for path in examples:
+        text = path.read_text(encoding="utf-8")
+        title, line = text.split("\n")[1:3]
+        assert text.startswith('"""\n'), path
+        assert set(line) == {"="}, path
+        assert len(line) == len(title), path
+
+
+class _Links(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.targets, self.names = [], set()
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.targets.append(value)
+            elif name in ("id", "name") and value:
+                self.names.add(value)
+
+
+def parsed(path):
+    links = _Links()
+    links.feed(path.read_text(encoding="utf-8"))
+    return links
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="needs Sphinx")
+def test_the_site(tmp_path):
+    """It builds without a warning (the gallery without running it), and its links lead somewhere; search is offline."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-D", "plot_gallery=0", "-b", "html"]
+    where = ["-d", str(tmp_path / "doctrees"), str(DOCS), str(tmp_path / "html")]
+    done = subprocess.run([*command, *where], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {path: parsed(path) for path in (tmp_path / "html").rglob("*.html")}
+    assert len(pages) > 100
+    broken = []
+    for path, links in pages.items():
+        for target in links.targets:
+            if re.match(r"[a-z]+:|//|#", target):
+                continue
+            name, _, anchor = target.partition("#")
+            there = (path.parent / name.split("?")[0]).resolve()
+            if not there.exists() or (anchor and there in pages and anchor not in pages[there].names):
+                broken.append(f"{path.name}: {target}")
+    assert not broken
+    index = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")
+    assert all(word in index for word in ("remeasur", "asymmetr", "certif"))

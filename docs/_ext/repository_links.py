@@ -45,6 +45,8 @@ class RepositoryLinks(SphinxPostTransform):
             return None
         for folder in (Path(self.env.doc2path(self.env.docname)).parent, root, root / "docs", root / "benchmarks"):
             path = (folder / target).resolve()
+            if not path.suffix:
+                path = path.with_suffix(".md")  # MyST takes it for a page, without its suffix
             inside = path.is_relative_to(root) and path.is_file()
             if inside and not (path.is_relative_to(root / "docs") and path.suffix in {".md", ".rst"}):
                 return path

@@ -3,8 +3,8 @@ Errors with two sides
 =====================
 
 Catalogues often give ``12.3 +0.9 -0.4``. :class:`~gaussguru.errors.Asymmetric` takes the truth to be a split normal:
-two halves of Gaussians that meet at the value. Its mean is not the value, and that shift is what one loses by averaging
-the two sides.
+two halves of Gaussians that meet at the value. Its mean is not the value, and that shift is what one loses by
+averaging the two sides.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,16 @@ split = np.where(grid < value, norm.pdf((grid - value) / lower), norm.pdf((grid 
 
 fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 ax.fill_between(grid, split, color="#0072B2", alpha=0.3, label="split normal of 12.3 +0.9 -0.4")
-ax.plot(grid, norm.pdf(grid, moved, deviation), color="#0072B2", label=f"its mean and spread, {moved:.2f} ± {deviation:.2f}")
-ax.plot(grid, norm.pdf(grid, value, (lower + upper) / 2), "--", color="#D55E00", label="12.3 ± 0.65, the average of the sides")
+ax.plot(
+    grid, norm.pdf(grid, moved, deviation), color="#0072B2", label=f"its mean and spread, {moved:.2f} ± {deviation:.2f}"
+)
+ax.plot(
+    grid,
+    norm.pdf(grid, value, (lower + upper) / 2),
+    "--",
+    color="#D55E00",
+    label="12.3 ± 0.65, the average of the sides",
+)
 ax.set(xlabel="true value", yticks=[])
 ax.legend(fontsize=8)
 plt.show()

@@ -2,8 +2,8 @@
 Probabilities that come true, whatever the error bars
 =====================================================
 
-A probability of 0.8 should come true in 80 % of the cases, for samples that were measured well and for those that were
-not. Three ways to make probabilities of the same linear scores:
+A probability of 0.8 should come true in 80 % of the cases, for samples that were measured well and for those that
+were not. Three ways to make probabilities of the same linear scores:
 
 * noise alone, ``Phi(score / spread)``: it forgets that classes overlap, and is far too sure where errors are small;
 * Platt scaling, one curve for all samples: too unsure where errors are small, too sure where they are large;
@@ -45,7 +45,10 @@ for ax, part, title in ((axes[0], small, "error 0.1"), (axes[1], ~small, "error 
         bins = np.clip(np.searchsorted(edges, p[part], side="right") - 1, 0, len(edges) - 2)
         filled = np.unique(bins)
         ax.plot(
-            [p[part][bins == k].mean() for k in filled], [y_new[part][bins == k].mean() for k in filled], style, label=name
+            [p[part][bins == k].mean() for k in filled],
+            [y_new[part][bins == k].mean() for k in filled],
+            style,
+            label=name,
         )
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
     ax.set(xlabel="promised probability", title=title)

@@ -26,7 +26,13 @@ for error, color in ((0.1, "#0072B2"), (0.7, "#009E73"), (2.0, "#D55E00")):
 for error, color in ((0.1, "#0072B2"), (2.0, "#D55E00")):
     p = model.predict_proba([[1.0]], X_err=[[error]])[0, 1]
     ax.errorbar([1.0], [p], xerr=[error], color=color, marker="o", capsize=4)
-    ax.annotate(f"1 ± {error:g}: P = {p:.2f}", (1.0, p), xytext=(6, -14), textcoords="offset points", color=color)
+    ax.annotate(
+        f"1 ± {error:g}: P = {p:.2f}",
+        (1.0, p),
+        xytext=(10, -16 if error > 1 else -34),
+        textcoords="offset points",
+        color=color,
+    )
 ax.set(xlabel="measured value", ylabel="probability of class 1", xlim=(-3, 3))
 ax.legend()
 plt.show()

@@ -2,9 +2,9 @@
 Few good samples among many poor ones
 =====================================
 
-30 % of the training samples have an error of 0.05 of the spread of the features, 70 % one of 2.5: worth little each, but
-there are many. Without errors the poor ones spoil the fit; leaving them out wastes what they know; knowing the errors
-one can use all.
+30 % of the training samples have an error of 0.05 of the spread of the features, 70 % one of 2.5: worth little each,
+but there are many. Without errors the poor ones spoil the fit; leaving them out wastes what they know; knowing the
+errors one can use all.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Values that are missing
 =======================
 
-A value that was not measured is one with an infinite error. What the other values of the sample and the population say
-about it is then all that is known, with the uncertainty of that. Putting the mean of the column in its place says less,
-and claims to be sure.
+A value that was not measured is one with an infinite error. What the other values of the sample and the population
+say about it is then all that is known, with the uncertainty of that. Putting the mean of the column in its place says
+less, and claims to be sure.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Populations that are no single Gaussian
 =======================================
 
-A measurement with a large error is moved towards the population. If that has several clouds, one Gaussian moves it into
-the void between them. ``n_components`` of :class:`~gaussguru.population.Deconvolve` and
+A measurement with a large error is moved towards the population. If that has several clouds, one Gaussian moves it
+into the void between them. ``n_components`` of :class:`~gaussguru.population.Deconvolve` and
 :class:`~gaussguru.ErrorBarClassifier` is the number of Gaussians; "auto" asks held-out samples.
 """
 
@@ -26,5 +26,7 @@ for ax, n_components in zip(axes[1:], (1, "auto"), strict=True):
     mean = model.transform(X, X_err=X_err).X
     ax.plot(*mean.T, ".", color="#0072B2", markersize=2)
     distance = np.sqrt(np.mean((mean - truth) ** 2))
-    ax.set_title(f"posterior means, {model.n_components_} Gaussian{'s' * (model.n_components_ > 1)}\nrms error {distance:.2f}")
+    ax.set_title(
+        f"posterior means, {model.n_components_} Gaussian{'s' * (model.n_components_ > 1)}\nrms error {distance:.2f}"
+    )
 plt.show()

@@ -34,7 +34,9 @@ def draw(ax, centres, covariances, title):
     for centre, covariance in zip(centres, covariances, strict=True):
         lengths, axes = np.linalg.eigh(covariance)
         angle = np.degrees(np.arctan2(*axes[::-1, 1]))
-        ax.add_patch(Ellipse(centre, *2 * np.sqrt(lengths[::-1]), angle=angle, color="#0072B2", alpha=0.25, linewidth=0))
+        ax.add_patch(
+            Ellipse(centre, *2 * np.sqrt(lengths[::-1]), angle=angle, color="#0072B2", alpha=0.25, linewidth=0)
+        )
     ax.plot(*np.transpose(centres), ".", color="0.3", markersize=3)
     ax.set_title(title)
 

@@ -21,7 +21,13 @@ posterior = population.transform(data.X, X_err=data.X_err)
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharex=True, sharey=True)
 some = slice(0, 25)
 left.errorbar(
-    *data.X[some].T, xerr=data.X_err[some, 0], yerr=data.X_err[some, 1], fmt="o", markersize=3, linewidth=0.7, color="0.4"
+    *data.X[some].T,
+    xerr=data.X_err[some, 0],
+    yerr=data.X_err[some, 1],
+    fmt="o",
+    markersize=3,
+    linewidth=0.7,
+    color="0.4",
 )
 left.set_title("measured, with error bars")
 for start, end, covariance in zip(data.X[some], posterior.X[some], posterior.err[some], strict=True):

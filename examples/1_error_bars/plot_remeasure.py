@@ -3,8 +3,8 @@ Which objects should I measure again?
 =====================================
 
 Time at the instrument is limited. :func:`~gaussguru.robustness.remeasure_gain` says, sample by sample, how much less
-often its label will be wrong after another measurement: it is largest where the class is in doubt *and* the doubt comes
-from noise, and small where classes overlap anyway.
+often its label will be wrong after another measurement: it is largest where the class is in doubt *and* the doubt
+comes from noise, and small where classes overlap anyway.
 """
 
 import matplotlib.pyplot as plt
@@ -39,6 +39,7 @@ left.plot(share, errors_after(np.random.default_rng(2).permutation(len(y))), "--
 left.set(xlabel="fraction measured again", ylabel="wrong labels", ylim=(0, None))
 left.legend()
 RemeasureDisplay.from_estimator(model, X, X_err, better, ax=right)
+right.legend(loc="lower right", fontsize=8)
 plt.show()
 
 # %%

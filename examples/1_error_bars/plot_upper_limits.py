@@ -2,8 +2,8 @@
 Upper limits
 ============
 
-What is too faint to be seen is not missing: it is known to be below the limit of the instrument. Leaving such values out
-makes the population too bright; :class:`~gaussguru.errors.Limits` counts them for what they say.
+What is too faint to be seen is not missing: it is known to be below the limit of the instrument. Leaving such values
+out makes the population too bright; :class:`~gaussguru.errors.Limits` counts them for what they say.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,14 @@ left_out = Deconvolve().fit(X[seen[:, 0]], X_err=errors[seen[:, 0]])
 
 grid = np.linspace(-4, 4, 300)
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-ax.hist(measured[seen], bins=30, density=False, weights=np.full(seen.sum(), 1 / 2000 / 0.12), color="0.8", label="detections")
+ax.hist(
+    measured[seen],
+    bins=30,
+    density=False,
+    weights=np.full(seen.sum(), 1 / 2000 / 0.12),
+    color="0.8",
+    label="detections",
+)
 ax.axvline(0.0, color="0.3", linestyle=":", label="limit of detection")
 ax.plot(grid, norm.pdf(grid), "k", linewidth=0.8, label="true population")
 for name, model, style in (("limits counted", counted, "-"), ("limits left out", left_out, "--")):

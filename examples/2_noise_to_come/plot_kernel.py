@@ -2,9 +2,9 @@
 Where a line does not do: kernels
 =================================
 
-:class:`~gaussguru.KernelGuruClassifier` is as easy as ``SVC``. Its noise acts in the space of the kernel: small ``sigma``
-decides locally, large ``sigma`` globally. With an RBF kernel every sample has length 1 there, so levels from 0.001 to
-0.3 are the range to try.
+:class:`~gaussguru.KernelGuruClassifier` is as easy as ``SVC``. Its noise acts in the space of the kernel: small
+``sigma`` decides locally, large ``sigma`` globally. With an RBF kernel every sample has length 1 there, so levels
+from 0.001 to 0.3 are the range to try.
 """
 
 import matplotlib.pyplot as plt
@@ -19,6 +19,5 @@ for ax, sigma in zip(axes, (0.001, 0.03, 0.3), strict=True):
     model = KernelGuruClassifier(sigma, gamma=2.0).fit(X, y)
     RegionsDisplay.from_estimator(model, X, y, ax=ax)
     ax.set_title(f"sigma = {sigma}, gap {model.dual_gap_:.0e}")
-    if ax.get_legend():
-        ax.get_legend().remove()
+    ax.get_legend().remove()
 plt.show()

@@ -2,8 +2,8 @@
 Many classes
 ============
 
-More than two classes are solved jointly, each against each other, to the same certificate. Noise moves a sample from one
-class to several others; :func:`~gaussguru.robustness.class_probabilities` says how often to which.
+More than two classes are solved jointly, each against each other, to the same certificate. Noise moves a sample from
+one class to several others; :func:`~gaussguru.robustness.class_probabilities` says how often to which.
 """
 
 import matplotlib.pyplot as plt
@@ -18,6 +18,7 @@ X, y = make_gaussian_ring(200, n_classes=4, random_state=0)
 model = GuruClassifier(0.3).fit(X, y)
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 RegionsDisplay.from_estimator(model, X, y, ax=left)
+left.get_legend().remove()
 
 sample = X[:1] * 0.35
 left.plot(*sample.T, "k*", markersize=12)

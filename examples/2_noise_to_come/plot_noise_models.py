@@ -2,9 +2,9 @@
 What is known of the noise
 ==========================
 
-One number for all features is the default. Known standard deviations of each feature, a full covariance, or an adversary
-who acts on features one by one (``noise="axis"``) lead to other classifiers: a feature that will be noisy gets less
-weight.
+One number for all features is the default. Known standard deviations of each feature, a full covariance, or an
+adversary who acts on features one by one (``noise="axis"``) lead to other classifiers: a feature that will be noisy
+gets less weight.
 """
 
 import matplotlib.pyplot as plt
@@ -14,17 +14,17 @@ from gaussguru import GuruClassifier
 from gaussguru.datasets import make_gaussians
 from gaussguru.plotting import CloudDisplay
 
-X, y = make_gaussians(150, random_state=0)
+X, y = make_gaussians(40, random_state=0)
 kinds = {
     "isotropic": "isotropic",
     "axis": "axis",
     "feature 1 noisy": np.array([1.8, 0.2]),
     "correlated": np.array([[1.0, 0.9], [0.9, 1.0]]),
 }
-fig, axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained", sharex=True, sharey=True)
+fig, axes = plt.subplots(1, 4, figsize=(11, 3.4), layout="constrained", sharex=True, sharey=True)
 for ax, (name, noise) in zip(axes, kinds.items(), strict=True):
     CloudDisplay.from_estimator(GuruClassifier(0.8, noise=noise).fit(X, y), X, y, ax=ax)
     ax.set_title(name)
-    if ax.get_legend():
-        ax.get_legend().remove()
+    ax.get_legend().remove()
+fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
 plt.show()

@@ -3,7 +3,9 @@ Accuracy under noise, without sampling
 ======================================
 
 What noise does to a linear classifier has a closed form. A robustness curve compares classifiers at noise levels to
-come, here handwritten digits whose pixels will be noisier than those in training.
+come, here handwritten digits whose pixels will be noisier than those in training. ``LinearSVC`` is at its defaults:
+told of the noise by way of its ``C``, chosen on noisy samples, it would be level with GURU. What GURU adds is a
+parameter that *is* the noise.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 Choosing sigma
 ==============
 
-If the noise is known, ``sigma`` is its standard deviation. If not, :class:`~gaussguru.GuruClassifierCV` follows a path of
-noise levels, from large to small, in every fold, and takes the level with the best score; of equals the largest.
+If the noise is known, ``sigma`` is its standard deviation. If not, :class:`~gaussguru.GuruClassifierCV` follows a
+path of noise levels, from large to small, in every fold, and takes the level with the best score; of equals the
+largest.
 """
 
 import matplotlib.pyplot as plt
@@ -20,6 +21,7 @@ model = GuruClassifierCV(15, cv=5).fit(X, y)
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 SigmaPathDisplay.from_cv(model, unit="spreads of the features", ax=left)
 SigmaPathDisplay.from_estimator(GuruClassifier(), X, y, sigmas=15, quantity="norm", ax=right)
+left.legend(loc="lower left")
 plt.show()
 
 # %%

@@ -2,8 +2,8 @@
 A proof with every fit
 ======================
 
-A fit ends when the duality gap, a proven bound on the distance to the optimum, is small enough. The gap is
-computed in every iteration; here a fit is stopped early, again and again, to see what would have been proven.
+A fit ends when the duality gap, a proven bound on the distance to the optimum, is small enough. The gap is computed
+in every iteration; here a fit is stopped early, again and again, to see what would have been proven.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Your own loss
 =============
 
-Any convex, nondecreasing ``f`` with ``f - z f' >= 0`` that becomes the hinge far out will do. It needs three functions in
-NumPy, and gets the solvers and the certificate with them. This one rounds the hinge off by a hyperbola.
+Any convex, nondecreasing ``f`` with ``f - z f' >= 0`` that becomes the hinge far out will do. It needs three
+functions in NumPy, and gets the solvers and the certificate with them. This one rounds the hinge off by a hyperbola.
 """
 
 import matplotlib.pyplot as plt

@@ -44,6 +44,18 @@ class LowRank:
         What a unit of each of the common causes does to the features.
     std : array of shape (n_samples, n_features) or (n_samples,), default=None
         Standard deviations of what is independent on top.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.errors import LowRank
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 3))
+    >>> shared = np.full((100, 3, 1), 0.3)  # a cause that moves all features of a sample together
+    >>> errors = LowRank(shared, std=np.full((100, 3), 0.1))
+    >>> GuruClassifier(0.1).fit(X, X[:, 0] > 0, X_err=errors).converged_
+    True
     """
 
     factors: Any
@@ -74,6 +86,13 @@ class Asymmetric:
     ----------
     lower, upper : array-like of shape (n_samples, n_features) or (n_samples,)
         Standard deviations below and above. An infinite one says that a value was not measured.
+
+    Examples
+    --------
+    >>> from gaussguru.errors import Asymmetric
+    >>> X, X_err = Asymmetric(lower=[[0.4]], upper=[[0.9]]).symmetric([[12.3]])  # 12.3 +0.9 -0.4
+    >>> print(f"{X.item():.2f} ± {X_err.item():.2f}")
+    12.70 ± 0.67
     """
 
     lower: Any
@@ -139,6 +158,15 @@ class Limits:
         Standard deviations of measurements and limits.
     limits : array-like of shape (n_samples, n_features)
         -1, 0 or +1.
+
+    Examples
+    --------
+    >>> from gaussguru.errors import Limits
+    >>> from gaussguru.population import Deconvolve
+    >>> X, errors = [[1.0], [2.0], [3.0], [0.5]], [[0.1], [0.1], [0.1], [0.0]]
+    >>> X_err = Limits(errors, [[0], [0], [0], [-1]])  # the last is known to be below 0.5
+    >>> bool(Deconvolve().fit_transform(X, X_err=X_err).X[3, 0] < 0.5)
+    True
     """
 
     err: Any
@@ -200,6 +228,18 @@ class Measured:
     err : X_err in any of its forms
     components : Components, default=None
         What is known of every sample as a mixture, of which X and ``err`` are the mean and the covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.errors import Measured
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 2))
+    >>> samples = Measured(X, np.full((60, 2), 0.1))  # rows of both are taken together, in every fold
+    >>> cross_val_score(GuruClassifier(0.1), samples, X[:, 0] > 0, cv=3).shape
+    (3,)
     """
 
     X: Any

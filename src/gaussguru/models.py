@@ -57,6 +57,13 @@ class Model:
     card : dict
         What is known of the model: format and versions, date, data (name, hash, rows), layout, classes, parameters,
         and how the fit went.
+
+    Examples
+    --------
+    >>> from gaussguru.models import load_model
+    >>> model = load_model("stars.model")  # doctest: +SKIP
+    >>> model.card["classes"]  # doctest: +SKIP
+    ['pulsating', 'steady']
     """
 
     estimator: Pipeline

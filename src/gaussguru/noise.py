@@ -34,6 +34,15 @@ class Noise(ABC):
     """A convex, positively homogeneous scale ``a(w)``.
 
     Where it is not ``smooth``, ``gradient`` is one of the subgradients.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = GuruClassifier(5.0).fit(X, y)
+    >>> print(type(clf.noise_).__name__, clf.noise_.scale(clf.coef_[0]) > 0)
+    Isotropic True
     """
 
     smooth = True
@@ -162,6 +171,13 @@ class Isotropic(Quadratic):
         a(w) = sigma ||w||_2        polar(v) = ||v||_2 / sigma
 
     Against ``w`` the first adversary puts everything along it: ``sigma^2 w w' / ||w||^2`` (thesis, chapter 2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.noise import Isotropic
+    >>> float(Isotropic(2.0).scale(np.array([3.0, 4.0])))
+    10.0
     """
 
     is_rotatable = True
@@ -247,6 +263,13 @@ class PerFeature(Quadratic):
         a(w) = ||d w||_2        polar(v) = ||v / d||_2        d = sigma e, or where that is 0 ``floors``
 
     It is isotropic noise on ``x / d``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.noise import resolve_noise
+    >>> float(resolve_noise(np.array([1.0, 2.0]), 1.0, 2).scale(np.array([3.0, 2.0])))
+    5.0
     """
 
     sigma: float
@@ -323,6 +346,13 @@ class Covariance(Quadratic):
 
     It is isotropic noise on ``L^-1 x`` for a Cholesky factor, ``C = L L'``; but as only ``w`` meets C, X stays as it
     is, sparse or not. A Cholesky factor is as accurate as if all features had been scaled to unit noise first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.noise import resolve_noise
+    >>> float(resolve_noise(np.diag([1.0, 4.0]), 1.0, 2).scale(np.array([3.0, 2.0])))
+    5.0
     """
 
     sigma: float
@@ -538,6 +568,13 @@ class Axis(Noise):
         a(w) = sigma ||w||_inf        polar(v) = ||v||_1 / sigma
 
     Against ``w`` everything goes to the feature with the largest ``|w_j|``, so at the optimum several are tied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.noise import Axis
+    >>> float(Axis(2.0).scale(np.array([3.0, -4.0])))
+    8.0
     """
 
     smooth = False

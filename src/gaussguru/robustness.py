@@ -172,6 +172,16 @@ class RobustnessCurve(NamedTuple):
 
     ``error`` is the standard error of ``accuracy``: of sampling, or a bound on that of the quadrature, which is 0 where
     there is a closed form.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.robustness import robustness_curve
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> curve = robustness_curve(GuruClassifier(5.0).fit(X, y), X, y, [0.0, 5.0, 50.0])
+    >>> bool(curve.accuracy[0] > curve.accuracy[2])
+    True
     """
 
     noise_levels: Array

@@ -34,7 +34,17 @@ SHRINKS = (0.99, 0.9, 0.5, 0.1, 1e-2, 1e-4)
 
 @dataclass(frozen=True)
 class Certificate:
-    """Bounds on the minimum: ``dual <= F* <= primal``."""
+    """Bounds on the minimum: ``dual <= F* <= primal``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> proof = GuruClassifier(5.0).fit(X, y).certificate(X, y)
+    >>> proof.dual <= proof.primal and proof.gap < 1e-3
+    True
+    """
 
     primal: float
     dual: float

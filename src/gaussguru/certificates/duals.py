@@ -28,6 +28,19 @@ class Recovered(NamedTuple):
     norm, intercept : ``||w*||`` and ``b*``, from the samples: the mean of their equations
     by_sample : ``||w*||`` from every sample alone, given the intercept; NaN where alpha is 0 or 1
     by_sums : ``||w*||`` from the sums over all samples, without a ridge; NaN if alpha is 1 somewhere, which has no z
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.certificates import recover_norm
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = GuruClassifier(5.0, tol=1e-9).fit(X, y)
+    >>> norm = np.linalg.norm(clf.coef_)
+    >>> found = recover_norm("gaussian", clf.noise_, clf.alpha_, 2 * y - 1, X, clf.coef_[0] / norm)
+    >>> bool(abs(found.norm / norm - 1) < 1e-3)
+    True
     """
 
     norm: float
@@ -108,6 +121,17 @@ class Feasibility(NamedTuple):
     box : how far alpha leaves [0, 1]
     balance : ``|sum s y alpha|``; 0 without an intercept
     cone : ``polar(sum s y alpha x) - sum s f*(alpha)`` where that is positive
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.certificates import dual_feasibility
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = GuruClassifier(5.0, solver="dual").fit(X, y)
+    >>> found = dual_feasibility("gaussian", clf.noise_, clf.alpha_, 2 * y - 1, X)
+    >>> found.box == 0 and found.balance < 1e-3
+    True
     """
 
     box: float

@@ -42,6 +42,14 @@ class MeasuredPopulation:
     covariances : ndarray of shape (n_components, n_features, n_features)
     coef : ndarray of shape (1, n_features) or (n_classes, n_features)
     intercept : ndarray of shape (1,) or (n_classes,)
+
+    Examples
+    --------
+    >>> from gaussguru.datasets import make_measured
+    >>> data = make_measured(100, 2, random_state=0)
+    >>> truth, labels = data.population.sample(5, random_state=0)
+    >>> data.population.predict_proba(truth).shape
+    (5, 2)
     """
 
     weights: Array

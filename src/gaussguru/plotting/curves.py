@@ -43,6 +43,16 @@ class SigmaPathDisplay:
     ----------
     line_ : matplotlib Line2D
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru import GuruClassifierCV
+    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.plotting import SigmaPathDisplay
+    >>> X, y = make_gaussians(50, random_state=0)
+    >>> model = GuruClassifierCV(5).fit(X, y)
+    >>> SigmaPathDisplay.from_cv(model).chosen == model.sigma_
+    True
     """
 
     def __init__(
@@ -188,6 +198,16 @@ class RobustnessCurveDisplay:
     ----------
     line_ : matplotlib Line2D
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.plotting import RobustnessCurveDisplay
+    >>> X, y = make_gaussians(50, random_state=0)
+    >>> display = RobustnessCurveDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y, noise_levels=[0, 1, 2])
+    >>> bool(display.accuracy[0] > display.accuracy[2])
+    True
     """
 
     def __init__(
@@ -284,6 +304,16 @@ class ConvergenceDisplay:
     gap_line_, objective_line_ : matplotlib Line2D
         The gap, and how far the objective is above the best proven lower bound.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.plotting import ConvergenceDisplay
+    >>> X, y = make_gaussians(50, random_state=0)
+    >>> display = ConvergenceDisplay.from_estimator(GuruClassifier(0.5), X, y)
+    >>> bool(display.gap[-1] < display.gap[0])
+    True
     """
 
     def __init__(

@@ -29,6 +29,16 @@ class AdversarialSamplesDisplay:
     images_, texts_ : list of matplotlib AxesImage, Text
         The images and their predictions, row by row.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.plotting import AdversarialSamplesDisplay
+    >>> X, y = load_digits(n_class=2, return_X_y=True)
+    >>> model = GuruClassifier(4.0).fit(X, y)
+    >>> AdversarialSamplesDisplay.from_estimator(model, X[:3], image_shape=(8, 8), n_draws=2).images.shape
+    (3, 3, 8, 8)
     """
 
     def __init__(self, images: Array, predictions: NDArray[Any], title: str) -> None:

@@ -27,6 +27,12 @@ class LossDisplay:
     lines_ : list of matplotlib Line2D
         One for each curve.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru.plotting import LossDisplay
+    >>> sorted(LossDisplay.from_losses().curves)
+    ['gaussian', 'hinge', 'logistic', 'quadratic']
     """
 
     def __init__(self, x: Array, curves: dict[str, Array], *, labels: tuple[str, str], title: str) -> None:

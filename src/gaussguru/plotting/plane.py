@@ -163,6 +163,16 @@ class CloudDisplay(_PlaneDisplay):
     ellipses_ : list of matplotlib EllipseCollection
         One for each class.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.plotting import CloudDisplay
+    >>> X, y = make_gaussians(50, random_state=0)
+    >>> display = CloudDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y)
+    >>> len(display.ellipses_)
+    2
     """
 
     def __init__(
@@ -240,6 +250,15 @@ class RegionsDisplay(_PlaneDisplay):
     ellipses_ : list of matplotlib EllipseCollection
         One for each class; empty without error bars.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.datasets import make_gaussian_ring
+    >>> from gaussguru.plotting import RegionsDisplay
+    >>> X, y = make_gaussian_ring(60, n_classes=3, random_state=0)
+    >>> RegionsDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y).classes.tolist()
+    [0, 1, 2]
     """
 
     def __init__(
@@ -327,6 +346,16 @@ class DisplacementDisplay(_PlaneDisplay):
     arrows_ : list of matplotlib Quiver
         One for each class.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru import AdversarialSVC
+    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.plotting import DisplacementDisplay
+    >>> X, y = make_gaussians(50, random_state=0)
+    >>> display = DisplacementDisplay.from_estimator(AdversarialSVC(delta=0.5).fit(X, y), X, y)
+    >>> display.moved.shape
+    (50, 2)
     """
 
     def __init__(

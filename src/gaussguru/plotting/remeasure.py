@@ -31,6 +31,12 @@ class RemeasureDisplay:
     enough_ : float
         The fraction of the samples that has four fifths of the whole gain.
     ax_, figure_ : matplotlib Axes, Figure
+
+    Examples
+    --------
+    >>> from gaussguru.plotting import RemeasureDisplay
+    >>> RemeasureDisplay.from_predictions([0.2, 0.1, 0.0, 0.0]).enough_ <= 0.5
+    True
     """
 
     def __init__(self, gain: Array, *, name: str | None = None) -> None:
