@@ -13,6 +13,7 @@ An error is a standard deviation, in the units of the feature.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -515,6 +516,10 @@ class Errors(ABC):
         """Return those of some samples."""
 
     @abstractmethod
+    def joined(self, parts: "Sequence[Any]") -> "Errors":
+        """Return those of all samples of some parts, of which this is one."""
+
+    @abstractmethod
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
 
@@ -571,6 +576,10 @@ class PerSample(Errors):
     def take(self, index: Index | slice) -> "PerSample":
         """Return those of some samples."""
         return PerSample(self.std[index], self.n_features)
+
+    def joined(self, parts: "Sequence[PerSample]") -> "PerSample":
+        """Return those of all samples of some parts."""
+        return PerSample(np.concatenate([part.std for part in parts]), self.n_features)
 
     def covariance(self, i: int) -> Array:
         """Return ``e_i^2 I``."""
@@ -639,6 +648,11 @@ class Diagonal(Errors):
     def take(self, index: Index | slice) -> "Diagonal":
         """Return those of some samples."""
         return Diagonal(self.std[index])
+
+    def joined(self, parts: "Sequence[Diagonal]") -> "Diagonal":
+        """Return those of all samples of some parts."""
+        each = [part.std for part in parts]
+        return Diagonal(sp.vstack(each, format="csr") if sp.issparse(self.std) else np.concatenate(each))
 
     def covariance(self, i: int) -> Array:
         """Return ``diag(e_i^2)``."""
@@ -724,6 +738,11 @@ class Factored(Errors):
     def take(self, index: Index | slice) -> "Factored":
         """Return those of some samples."""
         return Factored(self.std[index], self.factors.transpose(0, 2, 1)[index].transpose(0, 2, 1))
+
+    def joined(self, parts: "Sequence[Factored]") -> "Factored":
+        """Return those of all samples of some parts."""
+        rows = np.concatenate([part.factors.transpose(0, 2, 1) for part in parts])
+        return Factored(np.concatenate([part.std for part in parts]), rows.transpose(0, 2, 1))
 
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru._data.rows import linear_scores
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.problem import Posed
+from gaussguru._estimators.streamed import accuracy, by_parts
 from gaussguru._estimators.validation import (
     check_choice,
     check_count,
@@ -46,6 +47,7 @@ from gaussguru.probabilities import (
     score_covariance,
     winners,
 )
+from gaussguru.sources import Fields, as_source
 
 
 class CollapseWarning(UserWarning):
@@ -81,6 +83,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self.__dict__ = before
             raise
 
+    @by_parts
     def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
         """Return the class of every sample: the one with the best score.
 
@@ -115,6 +118,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         -------
         float
         """
+        source = as_source(X)
+        if source is not None:
+            return accuracy(self, source, Fields(y, sample_weight, X_err))
         return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -134,6 +140,7 @@ class LinearScores:
     coef_: Array
     intercept_: Array
 
+    @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
 
@@ -152,6 +159,7 @@ class LinearScores:
             check_products(X_err, X)
         return self._scores(X)
 
+    @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of every sample, and their standard deviations under its error bars.
 
@@ -236,6 +244,7 @@ class GuruEstimator(Classifier):
         Of more than two classes it is the root of half the mean variance of the differences of two scores.
         """
 
+    @by_parts
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the probability of each class when the features carry noise.
 
@@ -267,6 +276,7 @@ class GuruEstimator(Classifier):
         """
         return noise_probabilities(*self._noisy_scores(X, X_err))
 
+    @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of :meth:`predict_proba`, accurate also where that is 0 to rounding.
 
@@ -326,7 +336,9 @@ class GuruEstimator(Classifier):
         self.noise_ = posed.noise
         self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
-        self.alpha_ = result.alpha
+        self.__dict__.pop("alpha_", None)
+        if result.alpha is not None:
+            self.alpha_ = result.alpha
         self.objective_ = result.objective
         self.dual_gap_ = result.gap
         self.n_iter_ = max(1, result.n_iter)  # as in scikit-learn: finding that the first point is optimal is one

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -14,7 +15,8 @@ from gaussguru._data.em import population_of
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import GuruEstimator, LinearScores
-from gaussguru._estimators.problem import Model, pose
+from gaussguru._estimators.problem import Model, Posed, pose
+from gaussguru._estimators.streamed import Opened, Reading, Streamed, note_features, surveyed
 from gaussguru._estimators.validation import (
     Samples,
     check_features,
@@ -30,6 +32,7 @@ from gaussguru.certificates.dual_point import Certificate
 from gaussguru.errors import Errors, Population, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
+from gaussguru.sources import Fields, Source, as_source
 
 # Up to so many columns BLAS uses one thread by itself.
 SMALL = 64
@@ -198,7 +201,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self.eta0 = eta0
         self.average = average
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, *, client: Any = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -223,6 +226,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
         -------
         self
         """
+        source = as_source(X, client)
+        if source is not None:
+            return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
@@ -265,8 +271,32 @@ class GuruClassifier(LinearScores, GuruEstimator):
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
         self.population_ = population
+        self.n_passes_ = posed.n_passes
         self._keep(result)
         return self
+
+    def _fit_source(self, source: Source, fields: Fields) -> Self:
+        """Fit samples that are read in parts."""
+        self._check_parameters()
+        if self.solver != "newton":
+            raise ValueError(f"solver must be 'newton' for samples that are not in memory; got {self.solver!r}")
+        reading = Reading(source, fields, None, self.n_jobs)
+        with reading.pool as mapped, reading.session as session:
+            streamed = self._surveyed(reading.opened(mapped, session))
+            model = self._resolved(streamed.samples, streamed.measured or None)
+            if model.noise is not None and not model.noise.smooth:
+                raise ValueError(f"noise={self.noise!r} needs samples in memory; use 'isotropic' or known noise")
+            posed = streamed.posed(self.class_weight, model)
+            result = self._minimise(posed, streamed.classes, self._start(streamed.samples))
+        note_features(self, streamed.n_features, source.feature_names(fields))
+        self.population_ = None
+        self.n_passes_ = posed.n_passes
+        self._keep(result)
+        return self
+
+    def _surveyed(self, opened: Opened) -> Streamed:
+        """Return what is known of the samples of a source."""
+        return surveyed(opened, class_weight=self.class_weight, centred=bool(self.fit_intercept), exact=self.sigma == 0)
 
     def _keep(self, result: Result) -> None:
         """Keep what depends on the features."""
@@ -374,17 +404,34 @@ class GuruClassifier(LinearScores, GuruEstimator):
         """
         check_is_fitted(self)
         self._check_parameters()
+        source = as_source(X)
+        if source is not None:
+            return self._certificate_of(source, Fields(y, sample_weight, X_err))
         X, X_err = split_errors(X, X_err)
         if has_unmeasured(X_err):
             X, X_err = self._filled(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
-        if not np.array_equal(samples.classes, self.classes_):
-            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
+        self._check_classes(samples.classes)
         model = self._resolved(samples, X_err)
         with self._threads(samples, model, X_err) as mapped:
-            posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
-            start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
-            return posed.certificate(certify(posed.problem, *start)[0])
+            return self._certified(pose(samples, model, mapped, self._errors(samples, X_err, mapped)))
+
+    def _certificate_of(self, source: Source, fields: Fields) -> Certificate:
+        reading = Reading(source, fields, getattr(self, "feature_names_in_", None), self.n_jobs)
+        with reading.pool as mapped, reading.session as session:
+            streamed = self._surveyed(reading.opened(mapped, session))
+            self._check_classes(streamed.classes)
+            model = self._resolved(streamed.samples, streamed.measured or None)
+            return self._certified(streamed.posed(self.class_weight, model))
+
+    def _check_classes(self, classes: NDArray[Any]) -> None:
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
+
+    def _certified(self, posed: Posed) -> Certificate:
+        """Return the certificate of the classifier in a problem."""
+        start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
+        return posed.certificate(certify(posed.problem, *start)[0])
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
         """Return where a warm start begins."""
