@@ -13,6 +13,7 @@ import copy
 import math
 import os
 import tempfile
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -98,7 +99,8 @@ class Shelf:
     """Where the arrays of a row vector are kept: in memory, and beyond ``KEPT_BYTES`` in a file that has no name."""
 
     def __init__(self) -> None:
-        self._lock, self._kept, self._end, self._file = Lock(), 0, 0, None
+        self._lock, self._kept, self._end = Lock(), 0, 0
+        self._file: int | None = None
 
     def put(self, value: Any) -> Any:
         """Keep an array, or a tuple of arrays; return what :func:`taken` makes it of."""
@@ -111,15 +113,17 @@ class Shelf:
             if self._kept <= KEPT_BYTES:
                 return value
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="gaussguru-")  # noqa: SIM115 -- as long as the shelf
+                with tempfile.TemporaryFile(prefix="gaussguru-") as file:
+                    self._file = os.dup(file.fileno())
+                weakref.finalize(self, os.close, self._file)
             start, self._end = self._end, self._end + value.nbytes
-        _write(self._file.fileno(), np.ascontiguousarray(value), start)
+        _write(self._file, np.ascontiguousarray(value), start)
         return Stored(self, start, value.dtype, value.shape)
 
     def get(self, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return an array that was put into the file."""
         assert self._file is not None
-        return read_array(self._file.fileno(), start, dtype, shape)
+        return read_array(self._file, start, dtype, shape)
 
 
 class Stored(NamedTuple):

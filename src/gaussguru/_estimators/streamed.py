@@ -53,7 +53,7 @@ class Reading:
     """A context in which the parts of a source can be read."""
 
     def __init__(self, source: Source, fields: Fields, names: Sequence[str] | None, n_jobs: int | None) -> None:
-        self._source, self._fields, self._names = source, fields, names
+        self._source, self._fields, self._names = source, fields, None if names is None else list(names)
         # One thread more than cores: it reads while the others compute.
         self.pool = Pool(n_threads(n_jobs) + 1)
         client = find_client(source.client) if isinstance(source, Dask) else None
@@ -77,13 +77,14 @@ class Head(NamedTuple):
     X_err: Any
     n_rows: int
     has_labels: bool
+    number: int
 
 
 def head_of(part: Part, n_rows: int) -> Head:
     """Return some rows of a part, evenly spaced."""
     every = slice(None, None, max(1, part.X.shape[0] // n_rows))
     X_err = None if part.X_err is None else part.X_err[every]
-    return Head(part.X[every], X_err, part.X.shape[0], part.y is not None)
+    return Head(part.X[every], X_err, part.X.shape[0], part.y is not None, part.number)
 
 
 def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
@@ -140,8 +141,11 @@ def surveyed(opened: Opened, *, class_weight: Any = None, centred: bool = True, 
     heads = heads_of(parts, streamed=streamed)
     if not heads[0].has_labels:
         raise ValueError("y is required: an array, a collection like X, or the name of a column")
-    units, n_features = units_of(heads, centred=centred), int(heads[0].X.shape[1])
-    ready = parts.then(_checked, n_features=n_features, sparse=sp.issparse(heads[0].X), exact=exact)
+    n_features, sparse = int(heads[0].X.shape[1]), sp.issparse(heads[0].X)
+    for head in heads:
+        _check_kind(head.X, head.number, n_features, sparse)
+    units = units_of(heads, centred=centred)
+    ready = parts.then(_checked, n_features=n_features, sparse=sparse, exact=exact)
     ready = ready.then(in_units, units=Units(units.shift, units.x))
     kept, found = ready.surveyed(survey, apart=class_weight is not None)
     used = [place for place, part in enumerate(found) if part.n_rows]
@@ -167,12 +171,9 @@ def units_of(heads: list[Head], *, centred: bool) -> Posed:
 
 def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     """Return a part that is like the others."""
-    n, d = part.X.shape
-    if n and d != n_features:
-        raise ValueError(f"X must have {n_features} features in all partitions; partition {part.number} has {d}")
-    if n and sp.issparse(part.X) != sparse:
-        kinds = ("dense", "sparse") if sparse else ("sparse", "dense")
-        raise ValueError(f"X must be sparse in all partitions or in none; partition {part.number} is {kinds[0]}")
+    n = part.X.shape[0]
+    if n:
+        _check_kind(part.X, part.number, n_features, sparse)
     if part.y is None:
         raise ValueError(f"y is required; partition {part.number} has no labels")
     if part.y.dtype.kind == "f" and np.isnan(part.y).any():
@@ -193,6 +194,16 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     if part.X_err is None and exact:
         return part._replace(X_err=np.zeros(n))
     return part
+
+
+def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
+    if X.shape[1] != n_features:
+        raise ValueError(
+            f"X must have {n_features} features in all partitions; partition {number} has {X.shape[1]}"
+        )
+    if sp.issparse(X) != sparse:
+        kind = "dense" if sparse else "sparse"
+        raise ValueError(f"X must be sparse in all partitions or in none; partition {number} is {kind}")
 
 
 def check_classes(overview: Overview) -> None:
