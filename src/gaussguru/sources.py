@@ -24,6 +24,7 @@ True
 
 import glob
 import importlib
+import itertools
 import os
 import tempfile
 import weakref
@@ -97,7 +98,7 @@ def needed(module: str, what: str, extra: str) -> Any:
         raise ImportError(f"{what} needs {package}; install it, or gaussguru[{extra}]") from error
 
 
-def as_part(X: Any, y: Any, weight: Any, X_err: Any, number: int) -> Part:
+def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:
     """Return samples as a part: values dense or CSR, float32 or float64, and as many of everything."""
     try:
         X = check_array(
@@ -168,7 +169,7 @@ class Arrays(Source):
             for first in range(0, n, step) if n else (0,):
                 where = slice(first, min(n, first + step))
                 mine = [None if other is None else other(place, where, end - n) for other in others]
-                readers.append(partial(_read_rows, rows, where, *mine, len(readers)))
+                readers.append(partial(_read_rows, rows, where, len(readers), *mine))
         return readers
 
 
@@ -240,9 +241,8 @@ def _file_offset(values: np.memmap) -> int | None:
     return int(values.offset - values.offset % granularity + values.ctypes.data - mapped.ctypes.data)
 
 
-def _read_rows(X: _Rows, where: slice, y: Any, weight: Any, X_err: Any, number: int) -> Part:
-    read = [None if field is None else field() for field in (y, weight, X_err)]
-    return as_part(X.take(where), *read, number)
+def _read_rows(X: _Rows, where: slice, number: int, *fields: Any) -> Part:
+    return as_part(X.take(where), number, *(None if field is None else field() for field in fields))
 
 
 # --- blocks of a user ---------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class Stream(Source):
         if any(field is not None for field in fields):
             raise ValueError("y, sample_weight and X_err must be None: those of a Stream come with its blocks")
 
-    def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:  # type: ignore[override]
+    def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
         """Return what iterates over the parts."""
         return partial(_streamed, self.blocks)
 
@@ -278,7 +278,7 @@ def _streamed(blocks: Callable[[], Iterable[Any]]) -> Iterable[Part]:
         given = block if isinstance(block, tuple) else (block,)
         if not 1 <= len(given) <= 4:
             raise ValueError(f"a block must be X or a tuple of X, y, sample_weight and X_err; got {len(given)} things")
-        yield as_part(*given, *[None] * (4 - len(given)), number)
+        yield as_part(given[0], number, *given[1:])
 
 
 # --- tables -------------------------------------------------------------------------------------------------
@@ -458,11 +458,11 @@ def part_of_table(table: Any, layout: Layout, dtype: Any, number: int) -> Part:
         columns = [zeros if name is None else _column(table, name) for name in layout.errors]
         errors = _matrix(columns, table.num_rows, np.float64)
         errors[np.isnan(X)] = np.inf  # not measured
-    return as_part(X, y, weight, errors, number)
+    return as_part(X, number, y, weight, errors)
 
 
 def _column(table: Any, name: str) -> NDArray[Any]:
-    values = table.column(name).to_numpy()
+    values: NDArray[Any] = table.column(name).to_numpy()
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
@@ -596,7 +596,7 @@ def _blocks_like(field: Any, n_blocks: int, edges: list[int] | None, name: str) 
         )
     if len(field) != edges[-1]:
         raise ValueError(f"{name} must have a row for each of the {edges[-1]} samples of X; got {len(field)}")
-    return [field[first:last] for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    return [field[first:last] for first, last in itertools.pairwise(edges)]
 
 
 def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: Layout | None) -> Part:
@@ -613,7 +613,7 @@ def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: Lay
             X_err[np.isnan(X)] = np.inf
     if isinstance(weight, float):
         weight = np.full(X.shape[0], weight)
-    return as_part(X, y, weight, X_err, number)
+    return as_part(X, number, y, weight, X_err)
 
 
 def _frame_dtype(frame: Any, names: list[str]) -> Any:

@@ -1,5 +1,6 @@
 """Samples that are read in parts: the same classifier, certificate and predictions as in memory."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -41,7 +42,7 @@ def same(one, other, tol=1e-8):
 def uneven(X, *others):
     """Cut samples into parts: one of a single row, an empty one, and large ones."""
     edges = [0, 1, 700, 700, 1900, X.shape[0]]
-    return [[array[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)] for array in (X, *others)]
+    return [[array[a:b] for a, b in itertools.pairwise(edges)] for array in (X, *others)]
 
 
 # --- where samples come from ---------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ parts, so that they have the same bits for any number of workers. Nothing is pin
 messages but those of Dask. The solver runs where the client is.
 """
 
+import importlib
 import itertools
 import pickle
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -39,12 +41,8 @@ def find_client(client: Any = None) -> Any:
     if client is not None:
         return client
     try:
-        from distributed import default_client  # noqa: PLC0415 -- an extra
-    except ImportError:
-        return None
-    try:
-        return default_client()
-    except ValueError:
+        return importlib.import_module("distributed").default_client()
+    except (ImportError, ValueError):
         return None
 
 
@@ -76,9 +74,8 @@ class Session(CleanExit):
 
     def sent(self, value: Any) -> Any:
         """Return a future of a value that can be made again: it is part of its task."""
-        return self._noted(
-            [self.client.submit(_same, value, pure=False, key=f"guru-shared-{id(value)}-{time.time_ns()}")]
-        )[0]
+        key = f"guru-shared-{id(value)}-{time.time_ns()}"
+        return self._noted([self.client.submit(_same, value, pure=False, key=key)])[0]
 
     def _noted(self, futures: list[Any]) -> list[Any]:
         self._live.update(futures)
@@ -86,12 +83,12 @@ class Session(CleanExit):
 
     def received(self, futures: list[Any]) -> list[Any]:
         """Return results; raise what a task raised, or that the cluster is lost."""
-        from distributed import wait  # noqa: PLC0415 -- an extra
-
+        wait = importlib.import_module("distributed").wait
         missing_since = None
         while True:
             try:
-                wait(futures, timeout=LOOK_SECONDS)
+                with self.client.as_current():  # that is whom it asks
+                    wait(futures, timeout=LOOK_SECONDS)
                 break
             except TimeoutError:
                 if self._n_workers():
@@ -120,20 +117,14 @@ class Session(CleanExit):
 
 
 def _lost_errors() -> tuple[type[BaseException], ...]:
-    from concurrent.futures import CancelledError  # noqa: PLC0415 -- beside those of the extra
-
-    from distributed.client import FutureCancelledError  # noqa: PLC0415 -- an extra
-    from distributed.comm import CommClosedError  # noqa: PLC0415
-    from distributed.scheduler import KilledWorker  # noqa: PLC0415
-
-    return (CancelledError, FutureCancelledError, CommClosedError, KilledWorker)
+    names = {"client": "FutureCancelledError", "comm.core": "CommClosedError", "scheduler": "KilledWorker"}
+    found = [getattr(importlib.import_module(f"distributed.{module}"), name) for module, name in names.items()]
+    return (CancelledError, *found)
 
 
 def _lost(error: BaseException) -> str:
     if type(error).__name__ == "KilledWorker":
-        return (
-            f"workers of the Dask cluster die with the same task again and again; is there too little memory? {error}"
-        )
+        return f"workers of the Dask cluster die with the same task each time; is there too little memory? {error}"
     return f"the Dask cluster was lost, or the tasks of this fit were cancelled: {error or type(error).__name__}"
 
 

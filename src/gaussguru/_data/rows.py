@@ -374,7 +374,7 @@ class Rows:
         result[d, d] = ones[d + 1]
         return result[: d + 1, : d + 1]
 
-    def _gram_total(self, task: Callable[..., Any], *vectors: RowVector, **shared: Any) -> Array:
+    def _gram_total(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> Array:
         """Return the sum of Gram matrices, of which the lower triangles count."""
         return np.asarray(self.total(task, *vectors, **shared))
 

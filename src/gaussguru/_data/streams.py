@@ -142,8 +142,12 @@ def taken(value: Any) -> Any:
     return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
 
 
+def _bytes_of(values: Any) -> memoryview:
+    return memoryview(values).cast("B") if values.size else memoryview(b"")
+
+
 def _write(file: int, values: NDArray[Any], start: int) -> None:
-    rest = memoryview(values).cast("B") if values.size else memoryview(b"")
+    rest = _bytes_of(values)
     while rest:
         done = os.pwrite(file, rest, start)
         rest, start = rest[done:], start + done
@@ -152,7 +156,7 @@ def _write(file: int, values: NDArray[Any], start: int) -> None:
 def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return an array that lies in a file."""
     values = np.empty(shape, dtype)
-    rest = memoryview(values).cast("B") if values.size else memoryview(b"")
+    rest = _bytes_of(values)
     while rest:
         done = os.preadv(file, [rest], start)
         if not done:
@@ -243,13 +247,12 @@ class Local:
     ) -> Iterable[Any]:
         if not values and self.bare is not None:
             bare = self.bare
-            places = range(len(vectors[0]) if vectors else len(self))
 
             def pointwise(place: int) -> Any:
                 item = bare.make(*(taken(vector[place]) for vector in bare.vectors), **bare.shared)
                 return task(item, *(taken(vector[place]) for vector in vectors))
 
-            return self.map(pointwise, places)
+            return self.map(pointwise, range(len(bare.vectors[0])))
 
         def run(part: Any, place: int) -> Any:
             item = part() if callable(part) else part
@@ -295,7 +298,7 @@ class Units(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What is known of a part: rows, classes, and of every class rows of some weight, weight, ``sum s x``, ``s x^2``."""
+    """What is known of a part; of every class the rows of positive weight, the weight, ``sum s x``, ``sum s x^2``."""
 
     number: int
     n_rows: int
@@ -313,7 +316,7 @@ class Surveyed(NamedTuple):
 
 def in_units(part: Part, units: Units) -> Part:
     """Return a part with its values in other units, and its error bars checked."""
-    errors = None if part.X_err is None else check_errors(part.X_err, part.X)
+    errors = None if part.X_err is None or not part.X.shape[0] else check_errors(part.X_err, part.X)
     if errors is not None and units.x != 1:
         errors = errors.scaled(units.x)
     return part._replace(X=units(part.X), X_err=errors)

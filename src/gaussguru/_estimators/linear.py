@@ -16,7 +16,7 @@ from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, Posed, pose
-from gaussguru._estimators.streamed import Opened, Reading, Streamed, note_features, surveyed
+from gaussguru._estimators.streamed import Opened, Reading, Streamed, names_of, note_features, surveyed
 from gaussguru._estimators.validation import (
     Samples,
     check_features,
@@ -306,7 +306,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
     @property
     def dual_coef_(self) -> Array:
         """The dual variables: another name of ``alpha_``."""
-        return self.alpha_
+        return np.asarray(self.alpha_)
 
     def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
         """Return samples and error bars, what was not measured filled in, and what is known of features without."""
@@ -417,7 +417,7 @@ class GuruClassifier(LinearScores, GuruEstimator):
             return self._certified(pose(samples, model, mapped, self._errors(samples, X_err, mapped)))
 
     def _certificate_of(self, source: Source, fields: Fields) -> Certificate:
-        reading = Reading(source, fields, getattr(self, "feature_names_in_", None), self.n_jobs)
+        reading = Reading(source, fields, names_of(self), self.n_jobs)
         with reading.pool as mapped, reading.session as session:
             streamed = self._surveyed(reading.opened(mapped, session))
             self._check_classes(streamed.classes)

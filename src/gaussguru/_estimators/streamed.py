@@ -53,7 +53,7 @@ class Reading:
     """A context in which the parts of a source can be read."""
 
     def __init__(self, source: Source, fields: Fields, names: Sequence[str] | None, n_jobs: int | None) -> None:
-        self._source, self._fields, self._names = source, fields, None if names is None else list(names)
+        self._source, self._fields, self._names = source, fields, names
         # One thread more than cores: it reads while the others compute.
         self.pool = Pool(n_threads(n_jobs) + 1)
         client = find_client(source.client) if isinstance(source, Dask) else None
@@ -198,9 +198,7 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
 
 def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
     if X.shape[1] != n_features:
-        raise ValueError(
-            f"X must have {n_features} features in all partitions; partition {number} has {X.shape[1]}"
-        )
+        raise ValueError(f"X must have {n_features} features in all partitions; partition {number} has {X.shape[1]}")
     if sp.issparse(X) != sparse:
         kind = "dense" if sparse else "sparse"
         raise ValueError(f"X must be sparse in all partitions or in none; partition {number} is {kind}")
@@ -240,7 +238,7 @@ def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
         if source is None:
             return method(self, X, X_err)
         check_is_fitted(self)
-        fields, names = Fields(X_err=X_err), getattr(self, "feature_names_in_", None)
+        fields, names = Fields(X_err=X_err), names_of(self)
         function = partial(_applied, method, light(self))
         if isinstance(source, Dask):
             return _lazily(function, source, fields, names, _sample(method, self))
@@ -249,6 +247,12 @@ def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
             return _stacked(reading.opened(mapped, None).parts.collected(function))
 
     return either
+
+
+def names_of(model: Any) -> list[str] | None:
+    """Return the names of the features that a model was fitted to, if they have any."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else list(names)
 
 
 def light(model: Any) -> Any:
@@ -302,7 +306,7 @@ def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: A
 def accuracy(model: Any, source: Source, fields: Fields) -> float:
     """Return the weighted fraction of samples of a source whose class is predicted."""
     check_is_fitted(model)
-    reading = Reading(source, fields, getattr(model, "feature_names_in_", None), model.n_jobs)
+    reading = Reading(source, fields, names_of(model), model.n_jobs)
     with reading.pool as mapped, reading.session as session:
         right, total = reading.opened(mapped, session).parts.total(_hits, model=light(model)).tolist()
     return float(right / total)

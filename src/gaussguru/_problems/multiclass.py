@@ -313,7 +313,7 @@ def _bends(block: Block, curve: Array) -> Array:
 
 
 def _thinned_grams(block: Block, curve: Array, units: Array) -> Array:
-    """Return the Gram matrix of ``(x, 1)`` for every class, of rows drawn in units of Hessian weight where these are."""
+    """Return the Gram matrix of ``(x, 1)`` for every class, of rows drawn in units of Hessian weight if there are."""
     rng, weights = np.random.default_rng([0, block.number]), _class_bends(block, curve)
     grams = []
     for unit, weight in zip(units.tolist(), weights.T, strict=True):

@@ -9,9 +9,7 @@ from gaussguru._problems.protocol import LossProblem
 from gaussguru.certificates.dual_point import Certificate
 
 
-def certify(
-    problem: LossProblem, coef: Array, intercept: Any, *, rescaled: bool = True
-) -> tuple[Certificate, Array | None]:
+def certify(problem: LossProblem, coef: Array, intercept: Any, *, rescaled: bool = True) -> tuple[Certificate, Any]:
     """Return bounds on the minimum from a classifier, and its slopes where rows are in memory.
 
     The upper bound is F at the classifier. The lower one comes from its slopes or, ``rescaled``, from those of the same

@@ -31,7 +31,7 @@ class Result:
     intercept: Any
     objective: float
     gap: float
-    alpha: Array | None
+    alpha: Any
     n_iter: int
     status: Status
     collapsed: bool = False
