@@ -30,6 +30,7 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,12 +41,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from gaussguru._data.streams import Part, read_array
+from gaussguru._data.cluster import Cluster, Session, find_client
+from gaussguru._data.rows import BlockMap
+from gaussguru._data.streams import DRAWN_BYTES, Blocks, Local, Part, drawn_places, read_array
+from gaussguru._data.threads import Pool, n_threads
+from gaussguru.errors import LowRank, take_rows
 
 # Bytes of the values of a part: many reads, and a small part of memory for each thread.
 PART_BYTES = 32 << 20
 # A memory map of more bytes is read in parts without being asked.
 STREAMED_BYTES = 1 << 30
+# Samples that a subsample has at most where nobody says how many, and of each class at least.
+MOST_DRAWN, RARE = 100_000, 50
 
 
 class Fields(NamedTuple):
@@ -622,3 +629,136 @@ def _frame_dtype(frame: Any, names: list[str]) -> Any:
         (kind.kind == "f" and kind.itemsize <= 4) or (kind.kind in "iu" and kind.itemsize <= 2) for kind in kinds
     )
     return np.float32 if small else np.float64
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+class Opened(NamedTuple):
+    """Parts of a source, where they are read, and what maps blocks of rows in memory."""
+
+    parts: Blocks
+    mapped: BlockMap
+
+
+class Reading:
+    """A context in which the parts of a source can be read."""
+
+    def __init__(self, source: Source, fields: Fields, names: Sequence[str] | None, n_jobs: int | None) -> None:
+        self._source, self._fields, self._names = source, fields, names
+        # One thread more than cores: it reads while the others compute.
+        self.pool = Pool(n_threads(n_jobs) + 1)
+        client = find_client(source.client) if isinstance(source, Dask) else None
+        self.session: AbstractContextManager[Session | None] = nullcontext() if client is None else Session(client)
+
+    def opened(self, mapped: BlockMap, session: Session | None) -> Opened:
+        """Return the parts."""
+        source, fields, names = self._source, self._fields, self._names
+        if session is not None:
+            assert isinstance(source, Dask)
+            return Opened(Cluster(session, session.compute(source.delayed(fields, names))), mapped)
+        parts = source.parts(fields, names)
+        stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
+        return Opened(Local(parts, stream, mapped), mapped)
+
+
+def subsample(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    X_err: Any = None,
+    *,
+    n_samples: int | None = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Return some samples of a source in memory, drawn evenly over its parts.
+
+    Every class is drawn in proportion, but at least 50 of its samples if there are so many; their weights then make up
+    for it. Two passes over the data.
+
+    Parameters
+    ----------
+    X : source, or anything that a fit takes as one
+    y, sample_weight, X_err : as in a fit
+        Names of columns, or arrays.
+    n_samples : int, default=None
+        About how many; None takes as many as 256 MB hold, and at most 100,000.
+    random_state : int, default=0
+        Chooses them.
+    n_jobs : int or None, default=None
+        Threads that read.
+
+    Returns
+    -------
+    X, y, sample_weight, X_err
+        Arrays, X a DataFrame where features have names and pandas is there; None for what was not given. Weights are
+        given where a class was drawn more often than others.
+    """
+    source = as_source(X)
+    if source is None:
+        raise TypeError(f"X must be a source, as those of gaussguru.sources; got {type(X).__name__}")
+    fields = Fields(y, sample_weight, X_err)
+    reading = Reading(source, fields, None, n_jobs)
+    with reading.pool as mapped, reading.session as session:
+        parts = reading.opened(mapped, session).parts
+        counts = parts.collected(_label_counts)
+        classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)]))
+        table = np.zeros((len(counts), len(classes)), dtype=np.int64)
+        for row, (labels, found, _) in zip(table, counts, strict=True):
+            row[np.searchsorted(classes, labels)] = found
+        if not table.sum():
+            raise ValueError("X must have at least one sample of positive weight")
+        n = int(table.sum())
+        n_bytes = sum(size for _, _, size in counts)
+        wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
+        places, shares = drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
+        found = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
+    values, labels, weights, errors = (None if each[0] is None else _stacked(each) for each in zip(*found, strict=True))
+    if labels is not None:
+        factor = shares.min() / shares  # of a class that was drawn more often each sample counts less
+        if np.any(factor < 1):
+            own = factor[np.searchsorted(classes, labels)]
+            weights = own if weights is None else weights * own
+    return _named(values, source.feature_names(fields)), labels, weights, errors
+
+
+def _label_counts(part: Part) -> tuple[NDArray[Any], NDArray[Any], int]:
+    used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
+    labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
+    return *np.unique(labels[used], return_counts=True), _row_bytes(part.X) * int(part.X.shape[0])
+
+
+def _rows_of_part(part: Part, wanted: list[Any], classes: NDArray[Any]) -> tuple[Any, ...] | None:
+    used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
+    labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
+    pairs = zip(classes, wanted, strict=True)
+    index = np.sort(np.concatenate([np.flatnonzero(used & (labels == label))[places] for label, places in pairs]))
+    if not len(index):
+        return None
+    return tuple(None if field is None else take_rows(field, index) for field in part[:4])
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    if sp.issparse(parts[0]):
+        return sp.vstack(parts, format="csr")
+    if hasattr(parts[0], "factors"):
+        std = None if parts[0].std is None else np.concatenate([part.std for part in parts])
+        return LowRank(np.concatenate([part.factors for part in parts]), std)
+    return np.concatenate(parts)
+
+
+def _named(X: Any, names: list[str] | None) -> Any:
+    if names is None or sp.issparse(X):
+        return X
+    try:
+        return importlib.import_module("pandas").DataFrame(X, columns=names)
+    except ImportError:
+        return X
+
+
+def in_memory(X: Any, y: Any = None, sample_weight: Any = None, X_err: Any = None) -> tuple[Any, Any, Any, Any]:
+    """Return samples as they are or, of a source, a subsample."""
+    if as_source(X) is None:
+        return X, y, sample_weight, X_err
+    return subsample(X, y, sample_weight, X_err)

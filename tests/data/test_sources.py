@@ -15,6 +15,10 @@ from gaussguru.losses import LOSSES
 from gaussguru.sources import Arrays, Stream, Table
 
 pa = pytest.importorskip("pyarrow")
+import pyarrow.compute  # noqa: E402
+import pyarrow.dataset  # noqa: E402
+import pyarrow.parquet  # noqa: E402
+
 TIGHT = {"tol": 1e-13}
 
 
@@ -95,9 +99,6 @@ def test_files_of_npy(reference, tmp_path):
 
 @pytest.mark.parametrize("kind", ["file", "directory", "pattern", "dataset", "polars"])
 def test_tables(reference, tmp_path, kind):
-    import pyarrow.dataset
-    import pyarrow.parquet
-
     X, y, weight, one = reference
     for number, part in enumerate(zip(*uneven(X, y, weight), strict=True)):
         pyarrow.parquet.write_table(tabled(*part), tmp_path / f"{number}.parquet", row_group_size=500)
@@ -120,9 +121,6 @@ def test_tables(reference, tmp_path, kind):
 
 
 def test_columns_and_filter_of_a_table(tmp_path):
-    import pyarrow.compute
-    import pyarrow.parquet
-
     X, y = samples()
     table = tabled(X, np.array(["no", "yes"])[y], np.arange(len(y)) % 3).append_column("note", pa.array(["?"] * len(y)))
     pyarrow.parquet.write_table(table, tmp_path / "all.parquet", row_group_size=700)
@@ -133,13 +131,11 @@ def test_columns_and_filter_of_a_table(tmp_path):
     assert other.classes_.tolist() == ["no", "yes"]
     with pytest.raises(ValueError, match="column 'note' has the type string: choose features"):
         GuruClassifier().fit(Table(tmp_path / "all.parquet"), "label")
-    with pytest.raises(ValueError, match="y must be a column of the table.*got 'lable'"):
+    with pytest.raises(ValueError, match=r"y must be a column of the table.*got 'lable'"):
         GuruClassifier().fit(source, "lable")
 
 
 def test_errors_in_columns(tmp_path):
-    import pyarrow.parquet
-
     X, y = samples(d=3)
     errors = np.random.default_rng(2).uniform(0, 0.6, X.shape)
     errors[:, 2] = 0

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import GuruClassifier
 from gaussguru._data import cluster as cluster_module
+from gaussguru._estimators import streamed
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -154,24 +155,12 @@ def test_frames(client):
     same(fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y]), plain)
 
 
-def test_without_a_cluster():
+def test_without_a_cluster(monkeypatch):
     X, y = samples()
+    monkeypatch.setattr(streamed, "find_client", lambda client: None)
     with dask.config.set(scheduler="threads"):
-        source = chunked(X)
         one = fitted(GuruClassifier(0.3, **TIGHT), X, y)
-        # No client is the current one for a moment.
-        found = cluster_module.find_client
-        cluster_module.find_client = lambda client: None
-        try:
-            from gaussguru._estimators import streamed
-
-            streamed.find_client, kept = (lambda client: None), streamed.find_client
-            try:
-                same(one, fitted(GuruClassifier(0.3, **TIGHT), source, y))
-            finally:
-                streamed.find_client = kept
-        finally:
-            cluster_module.find_client = found
+        same(one, fitted(GuruClassifier(0.3, **TIGHT), chunked(X), y))
 
 
 # --- what happens to workers ---------------------------------------------------------------------------------
@@ -227,13 +216,18 @@ def test_a_killed_worker_costs_time_only(monkeypatch):
         # And a cluster that is lost says so, and leaves the estimator as it was.
         before = dict(other.__dict__)
         monkeypatch.undo()
-        monkeypatch.setattr(cluster_module, "LOST_SECONDS", 3.0)
-        Saboteur(monkeypatch, lambda: client.sync(cluster.scheduler.close), after=4)
-        began = time.monotonic()
-        with pytest.raises(cluster_module.ClusterLostError, match="Dask cluster"):
-            other.fit(dx, dy, client=client)
-        assert time.monotonic() - began < 60
-        assert other.__dict__ == before
+        monkeypatch.setattr(cluster_module, "LOST_SECONDS", 2.0)
+        for act, message in (
+            (lambda: cluster.scale(0), "no workers for 2 seconds"),
+            (cluster.close, "cluster was lost"),
+        ):
+            with monkeypatch.context() as patch:
+                Saboteur(patch, act, after=4 if act is not cluster.close else 1)
+                began = time.monotonic()
+                with pytest.raises(cluster_module.ClusterLostError, match=message):
+                    other.fit(dx, dy, client=client)
+                assert time.monotonic() - began < 60
+                assert other.__dict__ == before
 
 
 def test_interrupts_leave_no_task(client, monkeypatch):

@@ -11,7 +11,7 @@ import itertools
 import pickle
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from copy import copy
 from dataclasses import dataclass, replace
@@ -125,7 +125,8 @@ def _lost_errors() -> tuple[type[BaseException], ...]:
 def _lost(error: BaseException) -> str:
     if type(error).__name__ == "KilledWorker":
         return f"workers of the Dask cluster die with the same task each time; is there too little memory? {error}"
-    return f"the Dask cluster was lost, or the tasks of this fit were cancelled: {error or type(error).__name__}"
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    return f"the Dask cluster was lost, or the tasks of this fit were cancelled: {reason}"
 
 
 class Slot(NamedTuple):
@@ -169,6 +170,11 @@ class Cluster:
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
         return replace(self, items=[self.items[i] for i in places]), [[v[i] for i in places] for v in vectors]
+
+    def one_by_one(self) -> Iterator[Any]:
+        """Yield the items, brought here one after the other."""
+        for item in self.items:
+            yield self.session.received([item])[0]
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [[slot._replace(path=(*slot.path, k)) for slot in vector] for k in range(n)]

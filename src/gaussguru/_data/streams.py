@@ -88,6 +88,9 @@ class Blocks(Protocol):
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
         """Return some of the items, and the same entries of row vectors."""
 
+    def one_by_one(self) -> Iterator[Any]:
+        """Yield the items here, one after the other."""
+
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         """Return the n row vectors of which one of tuples is made."""
 
@@ -238,6 +241,11 @@ class Local:
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Local", list[RowVector]]:
         numbers = self.numbers if self.numbers is not None else tuple(range(len(self)))
         return replace(self, numbers=tuple(numbers[i] for i in places)), [[v[i] for i in places] for v in vectors]
+
+    def one_by_one(self) -> Iterator[Any]:
+        """Yield the items, one after the other."""
+        for place in range(len(self)) if self.parts is not None else (None,):
+            yield from self._mapped(_itself, (), True, None if place is None else [place])
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [list(part) for part in zip(*vector, strict=True)]
@@ -548,19 +556,29 @@ class StreamedRows(Rows):
 
     def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> Rows:
         """Return about ``n_rows`` rows in memory, reweighted to the total weight of each class."""
-        totals = self._counts.sum(axis=0)
-        wanted: list[list[Index]] = [[] for _ in self._counts]
-        for counts, total in zip(self._counts.T, totals.tolist(), strict=True):
-            share = max(min(total, least), round(total * n_rows / self.n_rows))
-            ends = np.cumsum(counts)
-            drawn = draw(total, share, rng)
-            cuts = np.searchsorted(drawn, ends)
-            for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, counts, strict=True):
-                mine.append(drawn[first:last] - (end - count))
+        wanted, _ = drawn_places(self._counts, n_rows, rng, least)
         self.count("value")
         X, labels, weights, errors = joined(self._items.collected(_drawn, wanted))
         factors = self.class_weights / np.maximum(np.bincount(labels, weights, self.n_classes), 1e-300)
         return Rows(X, labels, weights * factors[labels], self.n_classes, errors, self.map, self.root)
+
+
+def drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
+    """Return which rows of each class to take of every part, and what fraction of each class that is.
+
+    ``counts`` has the rows of every part and class. Classes are drawn in proportion, but at least ``least`` rows of
+    each if there are so many.
+    """
+    totals = counts.sum(axis=0)
+    wanted: list[list[Index]] = [[] for _ in counts]
+    shares = np.maximum(np.minimum(totals, least), np.round(totals * (n_rows / totals.sum()))).astype(np.int64)
+    for of_class, total, share in zip(counts.T, totals.tolist(), shares.tolist(), strict=True):
+        ends = np.cumsum(of_class)
+        drawn = draw(total, share, rng)
+        cuts = np.searchsorted(drawn, ends)
+        for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
+            mine.append(drawn[first:last] - (end - count))
+    return wanted, shares / totals
 
 
 def joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any, Errors | None]:
@@ -572,6 +590,10 @@ def joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any, Errors | No
 
 
 # --- tasks --------------------------------------------------------------------------------------------------
+
+
+def _itself(item: Any) -> Any:
+    return item
 
 
 def _rotated(block: Block, basis: Array) -> Block:

@@ -222,6 +222,8 @@ class LinearScores:
 class GuruEstimator(Classifier):
     """The part of an estimator that does not depend on where its features come from."""
 
+    # What is kept of the training and not needed for predictions.
+    _of_training: ClassVar[tuple[str, ...]] = ("alpha_", "_descent")
     _checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
         "sigma": check_sigma,
         "loss": lambda _, value: resolve_loss(value),

@@ -16,7 +16,7 @@ from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, Posed, pose
-from gaussguru._estimators.streamed import Opened, Reading, Streamed, names_of, note_features, surveyed
+from gaussguru._estimators.streamed import Streamed, names_of, note_features, surveyed
 from gaussguru._estimators.validation import (
     Samples,
     check_features,
@@ -32,7 +32,7 @@ from gaussguru.certificates.dual_point import Certificate
 from gaussguru.errors import Errors, Population, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
-from gaussguru.sources import Fields, Source, as_source
+from gaussguru.sources import Fields, Opened, Reading, Source, as_source
 
 # Up to so many columns BLAS uses one thread by itself.
 SMALL = 64
@@ -241,8 +241,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            The samples of this part.
+        X : array-like, sparse matrix or source of shape (n_samples, n_features)
+            The samples of this part; of a source (:mod:`gaussguru.sources`) those of all its parts, one after the
+            other.
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
@@ -256,6 +257,9 @@ class GuruClassifier(LinearScores, GuruEstimator):
         -------
         self
         """
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._partial_fit_source, source, Fields(y, sample_weight, X_err), classes)
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
@@ -382,6 +386,20 @@ class GuruClassifier(LinearScores, GuruEstimator):
         self.n_updates_, self._descent = state.steps, state
         for name in ("objective_", "dual_gap_", "alpha_", "n_iter_", "converged_", "loss_curve_"):
             self.__dict__.pop(name, None)  # of a fit before: no longer true
+        return self
+
+    def _partial_fit_source(self, source: Source, fields: Fields, classes: Any) -> Self:
+        """Make one step on each sample of a source, part by part in their order."""
+        reading = Reading(source, fields, names_of(self), 1)
+        with reading.pool, reading.session as session:
+            names = source.feature_names(fields)
+            for part in reading.opened(map, session).parts.one_by_one():
+                if part.X.shape[0]:
+                    self.__dict__.pop("feature_names_in_", None)  # parts are arrays
+                    self._partial_fit(part.X, part.y, classes, part.weight, part.X_err)
+        if not hasattr(self, "classes_"):
+            raise ValueError("X must have at least one sample; all partitions are empty")
+        note_features(self, self.coef_.shape[1], names)
         return self
 
     def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:

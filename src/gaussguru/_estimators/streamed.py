@@ -6,8 +6,7 @@ the classes, their weights and moments, and what is not finite. Then the parts a
 """
 
 import copy
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
 from operator import itemgetter
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._data.cluster import Cluster, Session, find_client
 from gaussguru._data.rows import BlockMap, RowVector
 from gaussguru._data.streams import (
     Blocks,
@@ -31,43 +29,14 @@ from gaussguru._data.streams import (
     in_units,
     survey,
 )
-from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._linalg import Array
 from gaussguru.errors import has_unmeasured
-from gaussguru.sources import Dask, Fields, Source, as_source, needed
+from gaussguru.sources import Dask, Fields, Opened, Reading, Source, as_source, needed
 
 # Parts of which some rows are looked at first.
 HEADS = 8
-
-
-class Opened(NamedTuple):
-    """Parts of a source, where they are read, and what maps blocks of rows in memory."""
-
-    parts: Blocks
-    mapped: BlockMap
-
-
-class Reading:
-    """A context in which the parts of a source can be read."""
-
-    def __init__(self, source: Source, fields: Fields, names: Sequence[str] | None, n_jobs: int | None) -> None:
-        self._source, self._fields, self._names = source, fields, names
-        # One thread more than cores: it reads while the others compute.
-        self.pool = Pool(n_threads(n_jobs) + 1)
-        client = find_client(source.client) if isinstance(source, Dask) else None
-        self.session: AbstractContextManager[Session | None] = nullcontext() if client is None else Session(client)
-
-    def opened(self, mapped: BlockMap, session: Session | None) -> Opened:
-        """Return the parts."""
-        source, fields, names = self._source, self._fields, self._names
-        if session is not None:
-            assert isinstance(source, Dask)
-            return Opened(Cluster(session, session.compute(source.delayed(fields, names))), mapped)
-        parts = source.parts(fields, names)
-        stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
-        return Opened(Local(parts, stream, mapped), mapped)
 
 
 class Head(NamedTuple):
@@ -241,7 +210,7 @@ def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
         fields, names = Fields(X_err=X_err), names_of(self)
         function = partial(_applied, method, light(self))
         if isinstance(source, Dask):
-            return _lazily(function, source, fields, names, _sample(method, self))
+            return _lazily(function, source, fields, names, _sample(method, self, X_err))
         reading = Reading(source, fields, names, self.n_jobs)
         with reading.pool as mapped:
             return _stacked(reading.opened(mapped, None).parts.collected(function))
@@ -258,7 +227,7 @@ def names_of(model: Any) -> list[str] | None:
 def light(model: Any) -> Any:
     """Return a fitted model without what predictions do not need: a number for each sample, and names to be checked."""
     bare = copy.copy(model)
-    for name in ("alpha_", "feature_names_in_", "_descent"):
+    for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
         bare.__dict__.pop(name, None)
     bare.__dict__["n_jobs"] = 1  # parts are what threads and workers share
     return bare
@@ -266,7 +235,7 @@ def light(model: Any) -> Any:
 
 def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
     if not part.X.shape[0]:
-        found = _sample(method, model)
+        found = _sample(method, model, part.X_err)
         return tuple(each[:0] for each in found) if isinstance(found, tuple) else found[:0]
     try:
         return method(model, part.X, part.X_err)
@@ -274,9 +243,10 @@ def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
         raise ValueError(f"partition {part.number}: {error}") from error
 
 
-def _sample(method: Callable[..., Any], model: Any) -> Any:
-    """Return what a method makes of two samples, which tells kind and shape."""
-    return method(light(model), np.zeros((2, model.n_features_in_)))
+def _sample(method: Callable[..., Any], model: Any, X_err: Any) -> Any:
+    """Return what a method makes of two samples, with error bars if there are any, which tells kind and shape."""
+    zeros = np.zeros((2, model.n_features_in_))
+    return method(light(model), zeros, None if X_err is None else zeros)
 
 
 def _stacked(found: list[Any]) -> Any:
