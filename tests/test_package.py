@@ -54,6 +54,7 @@ LAYERS = [
     ["_tables.archive", "_tables.model_checks"],
     ["models"],
     ["_tables.fitting"],
+    ["_tables.streaming"],
     ["demo", "experiments"],
     ["cli"],
     ["__main__"],

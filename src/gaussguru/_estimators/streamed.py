@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,8 @@ from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._linalg import Array
 from gaussguru.errors import has_unmeasured
 from gaussguru.sources import Dask, Fields, Opened, Reading, Source, as_source, needed
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Parts of which some rows are looked at first.
 HEADS = 8
@@ -198,7 +200,7 @@ def note_features(estimator: Any, n_features: int, names: list[str] | None) -> N
 # --- predictions --------------------------------------------------------------------------------------------
 
 
-def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
+def by_parts(method: Method) -> Method:
     """Have a method of X and X_err take sources: a collection of Dask gives such collections, others arrays."""
 
     @wraps(method)
@@ -215,7 +217,7 @@ def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
         with reading.pool as mapped:
             return _stacked(reading.opened(mapped, None).parts.collected(function))
 
-    return either
+    return cast(Method, either)
 
 
 def names_of(model: Any) -> list[str] | None:
