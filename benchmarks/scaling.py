@@ -12,7 +12,6 @@ import heapq
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -41,11 +40,6 @@ def make(n, d, seed=0, out=None):
         X[first : first + len(part)] = part
         y[first : first + len(part)] = part @ w + 0.5 * rng.standard_normal(len(part), dtype=np.float32) > 0.3
     return X, y
-
-
-def peak():
-    """Return the most memory that this process held, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 class Clock:
@@ -89,7 +83,7 @@ def memory(options):
 
 
 OUT_OF_CORE = """
-import sys, json, resource, time, numpy as np
+import sys, json, time, numpy as np
 from gaussguru import GuruClassifier
 from gaussguru.sources import Arrays
 path, labels = sys.argv[1:3]
@@ -97,7 +91,8 @@ began, used = time.perf_counter(), time.process_time()
 model = GuruClassifier(0.1).fit(Arrays(path), np.load(labels, mmap_mode="r"))
 print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_time() - used, "passes": model.n_passes_,
     "iterations": model.n_iter_, "converged": bool(model.converged_),
-    "relative gap": model.dual_gap_ / model.objective_, "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    "relative gap": model.dual_gap_ / model.objective_,
+    "peak MB": int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024}))
 """
 READ = """
 import sys, json, time, os

@@ -26,6 +26,7 @@ import glob
 import importlib
 import itertools
 import os
+import shutil
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
@@ -363,7 +364,7 @@ class Table(Source):
         """The data as a data set of Arrow."""
         found = self.__dict__.get("_dataset")
         if found is None:
-            found = _dataset(self.data)
+            found = _dataset(self.data, self)
             object.__setattr__(self, "_dataset", found)
         return found
 
@@ -404,23 +405,19 @@ class Table(Source):
         return found
 
 
-def _dataset(data: Any) -> Any:
+def _dataset(data: Any, owner: Any) -> Any:
+    """Return data as a data set; what is written for it goes with the ``owner``."""
     dataset = needed("pyarrow.dataset", "a table", "cli")
     if isinstance(data, dataset.Dataset):
         return data
     if type(data).__module__.startswith("polars"):
-        directory = tempfile.TemporaryDirectory(prefix="gaussguru-")
-        path = Path(directory.name) / "rows.parquet"
-        data.sink_parquet(path, compression="lz4", row_group_size=1 << 18)
-        found = dataset.dataset(path)
-        _TEMPORARY[id(found)] = directory  # as long as the process: readers may outlive the table
-        return found
+        directory = tempfile.mkdtemp(prefix="gaussguru-")
+        weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
+        data.sink_parquet(Path(directory) / "rows.parquet", compression="lz4", row_group_size=1 << 18)
+        return dataset.dataset(Path(directory) / "rows.parquet")
     given = [data] if isinstance(data, str | os.PathLike) else list(data)
     paths = [path for pattern in given for path in _matching(str(pattern))]
     return dataset.dataset(paths if len(paths) > 1 else paths[0])
-
-
-_TEMPORARY: dict[int, Any] = {}
 
 
 def _matching(pattern: str) -> list[str]:

@@ -6,13 +6,16 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from gaussguru import CollapseWarning, GuruClassifier, sigma_max
+from gaussguru import CollapseWarning, GuruClassifier, GuruClassifierCV, sigma_max
 from gaussguru._data import streams
 from gaussguru._data.rows import Rows
+from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.losses import LOSSES
-from gaussguru.sources import Arrays, Stream, Table
+from gaussguru.population import Deconvolve
+from gaussguru.sources import Arrays, Stream, Table, subsample
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.compute  # noqa: E402
@@ -126,8 +129,9 @@ def test_columns_and_filter_of_a_table(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "all.parquet", row_group_size=700)
     keep = np.arange(len(y)) % 3 > 0
     source = Table(tmp_path / "all.parquet", ["c", "a"], pyarrow.compute.field("weight") > 0)
-    other = fitted(GuruClassifier(0.05, **TIGHT), source, "label")
-    same(fitted(GuruClassifier(0.05, **TIGHT), X[keep][:, [2, 0]], y[keep]), other)
+    settings = {"sigma": 0.1, "class_weight": "balanced", **TIGHT}
+    other = fitted(GuruClassifier(**settings), source, "label")
+    same(fitted(GuruClassifier(**settings), X[keep][:, [2, 0]], y[keep]), other)
     assert other.classes_.tolist() == ["no", "yes"]
     with pytest.raises(ValueError, match="column 'note' has the type string: choose features"):
         GuruClassifier().fit(Table(tmp_path / "all.parquet"), "label")
@@ -301,6 +305,68 @@ def test_warm_start_and_collapse():
     with pytest.warns(CollapseWarning, match="sigma=1000 is so large"):
         GuruClassifier(1000.0).fit(Arrays(X[:2000], rows=300), y[:2000])
     assert sigma_max(X, y) < 1000
+
+
+# --- other estimators ----------------------------------------------------------------------------------------
+
+
+def test_descent_over_parts():
+    """One call over a source is a call for each of its parts."""
+    X, y = samples()
+    settings = {"sigma": 0.3, "solver": "sgd", "eta0": 0.5, "random_state": 3}
+    one, other = GuruClassifier(**settings), GuruClassifier(**settings)
+    for first in range(0, len(y), 700):
+        one.partial_fit(X[first : first + 700], y[first : first + 700], classes=[0, 1])
+    other.partial_fit(Arrays(X, rows=700), y, classes=[0, 1])
+    assert np.array_equal(one.coef_, other.coef_)
+    assert other.n_updates_ == len(y)
+    parts = zip(*(np.split(each, [700, 1400, 2100, 2800]) for each in (X, y)), strict=True)
+    blocks = list(parts)
+    third = GuruClassifier(**settings).partial_fit(Stream(lambda: iter(blocks)), None, classes=[0, 1])
+    assert np.array_equal(third.coef_, one.coef_)
+
+
+def test_subsample_of_a_source():
+    X, y = samples(n=6000)
+    y[:] = np.arange(len(y)) < 60
+    weight = np.random.default_rng(0).uniform(0, 1, len(y))
+    weight[100:200] = 0
+    X[:, 0] = np.arange(len(y))
+    some, labels, weights, errors = subsample(Arrays(X, rows=700), y, weight, X**2, n_samples=600)
+    rows = some[:, 0].astype(int)
+    assert np.array_equal(labels, y[rows])
+    assert np.array_equal(errors, X[rows] ** 2)
+    assert not np.any((rows >= 100) & (rows < 200))
+    # The rare class was drawn more often, and each of its samples counts for less.
+    assert 50 <= np.count_nonzero(labels) <= 60
+    assert np.allclose(weights[labels == 0], weight[rows][labels == 0])
+    fraction = np.count_nonzero(labels == 0) / np.count_nonzero((y == 0) & (weight > 0))
+    assert np.allclose(weights[labels == 1] / weight[rows][labels == 1], fraction / (np.count_nonzero(labels) / 60))
+    with pytest.raises(TypeError, match="X must be a source"):
+        subsample(X, y)
+
+
+def test_sigma_by_cross_validation():
+    X, y = samples()
+    one = GuruClassifierCV([0.05, 0.2, 1.0], cv=3).fit(X, y)
+    other = GuruClassifierCV([0.05, 0.2, 1.0], cv=3).fit(Arrays(X, rows=700), y)
+    assert other.sigma_ == one.sigma_  # few enough samples that all are drawn
+    assert np.allclose(other.scores_, one.scores_)
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-5)
+    assert not hasattr(other, "alpha_")
+    assert np.array_equal(other.predict(Arrays(X, rows=500)), other.predict(X))
+
+
+def test_measurements_of_a_source():
+    X, y = samples(n=1500, d=3)
+    errors = np.random.default_rng(1).uniform(0.05, 0.5, X.shape)
+    source = Arrays(X, rows=400)
+    one = Deconvolve().fit(X, X_err=errors)
+    assert np.allclose(Deconvolve().fit(source, X_err=errors).covariances_, one.covariances_)
+    base = CalibratedWithErrorsCV(GuruClassifier(0.1), cv=3)
+    one, other = clone(base).fit(X, y, X_err=errors), clone(base).fit(source, y, X_err=errors)
+    assert np.allclose(other.predict_proba(source, X_err=errors), one.predict_proba(X, X_err=errors))
+    assert other.score(source, y, X_err=errors) == pytest.approx(one.score(X, y, X_err=errors))
 
 
 # --- what is wrong -------------------------------------------------------------------------------------------

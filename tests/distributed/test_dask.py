@@ -7,14 +7,19 @@ import threading
 import time
 import warnings
 
+import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
 from gaussguru import GuruClassifier, sources
 from gaussguru._data import cluster as cluster_module
+from gaussguru.cli.console import main
+from gaussguru.models import load_model
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -139,7 +144,6 @@ def test_problems(client, kind):
 
 def test_frames(client):
     dd = pytest.importorskip("dask.dataframe")
-    pd = pytest.importorskip("pandas")
     X, y = samples(d=3, dtype=np.float64)
     errors = np.random.default_rng(2).uniform(0, 0.5, X.shape)
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "label": np.array(["no", "yes"])[y]})
@@ -162,6 +166,45 @@ def test_without_a_cluster(monkeypatch):
     with dask.config.set(scheduler="threads"):
         one = fitted(GuruClassifier(0.3, **TIGHT), X, y)
         same(one, fitted(GuruClassifier(0.3, **TIGHT), chunked(X), y))
+
+
+def test_searches_by_joblib(client):
+    X, y = samples(n=600)
+    search = GridSearchCV(GuruClassifier(), {"sigma": [0.1, 0.5]}, cv=2)
+    one = clone(search).fit(X, y)
+    with joblib.parallel_config(backend="dask"):
+        other = clone(search).fit(X, y)
+    assert np.array_equal(one.cv_results_["mean_test_score"], other.cv_results_["mean_test_score"])
+    assert np.array_equal(one.best_estimator_.coef_, other.best_estimator_.coef_)
+
+
+def test_command(client, tmp_path):
+    X, y = samples(n=1500, d=3, dtype=np.float64)
+    (tmp_path / "parts").mkdir()
+    for number, (part, labels) in enumerate(zip(np.split(X, 3), np.split(y, 3), strict=True)):
+        frame = pd.DataFrame(part, columns=list("abc")).assign(kind=np.array(["no", "yes"])[labels])
+        frame.to_csv(tmp_path / "parts" / f"{number}.csv", index=False)
+        frame.to_parquet(tmp_path / f"{number}.parquet")
+    pd.concat([pd.read_csv(path) for path in sorted((tmp_path / "parts").iterdir())]).to_csv(
+        tmp_path / "all.csv", index=False
+    )
+    more = ["--target", "kind", "--sigma", "0.2", "--tol", "1e-11", "--quiet"]
+    found = {}
+    for name, given in {
+        "memory": [str(tmp_path / "all.csv")],
+        "directory": [str(tmp_path / "parts")],
+        "pattern": [str(tmp_path / "parts" / "*.csv")],
+        "cluster": [str(tmp_path / "*.parquet"), "--dask", client.scheduler.address],
+    }.items():
+        output = str(tmp_path / f"{name}.model")
+        assert main(["fit", *given, *more, "-o", output]) == 0
+        found[name] = load_model(output)
+    one = found.pop("memory")
+    for other in found.values():
+        assert np.allclose(other.pipeline[-1].coef_, one.pipeline[-1].coef_, rtol=1e-5)
+        assert other.card["classes"] == ["no", "yes"]
+        frame = pd.DataFrame(X, columns=list("abc"))
+        assert np.array_equal(other.pipeline.predict(frame), one.pipeline.predict(frame))
 
 
 # --- what happens to workers ---------------------------------------------------------------------------------

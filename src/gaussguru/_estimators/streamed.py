@@ -60,7 +60,7 @@ def head_of(part: Part, n_rows: int) -> Head:
 
 def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
     """Return some rows of some parts; of all of them if these are empty."""
-    n = 1 if streamed else len(parts)
+    n = HEADS if streamed else len(parts)  # how many there are only a pass would tell
     places = sorted({int(place) for place in np.linspace(0, n - 1, min(HEADS, n))})
     found = [head for head in parts.collected(head_of, some=places, n_rows=FEW // len(places)) if head.n_rows]
     if not found:
@@ -137,7 +137,7 @@ def units_of(heads: list[Head], *, centred: bool) -> Posed:
     with np.errstate(invalid="ignore"):
         size = float(np.nanmax(np.abs(some), initial=0.0))
     # A copy of every part is not worth less than one of all samples.
-    return Posed(None, unit_of(size), 1.0, centre(some, some.size) if centred else None)
+    return Posed(None, unit_of(size), 1.0, centre(some, some.size) if centred and len(some) > 1 else None)
 
 
 def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
