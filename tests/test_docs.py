@@ -1,4 +1,4 @@
-"""Examples run as they are printed, in docstrings and on pages; links lead somewhere; the site builds without warnings."""
+"""Examples run as they are printed, in docstrings and on pages; links lead somewhere; the site builds."""
 
 import doctest
 import importlib

@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 # Modules for users that are imported when they are first used: ``import gaussguru`` alone is enough.
 _MODULES = (
     "calibration", "certificates", "datasets", "errors", "experiments", "losses", "models", "noise", "plotting",
-    "population", "preprocessing", "report", "robustness",
+    "population", "preprocessing", "report", "robustness", "sources",
 )  # fmt: skip
 
 

@@ -28,11 +28,13 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
+from gaussguru._estimators.streamed import accuracy, by_parts
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Measured, check_products, split_errors, take_rows
 from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance
+from gaussguru.sources import Fields, as_source, in_memory
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
 
@@ -151,6 +153,7 @@ class ByProbability:
         """Return the logarithms of the probabilities."""
         raise NotImplementedError
 
+    @by_parts
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the probability of each class, given what was measured and how well.
 
@@ -170,6 +173,7 @@ class ByProbability:
         """
         return np.exp(self.predict_log_proba(X, X_err))
 
+    @by_parts
     def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
         """Return the class with the highest probability.
 
@@ -202,6 +206,9 @@ class ByProbability:
         -------
         float
         """
+        source = as_source(X)
+        if source is not None:
+            return accuracy(self, source, Fields(y, sample_weight, X_err))
         return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
 
@@ -303,6 +310,8 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         Parameters
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+            Of a source (:mod:`gaussguru.sources`) a subsample of at most 100,000 samples is taken; for a classifier
+            of all of them, fit that first, and calibrate ``FrozenEstimator(classifier)``.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -321,6 +330,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
+        X, y, sample_weight, X_err = in_memory(X, y, sample_weight, X_err)
         samples, values, y, classes, labels = self._checked(X, y, X_err)
         weights = check_weights(sample_weight, len(labels))
         estimator = self._estimator()
@@ -414,6 +424,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
             )
         return kept
 
+    @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of the probabilities, accurate also where these are very small.
 
@@ -450,6 +461,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         logs[noisy] = exact_log_probabilities(margins.take(noisy), noise[noisy], *parameters)
         return logs
 
+    @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of ``estimator_`` and their standard deviations: :func:`margin_and_spread`.
 

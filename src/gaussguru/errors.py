@@ -13,6 +13,7 @@ An error is a standard deviation, in the units of the feature.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -585,6 +586,10 @@ class Errors(ABC):
         """Return those of some samples."""
 
     @abstractmethod
+    def joined(self, parts: "Sequence[Any]") -> "Errors":
+        """Return those of all samples of some parts, of which this is one."""
+
+    @abstractmethod
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
 
@@ -729,6 +734,10 @@ class PerSample(Errors):
         """Return those of some samples."""
         return PerSample(self.std[index], self.n_features)
 
+    def joined(self, parts: "Sequence[PerSample]") -> "PerSample":
+        """Return those of all samples of some parts."""
+        return PerSample(np.concatenate([part.std for part in parts]), self.n_features)
+
     def covariance(self, i: int) -> Array:
         """Return ``e_i^2 I``."""
         return np.asarray(np.eye(self.n_features) * self.std[i] ** 2)
@@ -805,6 +814,11 @@ class Diagonal(Errors):
     def take(self, index: Index | slice) -> "Diagonal":
         """Return those of some samples."""
         return Diagonal(self.std[index])
+
+    def joined(self, parts: "Sequence[Diagonal]") -> "Diagonal":
+        """Return those of all samples of some parts."""
+        each = [part.std for part in parts]
+        return Diagonal(sp.vstack(each, format="csr") if sp.issparse(self.std) else np.concatenate(each))
 
     def covariance(self, i: int) -> Array:
         """Return ``diag(e_i^2)``."""
@@ -942,6 +956,11 @@ class Factored(Errors):
         """Return those of some samples."""
         return Factored(self.std[index], self.factors.transpose(0, 2, 1)[index].transpose(0, 2, 1))
 
+    def joined(self, parts: "Sequence[Factored]") -> "Factored":
+        """Return those of all samples of some parts."""
+        rows = np.concatenate([part.factors.transpose(0, 2, 1) for part in parts])
+        return Factored(np.concatenate([part.std for part in parts]), rows.transpose(0, 2, 1))
+
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
         return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
@@ -1047,6 +1066,12 @@ class Covariances(Errors):
     def take(self, index: Index | slice) -> "Covariances":
         """Return those of some samples."""
         return Covariances(self.matrices[index], None if self.uppers is None else self.uppers[index])
+
+    def joined(self, parts: "Sequence[Covariances]") -> "Covariances":
+        """Return those of all samples of some parts."""
+        uppers = [part.uppers for part in parts if part.uppers is not None]
+        matrices = np.concatenate([part.matrices for part in parts])
+        return Covariances(matrices, np.concatenate(uppers) if len(uppers) == len(parts) else None)
 
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""

@@ -32,6 +32,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import Array
 from gaussguru.errors import Components, LowRank, Measured, like, split_errors
+from gaussguru.sources import in_memory
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
 UNINFORMATIVE = 1000.0
@@ -178,7 +179,8 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-            NaN is a value that was not measured.
+            NaN is a value that was not measured. Of a source (:mod:`gaussguru.sources`) a subsample of at most
+            100,000 samples is taken.
         y : ignored
         X_err : error bars of X in any of their forms, default=None
             Infinity stands for what was not measured, 0 for what is exact; None: all of it is.
@@ -190,6 +192,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         """
         before = self.__dict__.copy()
         try:
+            X, _, sample_weight, X_err = in_memory(X, None, sample_weight, X_err)
             self._fit(X, X_err, sample_weight)
         except BaseException:
             self.__dict__ = before

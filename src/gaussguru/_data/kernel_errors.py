@@ -21,7 +21,7 @@ expected features: never stored, seen through products.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -446,6 +446,16 @@ class KernelErrors(Errors):
         """Return those of some samples."""
         centres = None if self.centres is None else self.centres[index]
         return replace(self, slopes=self.slopes[index], roots_of=self.roots_of[index], centres=centres)
+
+    def joined(self, parts: "Sequence[KernelErrors]") -> "KernelErrors":
+        """Return those of all samples of some parts, which have the same points."""
+        centres = [part.centres for part in parts if part.centres is not None]
+        return replace(
+            self,
+            slopes=np.concatenate([part.slopes for part in parts]),
+            roots_of=np.concatenate([part.roots_of for part in parts]),
+            centres=np.concatenate(centres) if len(centres) == len(parts) else None,
+        )
 
     def _factor(self, i: int) -> Array:
         """Return ``F_i``."""

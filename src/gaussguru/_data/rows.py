@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -59,6 +59,7 @@ class Block:
     weights : the sample weights s
     signed_weight : ``s y`` with ``y = -1, 1`` for labels 0, 1; the weights where there are more than two classes
     errors : error bars, or None
+    number : the place of the block among all, from which draws inside it are seeded
     """
 
     X: Matrix
@@ -66,6 +67,7 @@ class Block:
     weights: Array
     signed_weight: Array
     errors: Errors | None = None
+    number: int = 0
 
     @cached_property
     def view(self) -> Any:
@@ -155,6 +157,11 @@ class Rows:
     root : the rows of which these are some; passes are counted there
     """
 
+    # Whether X, labels and weights are arrays of this process (:class:`gaussguru._data.streams.StreamedRows`: no).
+    in_memory: ClassVar[bool] = True
+    # The most rows of a subsample.
+    most_drawn: float = np.inf
+
     def __init__(
         self,
         X: Matrix,
@@ -241,6 +248,14 @@ class Rows:
         """Return a row vector as one array."""
         return vector[0] if len(vector) == 1 else np.concatenate(vector)
 
+    def unzipped(self, parts: RowVector, n: int) -> list[RowVector]:
+        """Return the n row vectors of which a row vector of tuples is made."""
+        return [list(part) for part in zip(*parts, strict=True)]
+
+    def std(self, vector: RowVector) -> Any:
+        """Return the standard deviation of a row vector, or of each of its columns."""
+        return np.std(self.gather(vector), axis=0)
+
     def take(self, index: Index, weights: Array | None = None) -> "Rows":
         """Return a copy of some rows, with other weights if given."""
         labels = self.labels[index]
@@ -251,6 +266,10 @@ class Rows:
     def with_columns(self, X: Matrix) -> "Rows":
         """Return the same samples with other features."""
         return Rows(X, *self._given, self.n_classes, None, self.map)
+
+    def rotated(self, basis: Array) -> "Rows":
+        """Return the same samples with the features ``X basis``."""
+        return self.with_columns(np.ascontiguousarray(self.X @ basis))
 
     def picked(self, columns: Index, column: Array) -> "Rows":
         """Return the same samples with some of the features, and another one."""
@@ -281,6 +300,12 @@ class Rows:
         if len(blocks) == 1:
             return task(blocks[0], *(vector[0] for vector in vectors), **shared)
         return summed(self._mapped(task, vectors, shared, pointwise))
+
+    def collected(
+        self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any
+    ) -> list[Any]:
+        """Return what a task returns of every block, in their order: something small, which is brought here."""
+        return self.each(task, *vectors, pointwise=pointwise, **shared)
 
     def both(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
         """Return a row vector and a sum, of a task that returns a pair of them."""
@@ -342,8 +367,8 @@ class Rows:
         self.count("hessian")
         d = self.n_columns
         if self.is_sparse or d < BLAS_COLUMNS:
-            return np.asarray(self.total(_gram, curve, tilt, direction=direction))
-        result: Array = self.total(_gram_blas, curve, tilt)
+            return self._gram_total(_gram, curve, tilt, direction=direction)
+        result = self._gram_total(_gram_blas, curve, tilt)
         if direction is None:
             return result
         tilts, ones, block = result[d], result[d + 1], result[:d, :d]
@@ -352,6 +377,10 @@ class Rows:
         result[d, :d] = ones[:d] + ones[d] * direction
         result[d, d] = ones[d + 1]
         return result[: d + 1, : d + 1]
+
+    def _gram_total(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> Array:
+        """Return the sum of Gram matrices, of which the lower triangles count."""
+        return np.asarray(self.total(task, *vectors, **shared))
 
     @property
     def gram_cost(self) -> float:
@@ -377,7 +406,7 @@ class Rows:
     def moments(self) -> Moments:
         """Sums over the classes and squares of the columns, from one pass over X."""
         self.count("value")
-        sums, squares = self.total(_moments, n_classes=self.n_classes)
+        sums, squares = self.total(class_moments, n_classes=self.n_classes)
         check_squares(squares)
         return Moments(sums, squares)
 
@@ -418,7 +447,7 @@ class Rows:
     @cached_property
     def _column_sizes(self) -> tuple[Array, Array]:
         self.count("value")
-        parts = np.array(self.each(_column_sizes))
+        parts = np.array(self.collected(_column_sizes))
         return parts[:, 0].max(axis=0), parts[:, 1].sum(axis=0)
 
     @property
@@ -525,7 +554,8 @@ def check_squares(squares: Array) -> None:
 # --- tasks that read X --------------------------------------------------------------------------------------
 
 
-def _moments(block: Block, n_classes: int) -> tuple[Array, Array]:
+def class_moments(block: Block, n_classes: int) -> tuple[Array, Array]:
+    """Return ``sum s x`` of every class, and ``sum s x^2``."""
     d = block.X.shape[1]
     sums = _binding.moments(0, block.n_rows, block.view, block.signed_weight).reshape(3, d)
     if n_classes == 2:

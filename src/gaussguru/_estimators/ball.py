@@ -128,7 +128,7 @@ class _BallClassifier(LinearScores, Classifier):
     @property
     def dual_coef_(self) -> Array:
         """The dual variables: another name of ``alpha_``."""
-        return self.alpha_
+        return np.asarray(self.alpha_)
 
     def certified_radius(self, X: Any) -> Array:
         """Return how far each sample may be moved, in any direction, before its predicted class changes.

@@ -22,6 +22,7 @@ from gaussguru._data.em import population_of
 from gaussguru._data.rows import linear_scores
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.problem import Posed
+from gaussguru._estimators.streamed import accuracy, by_parts
 from gaussguru._estimators.validation import (
     check_choice,
     check_count,
@@ -49,6 +50,7 @@ from gaussguru.probabilities import (
     score_covariance,
     winners,
 )
+from gaussguru.sources import Fields, as_source
 
 
 class CollapseWarning(UserWarning):
@@ -84,6 +86,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self.__dict__ = before
             raise
 
+    @by_parts
     def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
         """Return the class of every sample: the one with the best score.
 
@@ -119,6 +122,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         -------
         float
         """
+        source = as_source(X)
+        if source is not None:
+            return accuracy(self, source, Fields(y, sample_weight, X_err))
         return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -138,6 +144,7 @@ class LinearScores:
     coef_: Array
     intercept_: Array
 
+    @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
 
@@ -156,6 +163,7 @@ class LinearScores:
             check_products(X_err, X)
         return self._scores(X)
 
+    @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of every sample, and their standard deviations under its error bars.
 
@@ -268,6 +276,8 @@ class FillsGaps:
 class GuruEstimator(Classifier):
     """The part of an estimator that does not depend on where its features come from."""
 
+    # What is kept of the training and not needed for predictions.
+    _of_training: ClassVar[tuple[str, ...]] = ("alpha_", "_descent")
     _checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
         "sigma": check_sigma,
         "loss": lambda _, value: resolve_loss(value),
@@ -290,6 +300,7 @@ class GuruEstimator(Classifier):
         Of more than two classes it is the root of half the mean variance of the differences of two scores.
         """
 
+    @by_parts
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the probability of each class when the features carry noise.
 
@@ -321,6 +332,7 @@ class GuruEstimator(Classifier):
         """
         return noise_probabilities(*self._noisy_scores(X, X_err))
 
+    @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of :meth:`predict_proba`, accurate also where that is 0 to rounding.
 
@@ -380,7 +392,9 @@ class GuruEstimator(Classifier):
         self.noise_ = posed.noise
         self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
-        self.alpha_ = result.alpha
+        self.__dict__.pop("alpha_", None)
+        if result.alpha is not None:
+            self.alpha_ = result.alpha
         self.objective_ = result.objective
         self.dual_gap_ = min(result.gap, result.objective)  # the minimum is not below 0
         self.n_iter_ = max(1, result.n_iter)  # as in scikit-learn: finding that the first point is optimal is one

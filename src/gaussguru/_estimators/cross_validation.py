@@ -19,6 +19,7 @@ from gaussguru._estimators.validation import Samples, check_jobs, check_samples
 from gaussguru._linalg import Array
 from gaussguru.errors import Measured, split_errors
 from gaussguru.losses import Loss
+from gaussguru.sources import Source, as_source, subsample
 
 # Mean scores that differ by no more than this fraction of them are the same: the order of a sum may do as much.
 SAME = 1e-12
@@ -129,8 +130,8 @@ class GuruClassifierCV(GuruClassifier):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            The samples.
+        X : array-like, sparse matrix or source of shape (n_samples, n_features)
+            The samples. Of a source (:mod:`gaussguru.sources`) sigma is chosen on a subsample of at most 100,000.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -145,7 +146,20 @@ class GuruClassifierCV(GuruClassifier):
         -------
         self
         """
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._choose_for, source, y, sample_weight, X_err, params)
         return self._or_unchanged(self._choose, X, y, sample_weight, X_err, params)
+
+    def _choose_for(self, source: Source, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+        """Choose sigma on a subsample, and fit the model to all samples of a source."""
+        some = subsample(source, y, sample_weight, X_err, n_jobs=self.n_jobs)
+        self._choose(some[0], some[1], some[2], some[3], params)
+        model = self._classifier().set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
+        model.fit(source, y, sample_weight, X_err)
+        self.__dict__.pop("alpha_", None)
+        self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
+        return self
 
     def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
         check_jobs("n_jobs", self.n_jobs)

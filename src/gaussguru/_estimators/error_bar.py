@@ -22,11 +22,13 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path
+from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
 from gaussguru.errors import Components, LowRank, Measured, check_products, split_errors, take_rows
 from gaussguru.population import Deconvolve
+from gaussguru.sources import in_memory
 
 METHODS = ("shrunk", "posterior", "probit")
 # The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
@@ -191,7 +193,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-            The measured values. NaN is a value that was not measured, where there is an ``X_err``.
+            The measured values. NaN is a value that was not measured, where there is an ``X_err``. Of a source
+            (:mod:`gaussguru.sources`) a subsample of at most 100,000 samples is taken.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -207,7 +210,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         -------
         self
         """
-        return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups)
+        return self._or_unchanged(self._fit, *in_memory(X, y, sample_weight, X_err), groups)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any) -> Self:
         self._check_parameters()
@@ -290,11 +293,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
                 return _judged(Margins.joined([part[k] for part in parts]), *truth, rough=True)[1]
 
             losses = np.stack(list(mapped(losses_of, range(len(candidates)))))
-            methods = np.array([method for method, _ in candidates])
-            best = _preferred(losses, truth[1], methods == PREFERRED)
+            named = np.array([method for method, _ in candidates])
+            best = _preferred(losses, truth[1], named == PREFERRED)
             found, losses[best] = _judged(Margins.joined([part[best] for part in parts]), *truth)
         scores = {
-            "method": methods,
+            "method": named,
             "level": np.array([level for _, level in candidates]),
             "log_loss": np.average(losses, axis=1, weights=truth[1]),
         }
@@ -379,6 +382,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
             part = slice(first, first + step)
             yield _posterior(self.population_, X[part], take_rows(X_err, part), self.centre_, self.scale_)
 
+    @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of the probabilities, accurate also where these are very small.
 
@@ -395,6 +399,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """
         return np.concatenate([self._calibrated.predict_log_proba(part) for part in self._posteriors(X, X_err)])
 
+    @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return a score that decides: of two classes ``Phi^-1(P)`` of the second one, else log probabilities.
 
@@ -415,6 +420,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         lower = ndtri_exp(np.minimum(logs.min(axis=1), -np.log(2.0)))
         return np.asarray(np.where(likely, -lower, lower))
 
+    @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the scores of ``estimator_`` and their standard deviations, given what was measured and how well.
 

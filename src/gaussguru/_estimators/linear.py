@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -12,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import FillsGaps, GuruEstimator, LinearScores
-from gaussguru._estimators.problem import Model, pose
+from gaussguru._estimators.problem import Model, Posed, pose
+from gaussguru._estimators.streamed import Streamed, names_of, note_features, surveyed
 from gaussguru._estimators.validation import (
     Samples,
     check_part,
@@ -26,6 +28,7 @@ from gaussguru.certificates.dual_point import Certificate
 from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
+from gaussguru.sources import Fields, Opened, Reading, Source, as_source
 
 # Up to so many columns BLAS uses one thread by itself.
 SMALL = 64
@@ -194,7 +197,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         self.eta0 = eta0
         self.average = average
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, *, client: Any = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -219,6 +222,9 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         -------
         self
         """
+        source = as_source(X, client)
+        if source is not None:
+            return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
@@ -231,8 +237,9 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            The samples of this part.
+        X : array-like, sparse matrix or source of shape (n_samples, n_features)
+            The samples of this part; of a source (:mod:`gaussguru.sources`) those of all its parts, one after the
+            other.
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
@@ -246,6 +253,9 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         -------
         self
         """
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._partial_fit_source, source, Fields(y, sample_weight, X_err), classes)
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
@@ -261,8 +271,32 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
         self.population_ = population
+        self.n_passes_ = posed.n_passes
         self._keep(result)
         return self
+
+    def _fit_source(self, source: Source, fields: Fields) -> Self:
+        """Fit samples that are read in parts."""
+        self._check_parameters()
+        if self.solver != "newton":
+            raise ValueError(f"solver must be 'newton' for samples that are not in memory; got {self.solver!r}")
+        reading = Reading(source, fields, None, self.n_jobs)
+        with reading.pool as mapped, reading.session as session:
+            streamed = self._surveyed(reading.opened(mapped, session))
+            model = self._resolved(streamed.samples, streamed.measured or None)
+            if model.noise is not None and not model.noise.smooth:
+                raise ValueError(f"noise={self.noise!r} needs samples in memory; use 'isotropic' or known noise")
+            posed = streamed.posed(self.class_weight, model)
+            result = self._minimise(posed, streamed.classes, self._start(streamed.samples))
+        note_features(self, streamed.n_features, source.feature_names(fields))
+        self.population_ = None
+        self.n_passes_ = posed.n_passes
+        self._keep(result)
+        return self
+
+    def _surveyed(self, opened: Opened) -> Streamed:
+        """Return what is known of the samples of a source."""
+        return surveyed(opened, class_weight=self.class_weight, centred=bool(self.fit_intercept), exact=self.sigma == 0)
 
     def _keep(self, result: Result) -> None:
         """Keep what depends on the features."""
@@ -272,7 +306,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     @property
     def dual_coef_(self) -> Array:
         """The dual variables: another name of ``alpha_``."""
-        return self.alpha_
+        return np.asarray(self.alpha_)
 
     @property
     def _keeps_correlations(self) -> bool:
@@ -344,6 +378,20 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             self.__dict__.pop(name, None)  # of a fit before: no longer true
         return self
 
+    def _partial_fit_source(self, source: Source, fields: Fields, classes: Any) -> Self:
+        """Make one step on each sample of a source, part by part in their order."""
+        reading = Reading(source, fields, names_of(self), 1)
+        with reading.pool, reading.session as session:
+            names = source.feature_names(fields)
+            for part in reading.opened(map, session).parts.one_by_one():
+                if part.X.shape[0]:
+                    self.__dict__.pop("feature_names_in_", None)  # parts are arrays
+                    self._partial_fit(part.X, part.y, classes, part.weight, part.X_err)
+        if not hasattr(self, "classes_"):
+            raise ValueError("X must have at least one sample; all partitions are empty")
+        note_features(self, self.coef_.shape[1], names)
+        return self
+
     def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
         """Return bounds on the least objective on any data, from the classifier as it is.
 
@@ -364,17 +412,34 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         """
         check_is_fitted(self)
         self._check_parameters()
+        source = as_source(X)
+        if source is not None:
+            return self._certificate_of(source, Fields(y, sample_weight, X_err))
         X, X_err = split_errors(X, X_err)
         if has_unmeasured(X_err):
             X, X_err = self._filled(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
-        if not np.array_equal(samples.classes, self.classes_):
-            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
+        self._check_classes(samples.classes)
         model = self._resolved(samples, X_err)
         with self._threads(samples, model, X_err) as mapped:
-            posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
-            start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
-            return posed.certificate(certify(posed.problem, *start)[0])
+            return self._certified(pose(samples, model, mapped, self._errors(samples, X_err, mapped)))
+
+    def _certificate_of(self, source: Source, fields: Fields) -> Certificate:
+        reading = Reading(source, fields, names_of(self), self.n_jobs)
+        with reading.pool as mapped, reading.session as session:
+            streamed = self._surveyed(reading.opened(mapped, session))
+            self._check_classes(streamed.classes)
+            model = self._resolved(streamed.samples, streamed.measured or None)
+            return self._certified(streamed.posed(self.class_weight, model))
+
+    def _check_classes(self, classes: NDArray[Any]) -> None:
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
+
+    def _certified(self, posed: Posed) -> Certificate:
+        """Return the certificate of the classifier in a problem."""
+        start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
+        return posed.certificate(certify(posed.problem, *start)[0])
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
         """Return where a warm start begins."""

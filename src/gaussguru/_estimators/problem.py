@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru._data.rows import BlockMap, Rows
+from gaussguru._data.rows import Block, BlockMap, Rows
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru._problems.axis import AxisBinary
@@ -70,6 +70,11 @@ class Posed:
         return replace(self, problem=self.problem.scaled(factor))
 
     @property
+    def n_passes(self) -> float:
+        """Passes over X so far, in units of all rows; those over a subsample count as the fraction that it is."""
+        return float(round(sum(self.problem.rows.root.passes.values()), 3))
+
+    @property
     def noise(self) -> Noise | None:
         """The noise in the units of X."""
         noise: Noise | None = self.problem.noise
@@ -97,7 +102,8 @@ class Posed:
             coef = coef @ self.basis.T
         if self.order is not None:
             rank = np.argsort(self.order)
-            coef, intercept, alpha = coef[rank], intercept[rank], np.ascontiguousarray(alpha[:, rank])
+            coef, intercept = coef[rank], intercept[rank]
+            alpha = None if alpha is None else np.ascontiguousarray(alpha[:, rank])
         if self.shift is not None:
             intercept = intercept - coef @ self.shift
         return replace(
@@ -131,24 +137,26 @@ def pose(
     X, weights, units = samples.X, samples.weights, Posed(None)
     if rescaled:
         X, weights, units = _in_units(samples, centred=centred and model.fit_intercept)
-    x, s = units.x, units.s
-    if x != 1 and errors is not None:
-        errors = errors.scaled(x)
+    if units.x != 1 and errors is not None:
+        errors = errors.scaled(units.x)
     if model.noise is None and errors is None:
         errors = Errors.none(len(labels), X.shape[1])
     if errors is not None and errors.is_large and np.any(labels[1:] < labels[:-1]):
         places = np.argsort(labels, kind="stable")
         X, labels, errors = X[places], labels[places], errors.take(places)
         weights, units = None if weights is None else weights[places], replace(units, places=places)
-    rows = Rows(X, labels, weights, n_classes, errors, mapped)
+    return pose_rows(Rows(X, labels, weights, n_classes, errors, mapped), model, replace(units, order=order))
+
+
+def pose_rows(rows: Rows, model: Model, units: Posed) -> Posed:
+    """Return the problem of rows that are in some units."""
     noise = _noise(model, rows, units)
-    if errors is None and model.l2 == 0 and noise is not None:
+    if rows.errors is None and model.l2 == 0 and noise is not None:
         basis, noise = noise.independent()
         if basis is not None:
-            rows = rows.with_columns(np.ascontiguousarray(X @ basis))
-            units = replace(units, basis=basis)
-    problem = _kind(rows, noise)(rows, model.loss, noise, model.l2 * x * x * s, model.fit_intercept)
-    return replace(units, problem=problem, order=order)
+            rows, units = rows.rotated(basis), replace(units, basis=basis)
+    ridge = model.l2 * units.x * units.x * units.s
+    return replace(units, problem=_kind(rows, noise)(rows, model.loss, noise, ridge, model.fit_intercept))
 
 
 def _kind(rows: Rows, noise: Noise | None) -> Any:
@@ -187,7 +195,7 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
         s = float(2.0 ** -np.round(np.log2(weights.mean())))
         weights = weights * s
     some = X[:: max(1, X.shape[0] // FEW)]
-    x, shift = _unit(X, some), _centre(X, some) if centred else None
+    x, shift = _unit(X, some), centre(some, X.size) if centred and not hasattr(X, "indptr") else None
     if shift is not None:
         X = X - shift.astype(X.dtype)
     if x != 1:
@@ -195,28 +203,33 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     return X, weights, Posed(None, x, s, shift)
 
 
-def _centre(X: Any, some: Any) -> Array | None:
-    """Return about the means of dense features if one is far from the origin; any point near them will do."""
-    if hasattr(X, "indptr"):
-        return None
-    some = np.asarray(some, dtype=np.float64)
+def centre(some: Any, n_values: int) -> Array | None:
+    """Return about the means of dense features if one is far from the origin; any point near them will do.
+
+    ``some`` are some of the samples, and ``n_values`` how many values all of them have.
+    """
+    dtype, some = some.dtype, np.asarray(some, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         means = some.mean(axis=0)
         spreads = np.sqrt(np.square(some - means).mean(axis=0))
         far = np.isfinite(spreads) & (np.abs(means) > FAR * spreads)
     # Features that are constant in these samples, to a rounding of each, are not worth a copy of much data.
-    if not far.any() or (X.size > MUCH and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
+    if not far.any() or (n_values > MUCH and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
         return None
     # Numbers of the precision of X, so that differences are exact where they matter.
-    return np.where(far, means, 0.0).astype(X.dtype).astype(np.float64)
+    return np.where(far, means, 0.0).astype(dtype).astype(np.float64)
 
 
 def _unit(X: Any, some: Any) -> float:
     """Return the power of 2 by which X is multiplied: 1 for nearly all, as a pass over some of its rows tells."""
     size = _size(some)
-    if SMALLEST < size < LARGEST:
-        return 1.0
-    size = _size(X)
+    if not SMALLEST < size < LARGEST:
+        size = _size(X)
+    return unit_of(size)
+
+
+def unit_of(size: float) -> float:
+    """Return the power of 2 by which values up to a size are multiplied."""
     return 1.0 if not 0 < size < np.inf or SMALLEST < size < LARGEST else float(2.0 ** -np.round(np.log2(size)))
 
 
@@ -237,9 +250,14 @@ def _floors(rows: Rows, units: Posed) -> Array:
     return EXACT * np.where(spread > 0, spread, units.x)
 
 
+def _roots(block: Block) -> Array:
+    """Return which errors a block has."""
+    assert block.errors is not None
+    return block.errors.roots(block.weights)
+
+
 def _floor(rows: Rows, units: Posed) -> Noise | None:
     """Return noise of features that are exact in all samples, or None if there are none."""
-    assert rows.errors is not None
-    used = rows.errors.roots(rows.weights)
+    used = rows.total(_roots)
     exact = ~np.atleast_2d(used.T).any(axis=0)
     return PerFeature(1.0, np.where(exact, _floors(rows, units), 0.0)) if exact.any() else None

@@ -157,7 +157,7 @@ def check_samples(
     for label, total in zip(classes.tolist(), totals, strict=True):
         if total == 0:
             raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
-    factors = _class_factors(class_weight, classes, totals)
+    factors = class_factors(class_weight, classes, totals)
     return Samples(X, classes, labels, _times_factors(weights, labels, factors))
 
 
@@ -182,7 +182,7 @@ def check_part(
         raise ValueError(f"y must hold labels among the classes {known.tolist()!r}; got {strange!r}")
     _check_lengths(X, labels)
     weights = check_weights(sample_weight, X.shape[0])
-    factors = _class_factors(class_weight, known, [1.0] * len(known))
+    factors = class_factors(class_weight, known, [1.0] * len(known))
     return Samples(X, known, labels, _times_factors(weights, labels, factors))
 
 
@@ -261,7 +261,7 @@ def check_weights(sample_weight: Any, n_samples: int) -> Array | None:
     return np.asarray(weight)
 
 
-def _class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
+def class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
     """Return what to multiply the weights of each class by; "balanced" gives all the same total."""
     if class_weight is None:
         return [1.0] * len(classes)

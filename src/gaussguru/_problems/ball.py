@@ -149,7 +149,7 @@ class Ball(ByClass):
 
     def mixture(self, parts: list[tuple[float, Point]]) -> Point:
         """Evaluate F at a linear combination of points, from their scores."""
-        return self._at(*mixed_points(parts))
+        return self._at(*mixed_points(self.rows, parts))
 
     def initial(self, last: Smoothing, target: float) -> tuple[Point, Smoothing]:
         """Return zero, with a smoothness of a margin."""

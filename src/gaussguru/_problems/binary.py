@@ -211,7 +211,7 @@ class Binary(OfLoss):
         spread = self.rows.total(_spread, margin, centres=(negative, positive), pointwise=True)
         scale = self.noise.scale(w)
         smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
-        if self.rows.n_columns > MAX_COLUMNS and smooth > 1:
+        if self.rows.n_columns > MAX_COLUMNS and smooth > 1 and self.rows.in_memory:
             point = coordinate_descent(self.smoothed(last), 0.5 * target, NEGLIGIBLE**3)
             # A maximum is better approached from where all is tied, unless there is nothing left to do.
             if self.is_smooth or point.value <= 0.5 * target:
@@ -308,7 +308,7 @@ class Binary(OfLoss):
     def row_weights(self, point: Point) -> Weights:
         """Return the weights of the rows in gradient and Hessian."""
         parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._place(point))
-        return Weights(*(list(part) for part in zip(*parts, strict=True)))
+        return Weights(*self.rows.unzipped(parts, 3))
 
     def slopes(self, point: Point) -> Array:
         """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
@@ -322,20 +322,18 @@ class Binary(OfLoss):
     def _place(self, point: Point) -> dict[str, object]:
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
 
-    def dual_value(self, alpha: Array) -> tuple[float, Array]:
+    def dual_value(self, alpha: RowVector) -> tuple[float, Array]:
         """Return a lower bound of the minimum from any ``0 <= alpha <= 1``, and its ``v = sum s y alpha x``.
 
         Alpha is balanced and shrunk until it is feasible; one pass over X.
         """
-        rows, positive = self.rows, self.rows.labels == 1
-        residual = rows.signed_weight * alpha
+        rows = self.rows
         rows.count("value")
-        by_label = rows.total(combine, rows.split(residual))
-        sums = float(residual[positive].sum()), float(-residual[~positive].sum())
-        rho, mass, v = balanced(by_label, *sums, fit_intercept=self.fit_intercept)
+        by_label, sums = rows.total(_dual_sums, alpha)
+        rho, mass, v = balanced(by_label, *sums.tolist(), fit_intercept=self.fit_intercept)
 
         def level(c: float) -> float:
-            return rho * float(rows.weights @ self.loss.conjugate(c * alpha))
+            return rho * float(rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
 
         return self.bound(v, mass, level(1.0), level), v
 
@@ -578,10 +576,12 @@ class Local:
         """Return the same without the rows of little Hessian weight, whose products take as long as the others'."""
         if self.problem.rows.n_columns <= MAX_COLUMNS:
             return self
-        curve = self.row_weights.curve
-        mean = sum(float(part.sum()) for part in curve) / self.problem.rows.n_rows
+        rows, curve = self.problem.rows, self.row_weights.curve
+        mean = float(rows.total(_summed, curve, pointwise=True)) / rows.n_rows
         local = replace(self)
-        local.row_weights = self.row_weights._replace(curve=[np.where(c >= NEGLIGIBLE * mean, c, 0.0) for c in curve])
+        local.row_weights = self.row_weights._replace(
+            curve=rows.each(_above, curve, least=NEGLIGIBLE * mean, pointwise=True)
+        )
         return local
 
     # --- certificates -------------------------------------------------------------------------------------
@@ -658,10 +658,10 @@ class Local:
         problem, weights = self.problem, self.row_weights
         w, rise = np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])
         problem.rows.count("value")
-        moved = problem.rows.gather(
-            problem.rows.each(_move, weights.residual, weights.curve, weights.tilt, w=w, rise=rise, shift=float(p[-1]))
+        moved = problem.rows.each(
+            _move, weights.residual, weights.curve, weights.tilt, w=w, rise=rise, shift=float(p[-1])
         )
-        return problem.dual_value(moved)[0], None if problem.is_smooth else moved
+        return problem.dual_value(moved)[0], None if problem.is_smooth else problem.rows.gather(moved)
 
     # --- smoothing ----------------------------------------------------------------------------------------
 
@@ -690,7 +690,7 @@ class Local:
     def _uncertainty(self) -> float:
         """How far margins may move with more rows, in units of the noise: ``sqrt(columns / rows)`` of their spread."""
         rows, point = self.problem.rows, self.point
-        away = float(np.std(rows.gather(point.margin))) * point.stretch * math.sqrt(rows.n_columns / rows.n_rows)
+        away = float(rows.std(point.margin)) * point.stretch * math.sqrt(rows.n_columns / rows.n_rows)
         return away * self.problem.smoothing.noise / point.distance if point.distance else np.inf
 
     # --- points nearby ------------------------------------------------------------------------------------
@@ -810,6 +810,25 @@ def _move(block: Block, residual: Array, curve: Array, tilt: Array, w: Array, ri
     signed = block.signed_weight
     moved = np.divide(residual - curve * along, signed, out=np.zeros_like(along), where=signed != 0)
     return np.clip(moved, 0.0, 1.0)
+
+
+def _summed(block: Block, values: Array) -> float:
+    return float(values.sum())
+
+
+def _above(block: Block, values: Array, least: float) -> Array:
+    return np.where(values >= least, values, 0.0)
+
+
+def _dual_sums(block: Block, alpha: Array) -> tuple[Array, Array]:
+    """Return ``sum s y alpha x`` and ``sum s alpha`` by label."""
+    residual = block.signed_weight * alpha
+    positive = block.labels == 1
+    return combine(block, residual), np.array([residual[positive].sum(), -residual[~positive].sum()])
+
+
+def _conjugates(block: Block, alpha: Array, loss: Loss, factor: float) -> float:
+    return float(np.abs(block.signed_weight) @ loss.conjugate(factor * alpha))
 
 
 def _spread(block: Block, margin: Array, centres: tuple[float, float]) -> float:

@@ -61,7 +61,7 @@ class Measured(PairProblem):
         W, b = unfold(x, self.n_classes)
         self.rows.count("value")
         parts, cells = self.rows.both(_visit, task=task, W=W, b=b, own=self.squares(W))
-        scale, slack = (list(part) for part in zip(*parts, strict=True))
+        scale, slack = self.rows.unzipped(parts, 2)
         pull, noise = cells[..., :d], cells[..., d:-4]
         value, mass, tension, gain = np.moveaxis(cells[..., -4:], -1, 0)
         forces = (noise * (W[:, np.newaxis] - W) if task.compiled else noise) - pull
@@ -83,7 +83,9 @@ class Measured(PairProblem):
         Beside scales a million times as large, blur changes no digit.
         """
         largest = max(self.smoothing.blur, point.problem.smoothing.blur)
-        same = point.problem.smoothing == self.smoothing or largest <= 1e-6 * min(float(a.min()) for a in point.scale)
+        same = point.problem.smoothing == self.smoothing or largest <= 1e-6 * min(
+            self.rows.collected(_least, point.scale, pointwise=True)
+        )
         return point if same and point.problem.noise is self.noise else self.visit(point.x)
 
     def mixture(self, parts: list[tuple[float, "Local"]]) -> "Local":
@@ -165,13 +167,15 @@ class Local(PairLocal):
     @property
     def least_scale(self) -> float:
         """The harmonic mean of the scales: a row has Hessian weight in proportion to the inverse of its own."""
-        return float(1 / np.mean(1 / np.concatenate(self.scale, axis=1)))
+        rows = self.problem.rows
+        inverses = rows.total(_inverses, self.scale, pointwise=True)
+        return float((self.problem.n_classes - 1) * rows.n_rows / inverses)
 
     @property
     def spread(self) -> float:
         """The standard deviation of the margins of a pair."""
-        margins = np.concatenate([a * z for a, z in zip(self.scale, self.slack, strict=True)], axis=1)
-        return float(np.median(np.std(margins, axis=1)))
+        rows = self.problem.rows
+        return float(np.median(rows.std(rows.each(_margins, self.scale, self.slack, pointwise=True))))
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
@@ -314,6 +318,19 @@ class Task(NamedTuple):
 def _everyone(n: int) -> Index:
     """Return the places of all rows of a block; most blocks have as many."""
     return np.arange(n)
+
+
+def _least(block: Block, scale: Array) -> float:
+    return float(scale.min(initial=np.inf))
+
+
+def _inverses(block: Block, scale: Array) -> float:
+    return float((1 / scale).sum())
+
+
+def _margins(block: Block, scale: Array, slack: Array) -> Array:
+    """Return the margins against each other class, a column each."""
+    return (scale * slack).T
 
 
 def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tuple[Array, Array], Array]:

@@ -83,7 +83,7 @@ class Multiclass(PairProblem):
 
     def mixture(self, parts: list[tuple[float, Point]]) -> Point:
         """Evaluate F at a linear combination of points, from their scores."""
-        return self.at(*mixed_points(parts))
+        return self.at(*mixed_points(self.rows, parts))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Multiclass(PairProblem):
         self.rows.count("value")
         vectors, columns = ((), np.ascontiguousarray(W.T)) if found is None else ((found,), None)
         parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, loss=self.loss, b=b, scales=scales)
-        computed, *weights = (list(part) for part in zip(*parts, strict=True))
+        computed, *weights = self.rows.unzipped(parts, 4)
         point = self._point(W, b, computed, scales, sums)
         value, mass, conjugate = point.cells
         tension = conjugate / scales
@@ -169,7 +169,7 @@ class Local(PairLocal):
     @property
     def spread(self) -> float:
         """The standard deviation of the margins of a pair: those of two scores."""
-        return float(np.sqrt(2) * np.median(np.std(self.problem.rows.gather(self.point.scores), axis=0)))
+        return float(np.sqrt(2) * np.median(self.problem.rows.std(self.point.scores)))
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
@@ -209,9 +209,9 @@ class Local(PairLocal):
 
     def main(self) -> "Local":
         """Return the same with only the rows of some Hessian weight, if these are few: products cost less."""
-        if self.is_cheap:
-            return self
         rows = self.problem.rows
+        if self.is_cheap or not rows.in_memory:
+            return self
         bends = rows.gather([curve.sum(axis=1) for curve in self.row_weights.curve])
         chosen = np.flatnonzero(bends >= FLAT * bends.mean())
         if len(chosen) > FEW * len(bends):
@@ -255,19 +255,11 @@ class Preconditioner:
     is_exact = False
 
     def __init__(self, local: Local, damping: Array) -> None:
-        problem, rows = local.problem, local.problem.rows
+        problem = local.problem
         self.fit_intercept = problem.fit_intercept
-        d, most, rng = rows.n_columns, PRECONDITIONER_ROWS * rows.n_columns, np.random.default_rng(0)
-        tension, curve = symmetric(local.tension).sum(axis=1), rows.gather(local.row_weights.curve)
+        d, tension = problem.rows.n_columns, symmetric(local.tension).sum(axis=1)
         self._factors = []
-        for c in range(problem.n_classes):
-            weight = np.where(rows.labels == c, curve.sum(axis=1), curve[:, c])
-            unit = float(weight.sum()) / most
-            if rows.n_rows > most and unit > 0:
-                weight = unit * rng.poisson(weight / unit)
-            used = np.flatnonzero(weight) if weight.any() else np.arange(1)
-            some = rows.take(used)
-            block = some.gram(some.split(weight[used]), some.split(np.zeros(len(used))), np.zeros(d))
+        for c, block in enumerate(_drawn_grams(local) if problem.rows.in_memory else _streamed_grams(local)):
             problem.noise.add_metric(float(tension[c]), block[:-1, :-1])
             diagonal(block)[:] += damping[: d + 1]
             diagonal(block)[:-1] += problem.n_classes * problem.l2
@@ -285,7 +277,50 @@ class Preconditioner:
         return np.asarray((P[:-1] - P[-1]).ravel())
 
 
+def _drawn_grams(local: Local) -> Iterator[Array]:
+    """Yield ``sum h (x, 1)(x, 1)'`` for every class, from the drawn rows alone."""
+    rows, rng = local.problem.rows, np.random.default_rng(0)
+    d, most, curve = rows.n_columns, PRECONDITIONER_ROWS * rows.n_columns, rows.gather(local.row_weights.curve)
+    for c in range(rows.n_classes):
+        weight = np.where(rows.labels == c, curve.sum(axis=1), curve[:, c])
+        unit = float(weight.sum()) / most
+        if rows.n_rows > most and unit > 0:
+            weight = unit * rng.poisson(weight / unit)
+        used = np.flatnonzero(weight) if weight.any() else np.arange(1)
+        some = rows.take(used)
+        yield some.gram(some.split(weight[used]), some.split(np.zeros(len(used))), np.zeros(d))
+
+
+def _streamed_grams(local: Local) -> Array:
+    """Return the same, each block drawing among its own rows."""
+    rows, curve = local.problem.rows, local.row_weights.curve
+    most, C = PRECONDITIONER_ROWS * rows.n_columns, rows.n_classes
+    units = rows.total(_bends, curve, pointwise=True) / most if rows.n_rows > most else np.zeros(C)
+    rows.count("hessian", min(1.0, C * most / rows.n_rows))
+    return np.asarray(rows.total(_thinned_grams, curve, units=units))
+
+
 # --- tasks ---------------------------------------------------------------------------------------------------
+
+
+def _class_bends(block: Block, curve: Array) -> Array:
+    """Return the Hessian weight of every row for every class: its own has that of all pairs."""
+    return curve + one_hot(block.labels, curve.sum(axis=1), curve.shape[1])
+
+
+def _bends(block: Block, curve: Array) -> Array:
+    return np.asarray(_class_bends(block, curve).sum(axis=0))
+
+
+def _thinned_grams(block: Block, curve: Array, units: Array) -> Array:
+    """Return the Gram matrix of ``(x, 1)`` for every class, of rows drawn in units of Hessian weight if there are."""
+    rng, weights = np.random.default_rng([0, block.number]), _class_bends(block, curve)
+    grams = []
+    for unit, weight in zip(units.tolist(), weights.T, strict=True):
+        drawn = unit * rng.poisson(weight / unit) if unit > 0 else weight
+        used = np.flatnonzero(drawn)
+        grams.append(block.gram(used, drawn[used], np.ones(len(used))))
+    return np.array(grams)
 
 
 def _slacks(block: Block, found: Array, b: Array, scales: Array) -> tuple[Array, Array]:

@@ -404,11 +404,10 @@ def mixed(parts: list[tuple[float, Array]]) -> Array:
     return np.asarray(sum(share * part for share, part in parts))
 
 
-def mixed_points(parts: list[tuple[float, Any]]) -> tuple[Array, Array, RowVector]:
+def mixed_points(rows: Rows, parts: list[tuple[float, Any]]) -> tuple[Array, Array, RowVector]:
     """Return the same combination of coefficients, intercepts and scores of points."""
     W, b = mixed([(share, point.W) for share, point in parts]), mixed([(share, point.b) for share, point in parts])
-    blocks = range(len(parts[0][1].scores))
-    return W, b, [mixed([(share, point.scores[i]) for share, point in parts]) for i in blocks]
+    return W, b, rows.mixed([(share, point.scores) for share, point in parts])
 
 
 def pairs_of(n_classes: int) -> list[tuple[int, int]]:

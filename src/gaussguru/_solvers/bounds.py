@@ -56,7 +56,7 @@ class Bounds:
             value, hidden, intercept = constant, 0.0, b
             coef = np.zeros((*np.shape(b), problem.rows.n_columns))
         alpha = self.alpha
-        if alpha is None:
+        if alpha is None and problem.rows.in_memory:
             # At the smoothing that was certified: without any, exact samples would have 0 or 1.
             alpha = problem.slopes(best) if best is not None else problem.constant_slopes()
         gap = min(value, max(0.0, value + hidden - self.dual))

@@ -124,7 +124,7 @@ class _Run(Bounds):
     def certify(self, alpha: Array, w: Array, length: float, b: float) -> None:
         """Update the bounds by a dual point, by two primal ones, and by the slopes of the better one."""
         problem = self.problem
-        dual, v = problem.dual_value(alpha)
+        dual, v = problem.dual_value(problem.rows.split(alpha))
         self.raise_dual(dual, alpha)
         for direction in (v, w):
             size = norm(direction)

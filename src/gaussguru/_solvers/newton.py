@@ -90,7 +90,7 @@ class Newton:
         per_column = policy.rows_per_column * max(1.0, rows.width / 2)
         n, least = rows.n_rows, max(policy.min_rows, round(per_column * rows.n_columns))
         while n >= policy.smaller * least:
-            n = max(n // policy.growth, least)
+            n = int(min(max(n // policy.growth, least), rows.most_drawn))
             rng = np.random.default_rng(self.seed)
             levels.insert(0, (levels[0] if levels else problem).subsample(n, rng))
         return levels

@@ -18,7 +18,7 @@ class Result:
     coef, intercept : the solution: (w, b), or (W, b) with a row and an intercept for each of several classes
     objective : F there
     gap : a proven bound on F - F*
-    alpha : the dual point, ``f'(z)`` of every row, or of every row and class
+    alpha : the dual point, ``f'(z)`` of every row, or of every row and class; None of rows that are not in memory
     n_iter : iterations used
     status : "converged" where ``gap <= tol F(0)``, or a stochastic solver came to rest; "max_iter" where iterations
         ran out; "precision" where rounding leaves nothing to gain
@@ -31,7 +31,7 @@ class Result:
     intercept: Any
     objective: float
     gap: float
-    alpha: Array
+    alpha: Any
     n_iter: int
     status: Status
     collapsed: bool = False

@@ -163,7 +163,7 @@ class Subspace:
         """
         rows = problem.rows
         few = rows.n_classes == 2 or (rows.n_classes - 1) * rows.n_columns < self.policy.least_unknowns
-        if few or rows.errors is not None or not problem.noise.is_rotatable:
+        if few or not rows.in_memory or rows.errors is not None or not problem.noise.is_rotatable:
             return False
         W = rows.means - rows.means.mean(axis=0)
         scores, ratios = rows.gather(rows.scores(W)), []

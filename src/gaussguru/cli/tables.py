@@ -1,6 +1,7 @@
 """The commands on tables: fit, predict, evaluate, path and show."""
 
 import math
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from gaussguru._tables.files import (
 )
 from gaussguru._tables.fitting import CLASSIFIERS, evaluate_model, fit_model, path_table
 from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
+from gaussguru._tables.streaming import convert, files_of, fit_cached, fit_on_cluster, is_large
 from gaussguru.cli.console import (
     NOT_CERTIFIED,
     AsJson,
@@ -216,11 +218,18 @@ def fit(
     max_columns: MaxColumns = None,
     max_line: MaxLine = 16,
     max_unpacked: MaxUnpacked = 100,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler, whose workers read FILE."),
+    ] = None,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a classifier to FILE and save it.
+
+    FILE may be a directory, or a pattern in quotes, of files with the same columns. These, and files of more than 2 GB,
+    are converted once to arrays in the directory for temporary files, and read in parts from there.
 
     Columns 'x' and 'x_err' are values and their standard deviations: measurements, of which the model knows what they
     say of the true value. The model has everything that predictions need: columns, scaling, what to do where there is
@@ -254,7 +263,8 @@ def fit(
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
-    with closing(open_table(file, **how)) as table:
+    files = files_of(file)
+    with closing(open_table(files[0], **how)) as table:
         layout = Layout.of(table, target, **roles)
         if kernel != "linear" and layout.has_errors:
             what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
@@ -264,14 +274,20 @@ def fit(
         if chosen == "error-bars":
             options = {"n_jobs": jobs, "class_weight": options["class_weight"], "scale_errors": scale_errors}
             options["n_components"] = _count_of(gaussians)
-        with busy("reading"):
-            data, summary = _read(table, layout)
-            digest = table.sha256()
-    with busy(f"fitting {summary}"):
-        model = fit_model(
-            data, sigma=level, kernel=kernel, scale=scale, folds=folds, max_classes=max_classes, classifier=chosen,
-            **options,
-        )  # fmt: skip
+        streamed = dask is not None or is_large(files)
+        digest: str | None = None
+        if not streamed:
+            with busy("reading"):
+                data, summary = _read(table, layout)
+                digest = table.sha256()
+    shared = {"sigma": level, "scale": scale, "folds": folds, "max_classes": max_classes, **options}
+    if streamed:
+        if kernel != "linear":
+            raise TableError(f"{file}: --kernel {kernel} needs a table that is read into memory; use some of its rows")
+        model, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
+    else:
+        with busy(f"fitting {summary}"):
+            model = fit_model(data, kernel=kernel, classifier=chosen, **shared)
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
@@ -285,6 +301,27 @@ def fit(
         tell(model.card)
     if not found["converged"]:
         raise typer.Exit(NOT_CERTIFIED)
+
+
+def _fit_streamed(
+    files: list[str], layout: Layout, chosen: str, dask: str | None, how: dict[str, Any], shared: dict[str, Any]
+) -> tuple[Model, str, str | None]:
+    """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
+    features = count(len(layout.features), "feature")
+    if dask is not None:
+        if chosen == "error-bars":
+            raise TableError("--dask is for --classifier guru")
+        given = {name: how[name] for name in ("sep", "decimal")}
+        with busy(f"fitting on {dask}"):
+            model = fit_on_cluster(files, layout, dask, **given, **shared)
+        return model, f"{files[0]}: {count(model.card['data']['rows'], 'row')}, {features}", None
+    with tempfile.TemporaryDirectory(prefix="gaussguru-") as directory:
+        with busy("converting") as shown:
+            progress = getattr(shown, "update", lambda text: None)
+            cached = convert(files, lambda path: open_table(path, **how), lambda table: layout, directory, progress)
+        summary = f"{cached.name}: {count(cached.n_rows, 'row')}, {features}, in parts"
+        with busy(f"fitting {summary}"):
+            return fit_cached(cached, classifier=chosen, **shared), summary, cached.sha256
 
 
 def _check_asked(file: str, layout: Layout, chosen: str, others: dict[str, bool]) -> None:

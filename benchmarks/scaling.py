@@ -1,0 +1,295 @@
+"""How fits grow: in memory, out of core, on a Dask cluster; and what a tree of sums costs on many workers.
+
+    python benchmarks/scaling.py memory out-of-core dask tree --json scaling.json
+
+Each row is a problem (rows and columns), a solver (where the rows live) and, where it installs, a peer. Times are those
+of one run; the load of the machine is written down beside them. ``--rows``, ``--gigabytes`` and ``--columns`` change
+the sizes.
+"""
+
+import argparse
+import heapq
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from gaussguru import GuruClassifier
+from gaussguru._data.rows import Block, _gram_blas, combine, margins
+from gaussguru._problems.binary import _visit
+from gaussguru.losses import resolve_loss
+
+SIGMA = 0.1
+ROWS = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
+
+
+def make(n, d, seed=0, out=None):
+    """Fill float32 samples of two classes, a million rows at a time, and return them with their labels."""
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal(d).astype(np.float32) / np.float32(np.sqrt(d))
+    X = np.empty((n, d), dtype=np.float32) if out is None else out
+    y = np.empty(n, dtype=bool)
+    for first in range(0, n, 1_000_000):
+        part = rng.standard_normal((min(1_000_000, n - first), d), dtype=np.float32)
+        X[first : first + len(part)] = part
+        y[first : first + len(part)] = part @ w + 0.5 * rng.standard_normal(len(part), dtype=np.float32) > 0.3
+    return X, y
+
+
+class Clock:
+    """Seconds on the wall and of the processor."""
+
+    def __enter__(self):
+        self.began, self.used = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.wall, self.cpu = time.perf_counter() - self.began, time.process_time() - self.used
+
+
+def row(problem, solver, clock, model=None, **more):
+    found = {"problem": problem, "solver": solver, "seconds": round(clock.wall, 3), "cpu": round(clock.cpu, 3)}
+    if model is not None:
+        gap = model.dual_gap_ / model.objective_
+        found |= {"passes": model.n_passes_, "iterations": model.n_iter_, "relative gap": float(f"{gap:.1e}")}
+    found |= {**more, "load": round(os.getloadavg()[0], 1)}
+    print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+    return found
+
+
+def memory(options):
+    """Threads on samples in memory: the exponent of n."""
+    rows = []
+    for n in options.rows:
+        X, y = make(n, options.columns)
+        best = None
+        for _ in range(options.repeat):
+            with Clock() as clock:
+                model = GuruClassifier(SIGMA).fit(X, y)
+            best = clock if best is None or clock.cpu < best.cpu else best
+        rows.append(row(f"{n:.0e} x {options.columns}", "threads", best, model) | {"n": n})
+        del X, y, model
+    for unit in ("seconds", "cpu"):
+        slope = np.polyfit(np.log([r["n"] for r in rows]), np.log([r[unit] for r in rows]), 1)[0]
+        print(f"exponent of n, {unit}: {slope:.2f}")
+        rows.append({"exponent": unit, "value": round(float(slope), 3)})
+    return rows
+
+
+OUT_OF_CORE = """
+import sys, json, time, numpy as np
+from gaussguru import GuruClassifier
+from gaussguru.sources import Arrays
+path, labels = sys.argv[1:3]
+began, used = time.perf_counter(), time.process_time()
+model = GuruClassifier(0.1).fit(Arrays(path), np.load(labels, mmap_mode="r"))
+print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_time() - used, "passes": model.n_passes_,
+    "iterations": model.n_iter_, "converged": bool(model.converged_),
+    "relative gap": model.dual_gap_ / model.objective_,
+    "peak MB": int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024}))
+"""
+READ = """
+import sys, json, time, os
+began, used = time.perf_counter(), time.process_time()
+buffer = bytearray(32 << 20)
+with open(sys.argv[1], "rb", buffering=0) as file:
+    while file.readinto(buffer):
+        pass
+print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_time() - used}))
+"""
+
+
+def out_of_core(options):
+    """A file that is read in parts: peak memory, passes, and the time against reading it as often."""
+    rows = []
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        path, labels = Path(directory) / "X.npy", Path(directory) / "y.npy"
+        n = int(options.gigabytes * 1e9 / (4 * options.columns))
+        X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, options.columns))
+        _, y = make(n, options.columns, out=X)
+        X.flush()
+        np.save(labels, y)
+        del X, y
+        os.sync()
+        read = json.loads(subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True).stdout)
+        found = json.loads(
+            subprocess.run([sys.executable, "-c", OUT_OF_CORE, path, labels], stdout=-1, check=True).stdout
+        )
+        again = json.loads(subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True).stdout)
+        once = max(read["seconds"], again["seconds"])
+        found |= {
+            "problem": f"{options.gigabytes:g} GB, {n:.1e} x {options.columns}",
+            "solver": "file in parts",
+            "seconds to read once": once,
+            "time / passes of reading": found["seconds"] / (found["passes"] * once),
+            "load": os.getloadavg()[0],
+        }
+        found = {
+            name: round(value, 3) if isinstance(value, float) and value > 1e-3 else value
+            for name, value in found.items()
+        }
+        print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+        rows.append(found)
+    return rows
+
+
+def dask(options):
+    """A local cluster of 1 and 2 processes against threads, and the peer."""
+    import dask  # noqa: PLC0415 -- an extra
+    import dask.array as da  # noqa: PLC0415
+    import distributed  # noqa: PLC0415
+
+    n, d = options.dask_rows, options.columns
+    problem = f"{n:.0e} x {d}"
+    X, y = make(n, d)
+    rows = []
+    for _ in range(2):
+        with Clock() as clock:
+            model = GuruClassifier(SIGMA, n_jobs=2).fit(X, y)
+    rows.append(row(problem, "threads, 2", clock, model))
+    for workers in (2, 1):
+        settings = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+        with distributed.LocalCluster(workers, **settings) as cluster, distributed.Client(cluster) as client:
+            parts = options.partitions
+            data = [da.from_array(each, chunks=(n // parts, *each.shape[1:])) for each in (X, y)]
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+                dx, dy = client.persist(data)
+                distributed.wait([dx, dy])
+            for _ in range(2):
+                before = sum(client.run(time.process_time).values())
+                with Clock() as clock:
+                    model = GuruClassifier(SIGMA).fit(dx, dy)
+                clock.cpu += sum(client.run(time.process_time).values()) - before
+            rows.append(row(problem, f"dask, {workers} processes", clock, model, partitions=parts))
+            rows += peer(problem, dx, dy, client) if workers == 2 else []
+    return rows
+
+
+def peer(problem, dx, dy, client):
+    """Return the row of dask-ml's logistic regression, if it installs."""
+    try:
+        from dask_ml.linear_model import LogisticRegression  # noqa: PLC0415 -- a peer
+    except Exception as error:  # whatever it is that does not fit its neighbours
+        print(f"dask-ml does not run here: {type(error).__name__}: {error}")
+        return [{"peer": "dask-ml", "error": str(error)}]
+    before = sum(client.run(time.process_time).values())
+    with Clock() as clock:
+        LogisticRegression(solver="lbfgs", C=1.0).fit(dx, dy.astype(np.float32))
+    clock.cpu += sum(client.run(time.process_time).values()) - before
+    return [row(problem, "dask-ml LogisticRegression, lbfgs", clock)]
+
+
+# --- the tree of sums ------------------------------------------------------------------------------------------
+
+
+def simulate(n_parts, workers, task_seconds, message_bytes, *, fan=16, scheduler=3e-4, bandwidth=1e9, latency=1e-3):
+    """Return the seconds of one pass: tasks on workers, and their sums added by a tree.
+
+    An event-driven model. The scheduler hands out one task after the other (``scheduler`` seconds each); a worker has
+    one task at a time; a sum waits for all of its parts, whose bytes come through one link at its worker (``bandwidth``
+    bytes a second), and goes to the worker of the first of them, as Dask does where all are alike.
+    """
+    free = [(0.0, worker) for worker in range(workers)]
+    heapq.heapify(free)
+    handed, done, at = 0.0, [], []
+    for _ in range(n_parts):
+        handed += scheduler
+        ready, worker = heapq.heappop(free)
+        end = max(ready, handed) + task_seconds
+        heapq.heappush(free, (end, worker))
+        done.append(end)
+        at.append(worker)
+    busy = {worker: ready for ready, worker in free}
+    moved = 0
+    while len(done) > fan:
+        sums, places = [], []
+        for first in range(0, len(done), fan):
+            group, where = done[first : first + fan], at[first : first + fan]
+            home, away = where[0], sum(each != where[0] for each in where)
+            moved += away * message_bytes
+            handed = max(handed, 0.0) + scheduler
+            begin = max(*group, busy[home], handed) + latency + away * message_bytes / bandwidth
+            busy[home] = begin + len(group) * message_bytes / 8 * 1e-9
+            sums.append(busy[home])
+            places.append(home)
+        done, at = sums, places
+    end = max(done) + latency + len(done) * message_bytes / bandwidth
+    return {"seconds": end, "tasks": n_parts, "bytes moved": moved + len(done) * message_bytes}
+
+
+def tree(options):
+    """What 1e9 x 1000 takes on 1 to 1000 workers, from the cost of one block that is measured here."""
+    d, n = options.tree_columns, 20_000
+    X, y = make(n, d)
+    signed = np.where(y, 1.0, -1.0)
+    block = Block(X, y.astype(np.int32), np.ones(n), signed)
+    w = np.random.default_rng(1).standard_normal(d)
+    place = {"loss": resolve_loss("gaussian"), "w": w, "b": 0.0, "scale": 1.0, "curved": True, "measured": False}
+    costs = {}
+    tasks = {
+        "gradient": lambda: _visit(block, **place),
+        "Hessian": lambda: _gram_blas(block, np.ones(n), np.ones(n)),
+        "scores": lambda: combine(block, margins(block, w)),
+    }
+    for name, task in tasks.items():
+        task()
+        with Clock() as clock:
+            for _ in range(3):
+                task()
+        costs[name] = clock.cpu / 3 / n  # seconds a row
+    print("processor seconds a row:", {name: f"{cost:.2e}" for name, cost in costs.items()})
+    total, per_part = options.tree_rows, 65_536
+    n_parts = total // per_part
+    rows = []
+    sizes = {"gradient": 8 * (4 * d + 6), "Hessian": 8 * (d + 2) * (d + 3) // 2}
+    for workers in (1, 10, 30, 100, 300, 1000):
+        found = {"workers": workers}
+        for name, n_bytes in sizes.items():
+            passed = simulate(n_parts, workers, costs[name] * per_part, n_bytes)
+            found |= {
+                f"{name} s": round(passed["seconds"], 2),
+                f"{name} GB moved": round(passed["bytes moved"] / 1e9, 3),
+            }
+        found["fit s"] = round(7 * found["gradient s"] + found["Hessian s"], 1)
+        rows.append(found)
+        print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+    return [{"seconds a row": costs, "parts": n_parts, "bytes of a message": sizes}, *rows]
+
+
+PARTS = {"memory": memory, "out-of-core": out_of_core, "dask": dask, "tree": tree}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["memory", "out-of-core", "dask", "tree"], choices=[*PARTS, []])
+    parser.add_argument("--rows", type=lambda text: [int(float(part)) for part in text.split(",")], default=ROWS)
+    parser.add_argument("--columns", type=int, default=20)
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--directory", default=None, help="where the large file is written")
+    parser.add_argument("--dask-rows", type=lambda text: int(float(text)), default=10_000_000)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--tree-rows", type=lambda text: int(float(text)), default=1_000_000_000)
+    parser.add_argument("--tree-columns", type=int, default=1000)
+    parser.add_argument("--json", default=None)
+    options = parser.parse_args()
+    facts = {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    print(facts)
+    found = {name: PARTS[name](options) for name in options.parts}
+    if options.json:
+        Path(options.json).write_text(json.dumps({"facts": facts, **found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

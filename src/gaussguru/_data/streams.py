@@ -1,0 +1,623 @@
+"""Rows that are read in parts: each block is made when a task needs it, here or on a cluster.
+
+A *part* is some samples as a source gives them (:class:`Part`): values, labels, weights, error bars. Where parts live,
+and where tasks run, is a :class:`Blocks`: :class:`Local` reads them in the threads of this process,
+:class:`gaussguru._data.cluster.Cluster` leaves them on the workers of Dask. What a task keeps for every row stays with
+them; sums come back, added in the order of the parts, so that a result does not depend on threads or workers.
+
+:class:`StreamedRows` is :class:`gaussguru._data.rows.Rows` made of such blocks. What it knows of all rows comes from
+one pass, the *survey*.
+"""
+
+import copy
+import math
+import os
+import tempfile
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gaussguru._data.rows import (
+    Block,
+    BlockMap,
+    Moments,
+    Rows,
+    RowVector,
+    check_squares,
+    class_moments,
+    draw,
+    summed,
+)
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import Errors, check_errors
+
+Task = Callable[..., Any]
+
+# Bytes of a row vector that are held in memory; what is more goes to a temporary file.
+KEPT_BYTES = 64 << 20
+# Bytes of a subsample, which is held in memory, and the fewest rows of it.
+DRAWN_BYTES, LEAST_DRAWN = 256 << 20, 4000
+
+
+class Part(NamedTuple):
+    """Samples as a source gives them; ``number`` is the place of the part among all."""
+
+    X: Any
+    y: Any = None
+    weight: Any = None
+    X_err: Any = None
+    number: int = 0
+
+
+class Blocks(Protocol):
+    """Parts, or what was made of them, and tasks over them.
+
+    A task is called with an item and, of row vectors, the entries that belong to it; ``values``: whether it reads X.
+    """
+
+    def __len__(self) -> int: ...
+
+    def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
+        """Return what a task returns of every item, kept where the items are."""
+
+    def collected(
+        self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
+    ) -> list[Any]:
+        """Return what a task returns of every item, or of ``some``: something small, brought here."""
+
+    def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
+        """Return the sum of what a task returns, in the order of the items."""
+
+    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+        """Return a row vector and a sum, of a task that returns a pair of them."""
+
+    def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
+        """Return a row vector and a list of something small, of a task that returns a pair of them."""
+
+    def then(self, make: Task, /, *vectors: RowVector, bare: Task | None = None, **shared: Any) -> Self:
+        """Return the items that ``make`` makes of these; ``bare`` makes them of the vectors alone, without X."""
+
+    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
+        """Return some of the items, and the same entries of row vectors."""
+
+    def one_by_one(self) -> Iterator[Any]:
+        """Yield the items here, one after the other."""
+
+    def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
+        """Return the n row vectors of which one of tuples is made."""
+
+
+# --- this process -------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """Where the arrays of a row vector are kept: in memory, and beyond ``KEPT_BYTES`` in a file that has no name."""
+
+    def __init__(self) -> None:
+        self._lock, self._kept, self._end = Lock(), 0, 0
+        self._file: int | None = None
+
+    def put(self, value: Any) -> Any:
+        """Keep an array, or a tuple of arrays; return what :func:`taken` makes it of."""
+        if isinstance(value, tuple):
+            return tuple(self.put(part) for part in value)
+        if not isinstance(value, np.ndarray):
+            return value
+        with self._lock:
+            self._kept += value.nbytes
+            if self._kept <= KEPT_BYTES:
+                return value
+            if self._file is None:
+                with tempfile.TemporaryFile(prefix="gaussguru-") as file:
+                    self._file = os.dup(file.fileno())
+                weakref.finalize(self, os.close, self._file)
+            start, self._end = self._end, self._end + value.nbytes
+        _write(self._file, np.ascontiguousarray(value), start)
+        return Stored(self, start, value.dtype, value.shape)
+
+    def get(self, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return an array that was put into the file."""
+        assert self._file is not None
+        return read_array(self._file, start, dtype, shape)
+
+
+class Stored(NamedTuple):
+    """An array in the file of a shelf."""
+
+    shelf: Shelf
+    start: int
+    dtype: Any
+    shape: tuple[int, ...]
+
+
+def taken(value: Any) -> Any:
+    """Return what was put on a shelf."""
+    if isinstance(value, Stored):
+        return value.shelf.get(*value[1:])
+    return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _bytes_of(values: Any) -> memoryview:
+    return memoryview(values).cast("B") if values.size else memoryview(b"")
+
+
+def _write(file: int, values: NDArray[Any], start: int) -> None:
+    rest = _bytes_of(values)
+    while rest:
+        done = os.pwrite(file, rest, start)
+        rest, start = rest[done:], start + done
+
+
+def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array that lies in a file."""
+    values = np.empty(shape, dtype)
+    rest = _bytes_of(values)
+    while rest:
+        done = os.preadv(file, [rest], start)
+        if not done:
+            raise OSError(f"the file ends at byte {start}, and {len(rest)} more were expected")
+        rest, start = rest[done:], start + done
+    return values
+
+
+class Step(NamedTuple):
+    """What is made of an item after it was read."""
+
+    make: Task
+    vectors: tuple[RowVector, ...]
+    shared: dict[str, Any]
+
+    def __call__(self, item: Any, place: int) -> Any:
+        return self.make(item, *(taken(vector[place]) for vector in self.vectors), **self.shared)
+
+
+@dataclass(frozen=True)
+class Local:
+    """Parts that this process reads, each time that a task needs them.
+
+    ``parts`` are functions that read one part each, in any order and in any thread; or ``stream`` is one that returns
+    an iterator over all of them. ``numbers`` are the parts that are used.
+    """
+
+    parts: Sequence[Callable[[], Part]] | None
+    stream: Callable[[], Iterable[Part]] | None = None
+    map: BlockMap = map
+    numbers: tuple[int, ...] | None = None
+    steps: tuple[Step, ...] = ()
+    bare: Step | None = None
+
+    def __len__(self) -> int:
+        if self.numbers is not None:
+            return len(self.numbers)
+        return len(self.parts) if self.parts is not None else sum(1 for _ in self._streamed())
+
+    def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
+        shelf = Shelf()
+        return list(self._mapped(lambda *given: shelf.put(task(*given, **shared)), vectors, values))
+
+    def collected(
+        self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
+    ) -> list[Any]:
+        return list(self._mapped(partial(task, **shared), vectors, values, some))
+
+    def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
+        return summed(self._mapped(partial(task, **shared), vectors, values))
+
+    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+        kept: RowVector = []
+        return kept, summed(self._paired(task, vectors, shared, kept))
+
+    def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
+        kept: RowVector = []
+        return kept, list(self._paired(task, (), shared, kept))
+
+    def _paired(
+        self, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any], kept: RowVector
+    ) -> Iterator[Any]:
+        shelf = Shelf()
+
+        def run(*given: Any) -> tuple[Any, Any]:
+            vector, part = task(*given, **shared)
+            return shelf.put(vector), part
+
+        for vector, part in self._mapped(run, vectors, True):
+            kept.append(vector)
+            yield part
+
+    def then(self, make: Task, /, *vectors: RowVector, bare: Task | None = None, **shared: Any) -> "Local":
+        step = Step(make, vectors, shared)
+        if bare is None:
+            return replace(self, steps=(*self.steps, step))
+        return replace(self, steps=(*self.steps, step), bare=Step(bare, vectors, shared))
+
+    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Local", list[RowVector]]:
+        numbers = self.numbers if self.numbers is not None else tuple(range(len(self)))
+        return replace(self, numbers=tuple(numbers[i] for i in places)), [[v[i] for i in places] for v in vectors]
+
+    def one_by_one(self) -> Iterator[Any]:
+        """Yield the items, one after the other."""
+        for place in range(len(self)) if self.parts is not None else (None,):
+            yield from self._mapped(_itself, (), True, None if place is None else [place])
+
+    def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
+        return [list(part) for part in zip(*vector, strict=True)]
+
+    def _mapped(
+        self, task: Task, vectors: Sequence[RowVector], values: bool, some: Sequence[int] | None = None
+    ) -> Iterable[Any]:
+        if not values and self.bare is not None:
+            bare = self.bare
+
+            def pointwise(place: int) -> Any:
+                item = bare.make(*(taken(vector[place]) for vector in bare.vectors), **bare.shared)
+                return task(item, *(taken(vector[place]) for vector in vectors))
+
+            return self.map(pointwise, range(len(bare.vectors[0])))
+
+        def run(part: Any, place: int) -> Any:
+            item = part() if callable(part) else part
+            for step in self.steps:
+                item = step(item, place)
+            return task(item, *(taken(vector[place]) for vector in vectors))
+
+        if self.parts is None:
+            return self._in_turn(run, some)
+        places = range(len(self)) if some is None else some
+        numbers = self.numbers or range(len(self.parts))
+        return self.map(run, [self.parts[numbers[place]] for place in places], places)
+
+    def _in_turn(self, run: Task, some: Sequence[int] | None) -> Iterator[Any]:
+        """Yield what a function makes of parts that come one after the other; no more are asked for than it takes."""
+        wanted = None if some is None else set(some)
+        places = None if self.numbers is None else {number: place for place, number in enumerate(self.numbers)}
+        for number, part in enumerate(self._streamed()):
+            place = number if places is None else places.get(number)
+            if place is not None and (wanted is None or place in wanted):
+                yield run(part, place)
+            if wanted is not None and number >= max(wanted):
+                break
+
+    def _streamed(self) -> Iterable[Part]:
+        assert self.stream is not None
+        return (part._replace(number=number) for number, part in enumerate(self.stream()))
+
+
+# --- what is known of all rows ------------------------------------------------------------------------------
+
+
+class Units(NamedTuple):
+    """What is done to the values of every part: ``(X - shift) x``."""
+
+    shift: Array | None = None
+    x: float = 1.0
+
+    def __call__(self, X: Any) -> Any:
+        if self.shift is not None:
+            X = X - self.shift.astype(X.dtype)
+        return X if self.x == 1 else X * X.dtype.type(self.x)
+
+
+class Surveyed(NamedTuple):
+    """What is known of a part; of every class the rows of positive weight, the weight, ``sum s x``, ``sum s x^2``."""
+
+    number: int
+    n_rows: int
+    n_values: int
+    n_columns: int
+    is_sparse: bool
+    n_bytes: int
+    classes: NDArray[Any]
+    counts: Array
+    totals: Array
+    sums: Array
+    squares: Array
+    errors: Errors | None
+
+
+def in_units(part: Part, units: Units) -> Part:
+    """Return a part with its values in other units, and its error bars checked."""
+    errors = None if part.X_err is None or not part.X.shape[0] else check_errors(part.X_err, part.X)
+    if errors is not None and units.x != 1:
+        errors = errors.scaled(units.x)
+    return part._replace(X=units(part.X), X_err=errors)
+
+
+def survey(part: Part, apart: bool) -> tuple[tuple[Any, Any], Surveyed]:
+    """Return label numbers and weights of a part, and what is known of it; ``apart`` has squares by class."""
+    X, n = part.X, part.X.shape[0]
+    classes, codes = np.unique(part.y, return_inverse=True)
+    codes = codes.astype(np.min_scalar_type(max(1, len(classes))))
+    given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
+    weights = np.ones(n) if given is None else given
+    width = len(classes)
+    totals = np.bincount(codes, weights, width).astype(np.float64)
+    counts = np.bincount(codes, weights > 0, width).astype(np.float64)
+    sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if apart else 1, X.shape[1]))
+    if n:
+        sums, squares = _class_moments(X, codes, weights, width, apart)
+        if not np.isfinite(squares).all() or squares.sum() > 1e200:
+            raise not_finite(X, part.number)
+    sparse = sp.issparse(X)
+    n_values = int(X.nnz if sparse else X.size)
+    n_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sparse else X.nbytes
+    errors = None if part.X_err is None else part.X_err.take(slice(0))
+    known = Surveyed(
+        part.number, n, n_values, X.shape[1], sparse, int(n_bytes), classes, counts, totals, sums, squares, errors
+    )
+    return (codes, given), known
+
+
+def _class_moments(X: Any, codes: Any, weights: Array, width: int, apart: bool) -> tuple[Array, Array]:
+    """Return ``sum s x`` of every class, and ``sum s x^2`` of all or, ``apart``, of every class."""
+
+    def block(labels: Any, s: Array, n_classes: int) -> Block:
+        signed = s * (2.0 * labels - 1.0) if n_classes == 2 else s
+        return Block(X, labels.astype(np.int32), s, signed)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        n_classes = max(2, width)
+        sums, squares = class_moments(block(codes, weights, n_classes), n_classes)
+        if not apart:
+            return sums[:width], squares[np.newaxis]
+        each = [class_moments(block(codes == c, weights * (codes == c), 2), 2)[1] for c in range(width)]
+    return sums[:width], np.array(each)
+
+
+def not_finite(X: Any, number: int) -> ValueError:
+    """Return the error that names the part, and the row in it, that is not finite or too large."""
+    if sp.issparse(X):
+        place = int(np.argmin(np.isfinite(X.data)))
+        bad = not np.isfinite(X.data[place])
+        row, column = int(np.searchsorted(X.indptr, place, side="right")) - 1, int(X.indices[place])
+        value = X.data[place]
+    else:
+        finite = np.isfinite(X)
+        bad = not finite.all()
+        row, column = (int(i) for i in np.unravel_index(int(np.argmin(finite)), X.shape))
+        value = X[row, column]
+    if not bad:
+        return ValueError(f"X has values in partition {number} whose squares overflow; rescale X and sigma together")
+    kind = "NaN" if np.isnan(value) else "infinity"
+    return ValueError(f"X has {kind} in partition {number}, row {row}, column {column} (all counted from 0)")
+
+
+class Overview:
+    """What the parts of a survey tell together.
+
+    Attributes
+    ----------
+    classes : all labels, sorted
+    counts : array (n_parts, n_classes), rows of positive weight
+    totals : ``sum s`` of each class, with the weights that samples were given
+    """
+
+    def __init__(self, parts: Sequence[Surveyed]) -> None:
+        self.parts = parts
+        self.classes = np.unique(np.concatenate([part.classes for part in parts]))
+        self.places = [np.searchsorted(self.classes, part.classes) for part in parts]
+        self.counts = np.zeros((len(parts), len(self.classes)))
+        for row, part, place in zip(self.counts, parts, self.places, strict=True):
+            row[place] = part.counts
+        self.totals = self._by_class("totals")
+
+    def _by_class(self, name: str) -> Array:
+        first = getattr(self.parts[0], name)
+        result = np.zeros((len(self.classes), *first.shape[1:]))
+        for part, place in zip(self.parts, self.places, strict=True):
+            result[place] += getattr(part, name)
+        return result
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return sum(part.n_rows for part in self.parts)
+
+    def moments(self, factors: Array) -> Moments:
+        """Return the sums of the rows, their weights multiplied by a factor of their class."""
+        sums = self._by_class("sums") * factors[:, np.newaxis]
+        if np.all(factors == factors[0]):
+            # Squares of parts whose classes are apart are added up here too.
+            return Moments(sums, factors[0] * np.sum([part.squares.sum(axis=0) for part in self.parts], axis=0))
+        return Moments(sums, factors @ self._by_class("squares"))
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """The number of a part, and the class that each of its label numbers stands for."""
+
+    number: int
+    ranks: NDArray[np.int32]
+
+
+def as_block(part: Part, kept: tuple[Any, Any], place: Place, factors: Array) -> Block:
+    """Return a part as a block; ``kept`` are its label numbers and weights, ``factors`` those of weights by class."""
+    return _block(part.X, kept, place, factors, part.X_err)
+
+
+def as_bare_block(kept: tuple[Any, Any], place: Place, factors: Array) -> Block:
+    """Return a block without its values."""
+    return _block(_Absent((len(kept[0]), 0)), kept, place, factors, None)
+
+
+class _Absent(NamedTuple):
+    """Values that a pointwise task does not read."""
+
+    shape: tuple[int, int]
+
+
+def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: Errors | None) -> Block:
+    codes, given = kept
+    labels = place.ranks[codes]
+    weights = factors[labels] if given is None else given * factors[labels]
+    signed = np.where(labels == 1, weights, -weights) if len(factors) == 2 else weights
+    return Block(X, labels, weights, signed, errors, place.number)
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+
+class StreamedRows(Rows):
+    """Rows whose blocks are read when a task needs them.
+
+    Parameters
+    ----------
+    parts : the parts, in units
+    kept : row vector of label numbers and weights
+    overview : what the survey found of the parts, in their order
+    order : which class of the overview each class of these rows is
+    factors : what the weights of each class of these rows are multiplied by
+    mapped : maps blocks of a subsample, which is in memory
+    """
+
+    in_memory = False
+
+    def __init__(
+        self,
+        parts: Blocks,
+        kept: RowVector,
+        overview: Overview,
+        order: Index,
+        factors: Array,
+        mapped: BlockMap = map,
+    ) -> None:
+        first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
+        places = [Place(part.number, ranks[place]) for part, place in zip(overview.parts, overview.places, strict=True)]
+        self._items = parts.then(as_block, kept, places, bare=as_bare_block, factors=factors)
+        self.map, self._root, self.errors = mapped, None, first.errors
+        self.n_classes, self.n_rows = len(order), overview.n_rows
+        self.n_columns, self.is_sparse = first.n_columns, first.is_sparse
+        self.n_values = sum(part.n_values for part in overview.parts)
+        n_bytes = sum(part.n_bytes for part in overview.parts)
+        self.most_drawn = max(LEAST_DRAWN, DRAWN_BYTES * self.n_rows / max(1, n_bytes))
+        self.passes = defaultdict(float)
+        self._counts = overview.counts[:, order].astype(np.int64)
+        sums, squares = overview.moments(factors[ranks])
+        self.__dict__["class_weights"] = overview.totals[order] * factors
+        self.__dict__["moments"] = Moments(sums[order], squares)
+        check_squares(squares)
+
+    def rotated(self, basis: Array) -> "StreamedRows":
+        """Return the same samples with the features ``X basis``; their moments take another pass."""
+        other = copy.copy(self)
+        for name in ("moments", "column_squares", "means", "spreads"):
+            other.__dict__.pop(name, None)
+        other._items, other._root = self._items.then(_rotated, basis=basis), self
+        other.n_columns = basis.shape[1]
+        return other
+
+    # --- tasks --------------------------------------------------------------------------------------------
+
+    def each(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> RowVector:
+        """Return what a task returns of every block: a row vector, which stays where the blocks are."""
+        return self._items.each(task, *vectors, values=not pointwise, **shared)
+
+    def total(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
+        """Return the sum over the blocks, in their order."""
+        return self._items.total(task, *vectors, values=not pointwise, **shared)
+
+    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+        """Return a row vector and a sum, of a task that returns a pair of them."""
+        return self._items.both(task, *vectors, **shared)
+
+    def collected(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> list[Any]:
+        """Return what a task returns of every block, brought here."""
+        return self._items.collected(task, *vectors, values=not pointwise, **shared)
+
+    def unzipped(self, parts: RowVector, n: int) -> list[RowVector]:
+        """Return the n row vectors of which a row vector of tuples is made."""
+        return self._items.unzipped(parts, n)
+
+    def gather(self, vector: RowVector) -> Array:
+        """Raise: a number for each row is not brought here."""
+        raise TypeError("rows that are not in memory are not gathered")
+
+    def std(self, vector: RowVector) -> Any:
+        """Return the standard deviation of a row vector, or of each of its columns."""
+        mean = self.total(_column_sums, vector, pointwise=True) / self.n_rows
+        return np.sqrt(self.total(_squares_about, vector, mean=mean, pointwise=True) / self.n_rows)
+
+    def _gram_total(self, task: Task, /, *vectors: RowVector, **shared: Any) -> Array:
+        """Return the sum of Gram matrices, of which lower triangles are added up: half of what is sent."""
+        packed = self.total(_packed, *vectors, task=task, shared=shared)
+        width = (math.isqrt(8 * len(packed) + 1) - 1) // 2
+        full = np.zeros((width, width))
+        full[np.tril_indices(width)] = packed
+        return full
+
+    # --- subsamples ---------------------------------------------------------------------------------------
+
+    def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> Rows:
+        """Return about ``n_rows`` rows in memory, reweighted to the total weight of each class."""
+        wanted, _ = drawn_places(self._counts, n_rows, rng, least)
+        self.count("value")
+        X, labels, weights, errors = joined(self._items.collected(_drawn, wanted))
+        factors = self.class_weights / np.maximum(np.bincount(labels, weights, self.n_classes), 1e-300)
+        return Rows(X, labels, weights * factors[labels], self.n_classes, errors, self.map, self.root)
+
+
+def drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
+    """Return which rows of each class to take of every part, and what fraction of each class that is.
+
+    ``counts`` has the rows of every part and class. Classes are drawn in proportion, but at least ``least`` rows of
+    each if there are so many.
+    """
+    totals = counts.sum(axis=0)
+    wanted: list[list[Index]] = [[] for _ in counts]
+    shares = np.maximum(np.minimum(totals, least), np.round(totals * (n_rows / totals.sum()))).astype(np.int64)
+    for of_class, total, share in zip(counts.T, totals.tolist(), shares.tolist(), strict=True):
+        ends = np.cumsum(of_class)
+        drawn = draw(total, share, rng)
+        cuts = np.searchsorted(drawn, ends)
+        for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
+            mine.append(drawn[first:last] - (end - count))
+    return wanted, shares / totals
+
+
+def joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any, Errors | None]:
+    """Return values, labels, weights and error bars of parts as one."""
+    X, labels, weights, errors = zip(*parts, strict=True)
+    stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
+    found = None if errors[0] is None else errors[0].joined(errors)
+    return stacked, np.concatenate(labels), np.concatenate(weights), found
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _rotated(block: Block, basis: Array) -> Block:
+    return replace(block, X=np.ascontiguousarray(block.X @ basis))
+
+
+def _packed(block: Block, *vectors: Array, task: Task, shared: dict[str, Any]) -> Array:
+    gram = task(block, *vectors, **shared)
+    return np.asarray(gram[np.tril_indices(len(gram))])
+
+
+def _column_sums(block: Block, values: Array) -> Any:
+    return values.sum(axis=0)
+
+
+def _squares_about(block: Block, values: Array, mean: Any) -> Any:
+    return np.square(values - mean).sum(axis=0)
+
+
+def _drawn(block: Block, wanted: list[Index]) -> tuple[Any, Any, Any, Errors | None]:
+    """Return some rows of a block: of each class those at given places among its rows of positive weight."""
+    used = block.weights > 0
+    index = np.sort(
+        np.concatenate([np.flatnonzero(used & (block.labels == c))[places] for c, places in enumerate(wanted)])
+    )
+    errors = None if block.errors is None else block.errors.take(index)
+    return block.X[index], block.labels[index], block.weights[index], errors

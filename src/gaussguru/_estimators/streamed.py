@@ -1,0 +1,294 @@
+"""From a source of samples to a problem: what :mod:`validation` and :mod:`problem` do for samples in memory.
+
+A *head*, some rows of some parts, tells what the parts are and in which units to compute. A *survey*, one pass, finds
+the classes, their weights and moments, and what is not finite. Then the parts are blocks of
+:class:`gaussguru._data.streams.StreamedRows`.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, wraps
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from gaussguru._data.rows import BlockMap, RowVector
+from gaussguru._data.streams import (
+    Blocks,
+    Local,
+    Overview,
+    Part,
+    StreamedRows,
+    Units,
+    in_units,
+    survey,
+)
+from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
+from gaussguru._estimators.validation import Samples, class_factors
+from gaussguru._linalg import Array
+from gaussguru.errors import has_unmeasured
+from gaussguru.sources import Dask, Fields, Opened, Reading, Source, as_source, needed
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+# Parts of which some rows are looked at first.
+HEADS = 8
+
+
+class Head(NamedTuple):
+    """Some rows of a part, and what kind of part it is."""
+
+    X: Any
+    X_err: Any
+    n_rows: int
+    has_labels: bool
+    number: int
+
+
+def head_of(part: Part, n_rows: int) -> Head:
+    """Return some rows of a part, evenly spaced."""
+    every = slice(None, None, max(1, part.X.shape[0] // n_rows))
+    X_err = None if part.X_err is None else part.X_err[every]
+    return Head(part.X[every], X_err, part.X.shape[0], part.y is not None, part.number)
+
+
+def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
+    """Return some rows of some parts; of all of them if these are empty."""
+    n = HEADS if streamed else len(parts)  # how many there are only a pass would tell
+    places = sorted({int(place) for place in np.linspace(0, n - 1, min(HEADS, n))})
+    found = [head for head in parts.collected(head_of, some=places, n_rows=FEW // len(places)) if head.n_rows]
+    if not found:
+        found = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.n_rows]
+    if not found:
+        raise ValueError("X must have at least one sample; all partitions are empty")
+    return found
+
+
+class Streamed(NamedTuple):
+    """Samples of a source, in units: what a problem is posed of."""
+
+    parts: Blocks
+    kept: RowVector
+    overview: Overview
+    units: Posed
+    n_features: int
+    measured: bool
+    mapped: BlockMap
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The classes."""
+        return self.overview.classes
+
+    @property
+    def samples(self) -> Samples:
+        """What a model is checked against: classes, and the shape of X."""
+        shape = np.broadcast_to(np.float32(0), (1, self.n_features))
+        return Samples(shape, self.classes, np.zeros(1, dtype=bool), None)
+
+    def posed(self, class_weight: Any, model: Model) -> Posed:
+        """Return the problem of the samples."""
+        overview = self.overview
+        factors = np.array(class_factors(class_weight, self.classes, overview.totals.tolist()))
+        n, C = overview.n_rows, len(self.classes)
+        mean = float(factors @ overview.totals) / n
+        s = 1.0 if mean == 1 else float(2.0 ** -np.round(np.log2(mean)))
+        order = np.argsort(factors * overview.totals, kind="stable") if C > 2 else np.arange(2)
+        rows = StreamedRows(self.parts, self.kept, overview, order, s * factors[order], self.mapped)
+        rows.count("value")  # the survey
+        return pose_rows(rows, model, replace(self.units, s=s, order=order if C > 2 else None))
+
+
+def surveyed(opened: Opened, *, class_weight: Any = None, centred: bool = True, exact: bool = False) -> Streamed:
+    """Return the samples of a source; ``exact`` ones without error bars have errors of 0."""
+    parts, mapped = opened
+    streamed = isinstance(parts, Local) and parts.parts is None
+    heads = heads_of(parts, streamed=streamed)
+    if not heads[0].has_labels:
+        raise ValueError("y is required: an array, a collection like X, or the name of a column")
+    n_features, sparse = int(heads[0].X.shape[1]), sp.issparse(heads[0].X)
+    for head in heads:
+        _check_kind(head.X, head.number, n_features, sparse)
+    units = units_of(heads, centred=centred)
+    ready = parts.then(_checked, n_features=n_features, sparse=sparse, exact=exact)
+    ready = ready.then(in_units, units=Units(units.shift, units.x))
+    kept, found = ready.surveyed(survey, apart=class_weight is not None)
+    used = [place for place, part in enumerate(found) if part.n_rows]
+    if len(used) < len(found):
+        ready, (kept,) = ready.chosen(used, kept)
+    overview = Overview([found[place] for place in used])
+    check_classes(overview)
+    return Streamed(ready, kept, overview, units, n_features, heads[0].X_err is not None, mapped)
+
+
+def units_of(heads: list[Head], *, centred: bool) -> Posed:
+    """Return the units in which to compute, from some rows."""
+    X = [head.X for head in heads]
+    if sp.issparse(X[0]):
+        size = max((float(np.abs(some.data).max(initial=0.0)) for some in X), default=0.0)
+        return Posed(None, unit_of(size))
+    some = np.concatenate(X)
+    with np.errstate(invalid="ignore"):
+        size = float(np.nanmax(np.abs(some), initial=0.0))
+    # A copy of every part is not worth less than one of all samples.
+    return Posed(None, unit_of(size), 1.0, centre(some, some.size) if centred and len(some) > 1 else None)
+
+
+def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
+    """Return a part that is like the others."""
+    n = part.X.shape[0]
+    if n:
+        _check_kind(part.X, part.number, n_features, sparse)
+    if part.y is None:
+        raise ValueError(f"y is required; partition {part.number} has no labels")
+    if part.y.dtype.kind == "f" and np.isnan(part.y).any():
+        raise ValueError(f"y must not be NaN; partition {part.number}, row {int(np.argmax(np.isnan(part.y)))} is")
+    if part.weight is not None and n:
+        wrong = ~(np.isfinite(part.weight) & (part.weight >= 0))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"sample_weight must be finite and not negative; got {part.weight[row]} in partition {part.number}, "
+                f"row {row}"
+            )
+    if part.X_err is not None and has_unmeasured(part.X_err):
+        raise ValueError(
+            f"X_err has infinite errors, or X NaN, in partition {part.number}: what was not measured must be filled in "
+            "before, by a population of samples in memory"
+        )
+    if part.X_err is None and exact:
+        return part._replace(X_err=np.zeros(n))
+    return part
+
+
+def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
+    if X.shape[1] != n_features:
+        raise ValueError(f"X must have {n_features} features in all partitions; partition {number} has {X.shape[1]}")
+    if sp.issparse(X) != sparse:
+        kind = "dense" if sparse else "sparse"
+        raise ValueError(f"X must be sparse in all partitions or in none; partition {number} is {kind}")
+
+
+def check_classes(overview: Overview) -> None:
+    """Raise unless there are classes, each with some weight."""
+    classes = overview.classes
+    try:
+        check_classification_targets(classes)
+    except ValueError as error:
+        raise ValueError(f"y must hold the labels of classes. {error}") from error
+    if len(classes) < 2:
+        raise ValueError(f"y must have at least two classes; got one class: {classes.tolist()!r}")
+    for label, total in zip(classes.tolist(), overview.totals.tolist(), strict=True):
+        if total == 0:
+            raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
+
+
+def note_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
+    """Keep number and names of the features, as scikit-learn does."""
+    estimator.n_features_in_ = n_features
+    estimator.__dict__.pop("feature_names_in_", None)
+    if names is not None:
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+# --- predictions --------------------------------------------------------------------------------------------
+
+
+def by_parts(method: Method) -> Method:
+    """Have a method of X and X_err take sources: a collection of Dask gives such collections, others arrays."""
+
+    @wraps(method)
+    def either(self: Any, X: Any, X_err: Any = None) -> Any:
+        source = as_source(X)
+        if source is None:
+            return method(self, X, X_err)
+        check_is_fitted(self)
+        fields, names = Fields(X_err=X_err), names_of(self)
+        function = partial(_applied, method, light(self))
+        if isinstance(source, Dask):
+            return _lazily(function, source, fields, names, _sample(method, self, X_err))
+        reading = Reading(source, fields, names, self.n_jobs)
+        with reading.pool as mapped:
+            return _stacked(reading.opened(mapped, None).parts.collected(function))
+
+    return cast(Method, either)
+
+
+def names_of(model: Any) -> list[str] | None:
+    """Return the names of the features that a model was fitted to, if they have any."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else list(names)
+
+
+def light(model: Any) -> Any:
+    """Return a fitted model without what predictions do not need: a number for each sample, and names to be checked."""
+    bare = copy.copy(model)
+    for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
+        bare.__dict__.pop(name, None)
+    bare.__dict__["n_jobs"] = 1  # parts are what threads and workers share
+    return bare
+
+
+def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
+    if not part.X.shape[0]:
+        found = _sample(method, model, part.X_err)
+        return tuple(each[:0] for each in found) if isinstance(found, tuple) else found[:0]
+    try:
+        return method(model, part.X, part.X_err)
+    except ValueError as error:
+        raise ValueError(f"partition {part.number}: {error}") from error
+
+
+def _sample(method: Callable[..., Any], model: Any, X_err: Any) -> Any:
+    """Return what a method makes of two samples, with error bars if there are any, which tells kind and shape."""
+    zeros = np.zeros((2, model.n_features_in_))
+    return method(light(model), zeros, None if X_err is None else zeros)
+
+
+def _stacked(found: list[Any]) -> Any:
+    if isinstance(found[0], tuple):
+        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+    return np.concatenate(found)
+
+
+def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: Any, sample: Any) -> Any:
+    """Return arrays of Dask, with as many blocks as X has."""
+    dask, array = needed("dask", "a collection of Dask", "dask"), needed("dask.array", "a collection of Dask", "dask")
+    sizes = [np.nan] * source.X.npartitions if source.is_frame else source.X.chunks[0]
+    parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]
+
+    def collection(like: NDArray[Any], pick: Callable[[Any], Any]) -> Any:
+        blocks = [
+            array.from_delayed(pick(part), (size, *like.shape[1:]), meta=like[:0])
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return array.concatenate(blocks, allow_unknown_chunksizes=True)
+
+    if isinstance(sample, tuple):
+        return tuple(collection(like, itemgetter(place)) for place, like in enumerate(sample))
+    return collection(sample, lambda part: part)
+
+
+def accuracy(model: Any, source: Source, fields: Fields) -> float:
+    """Return the weighted fraction of samples of a source whose class is predicted."""
+    check_is_fitted(model)
+    reading = Reading(source, fields, names_of(model), model.n_jobs)
+    with reading.pool as mapped, reading.session as session:
+        right, total = reading.opened(mapped, session).parts.total(_hits, model=light(model)).tolist()
+    return float(right / total)
+
+
+def _hits(part: Part, model: Any) -> Array:
+    if part.y is None:
+        raise ValueError(f"y is required; partition {part.number} has no labels")
+    n = part.X.shape[0]
+    if not n:
+        return np.zeros(2)
+    weight = np.ones(n) if part.weight is None else part.weight
+    return np.array([weight @ (model.predict(part.X, part.X_err) == part.y), weight.sum()])

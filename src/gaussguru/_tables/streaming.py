@@ -1,0 +1,335 @@
+"""Models of tables that do not fit in memory: files that are converted once to arrays on disk, or read by a cluster.
+
+Serves the command, and errors name its options.
+"""
+
+import glob
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gaussguru._data.streams import Part
+from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._linalg import Array
+from gaussguru._tables.files import Table, TableError, format_of, quoted
+from gaussguru._tables.fitting import FEW_CLASSES, ROWS_PER_CLASS, fit_model
+from gaussguru._tables.schema import Data, Layout, deviations, label_values, read_parts
+from gaussguru.models import Model
+from gaussguru.preprocessing import WithErrors
+from gaussguru.sources import MOST_DRAWN, Arrays, Fields, Source, needed
+
+# Bytes of files beyond which they are not read into memory: text takes about as much there as on disk.
+LARGE = 2 << 30
+
+
+def files_of(path: str) -> list[str]:
+    """Return the files that a path, a directory or a pattern stands for."""
+    if os.path.isdir(path):
+        found = sorted(str(each) for each in Path(path).rglob("*") if each.is_file() and not each.name.startswith("."))
+    elif glob.has_magic(path) and not os.path.exists(path):
+        found = sorted(each for each in glob.glob(path, recursive=True) if os.path.isfile(each))
+    else:
+        return [path]
+    if not found:
+        raise TableError(f"no file in {path}" if os.path.isdir(path) else f"no file fits {path}")
+    return found
+
+
+def is_large(files: Sequence[str]) -> bool:
+    """Return whether files are to be read in parts."""
+    return len(files) > 1 or (os.path.isfile(files[0]) and os.path.getsize(files[0]) > LARGE)
+
+
+class Cached(NamedTuple):
+    """Tables as arrays on disk: values, errors, and numbers of the labels, whose texts these are."""
+
+    name: str
+    X: NDArray[Any]
+    X_err: NDArray[Any] | None
+    codes: NDArray[Any]
+    texts: list[str]
+    layout: Layout
+    n_rows: int
+    scaler: Any
+    sha256: str
+
+
+def convert(
+    files: Sequence[str],
+    opened: Callable[[str], Table],
+    layout_of: Callable[[Table], Layout],
+    directory: str,
+    progress: Callable[[str], None],
+) -> Cached:
+    """Convert tables to arrays in a directory, reading each once; all must have the columns of the first."""
+    layout: Layout | None = None
+    paths = [os.path.join(directory, name) for name in ("values", "errors", "labels")]
+    places: dict[str, int] = {}
+    scaler, digest, n_rows = StandardScaler(), hashlib.sha256(), 0
+    with open(paths[0], "wb") as values, open(paths[1], "wb") as errors, open(paths[2], "wb") as labels:
+        for path in files:
+            with closing(opened(path)) as table:
+                layout = layout or layout_of(table)
+                _check_layout(layout)
+                for part in read_parts(table, layout, labels=True):
+                    assert part.y is not None
+                    n_rows += part.n_rows
+                    if len(part.y):
+                        X = part.X.to_numpy()
+                        scaler.partial_fit(X)
+                        values.write(np.ascontiguousarray(X).data)
+                        numbers = [places.setdefault(text, len(places)) for text in part.y]
+                        labels.write(np.array(numbers, dtype=np.int32).data)
+                        if part.X_err is not None:
+                            errors.write(np.ascontiguousarray(deviations(part.X_err)).data)
+                    progress(f"converting {path}: {n_rows} rows")
+                digest.update(table.sha256().encode())
+    assert layout is not None
+    if not places:
+        raise TableError(f"{files[0]} has no rows that can be used")
+    shape = (-1, len(layout.features))
+    X = np.memmap(paths[0], dtype=np.float64, mode="r").reshape(shape)
+    has_errors = os.path.getsize(paths[1]) > 0
+    X_err = np.memmap(paths[1], dtype=np.float64, mode="r").reshape(shape) if has_errors else None
+    codes = np.memmap(paths[2], dtype=np.int32, mode="r")
+    name = files[0] if len(files) == 1 else f"{len(files)} files from {files[0]} on"
+    return Cached(name, X, X_err, codes, list(places), layout, n_rows, scaler, digest.hexdigest())
+
+
+def _check_layout(layout: Layout) -> None:
+    if layout.target is None:
+        raise TableError("libsvm files are read into memory: one file of at most 2 GB")
+    if layout.missing == "mean":
+        raise TableError("--missing mean is for files that are read into memory; give --missing drop")
+
+
+@dataclass(frozen=True)
+class Scaled(Source):
+    """Samples divided by scales after means were subtracted."""
+
+    source: Source
+    mean: Array
+    scale: Array
+
+    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
+        """Return functions that read one part each."""
+        return [partial(_scaled, read, self.mean, self.scale) for read in self.source.parts(fields, names)]
+
+
+def _scaled(read: Callable[[], Part], mean: Array, scale: Array) -> Part:
+    part = read()
+    X_err = None if part.X_err is None else part.X_err / scale
+    return part._replace(X=(part.X - mean) / scale, X_err=X_err)
+
+
+def fit_cached(
+    cached: Cached,
+    *,
+    sigma: Any,
+    scale: bool,
+    folds: int,
+    max_classes: int | None,
+    classifier: str,
+    **options: Any,
+) -> Model:
+    """Fit a model to converted tables; error-bars to a subsample of them."""
+    if classifier == "error-bars":
+        return _fit_some(cached, folds=folds, max_classes=max_classes, classifier=classifier, **options)
+    kind, classes, ranks = _classes(cached.name, cached.texts, cached.layout, len(cached.codes), max_classes)
+    codes = _Ranked(cached.codes, ranks)
+    source: Source = Arrays(cached.X)
+    steps: list[tuple[str, Any]] = []
+    if scale:
+        source = Scaled(source, cached.scaler.mean_, cached.scaler.scale_)
+        steps = [("scale", _step(cached.scaler, cached.layout))]
+    found, fit = _fitted(source, codes, cached.X_err, len(codes), sigma, folds, options)
+    found.classes_ = classes
+    return _model(steps, found, fit, cached.layout, cached.name, cached.n_rows, len(cached.codes), kind, scale)
+
+
+def _step(scaler: StandardScaler, layout: Layout) -> Any:
+    """Return the step of a model that scales, with error bars if there are any."""
+    if not layout.has_errors:
+        return scaler
+    some = pd.DataFrame(scaler.mean_ + scaler.scale_ * np.array([[1.0], [-1.0]]), columns=layout.features)
+    return WithErrors(StandardScaler()).fit(some)  # two samples with these means and deviations
+
+
+class _Ranked:
+    """Label numbers as places among the classes, some at a time."""
+
+    def __init__(self, codes: NDArray[Any], ranks: NDArray[Any]) -> None:
+        self.codes, self.ranks, self.shape = codes, ranks, codes.shape
+        self.ndim = 1
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, where: Any) -> NDArray[Any]:
+        found: NDArray[Any] = self.ranks[self.codes[where]]
+        return found
+
+
+def _fit_some(cached: Cached, **given: Any) -> Model:
+    """Fit what needs samples in memory to some of the rows."""
+    n = len(cached.codes)
+    some = np.arange(n)
+    if n > MOST_DRAWN:
+        some = np.sort(np.random.default_rng(0).choice(n, MOST_DRAWN, replace=False))
+    X = pd.DataFrame(cached.X[some], columns=cached.layout.features)
+    X_err = None if cached.X_err is None else np.array(cached.X_err[some])
+    y = np.array(cached.texts, dtype=object)[cached.codes[some]]
+    model = fit_model(Data(cached.name, X, X_err, y, cached.layout, cached.n_rows), **given)
+    if n > MOST_DRAWN:
+        model.card["fit"]["warnings"].append(f"error-bars was fitted to {MOST_DRAWN} of {n} rows, drawn at random")
+    return model
+
+
+def _classes(
+    name: str, texts: list[str], layout: Layout, n_rows: int, max_classes: int | None
+) -> tuple[str, NDArray[Any], NDArray[Any]]:
+    """Return the kind of labels, the classes, and which of them each text is."""
+    target = f"{name}: column {quoted(layout.target or 'label')}"
+    try:
+        kind, values = label_values(texts)
+    except TableError as error:
+        raise TableError(f"{target}: {error}") from None
+    if len(texts) < 2:
+        raise TableError(f"{target} has one class, {quoted(texts[0])}, in all rows; two or more are expected")
+    if len(texts) > (max_classes or max(FEW_CLASSES, n_rows // ROWS_PER_CLASS)):
+        raise TableError(
+            f"{target} has {len(texts)} classes in {n_rows} rows; is it the target? --max-classes allows for more"
+        )
+    classes, ranks = np.unique(np.array([values[text] for text in texts]), return_inverse=True)
+    return kind, classes, ranks
+
+
+def _fitted(
+    source: Any, y: Any, X_err: Any, n_rows: int, sigma: Any, folds: int, options: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return a classifier that was fitted to a source, and how that went."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if isinstance(sigma, str | list | tuple):
+            found: Any = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=folds, **options)
+        else:
+            found = GuruClassifier(sigma, **options)
+        found.fit(source, y, X_err=X_err)
+    scores = getattr(found, "scores_", None)
+    fit = {
+        "sigma": float(found.sigma),
+        "objective": float(found.objective_),
+        "gap": float(found.dual_gap_),
+        "relative_gap": float(found.dual_gap_) / (n_rows * (len(found.classes_) - 1)),
+        "certified": bool(found.converged_),
+        "converged": bool(found.converged_),
+        "iterations": int(found.n_iter_),
+        "passes": float(found.n_passes_),
+        "training_accuracy": found.score(source, y, X_err=X_err),
+        "cv_accuracy": None if scores is None else float(scores.mean(axis=1).max()),
+        "warnings": list(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)),
+    }
+    return found, fit
+
+
+def _model(
+    steps: list[tuple[str, Any]],
+    found: Any,
+    fit: dict[str, Any],
+    layout: Layout,
+    name: str,
+    n_rows: int,
+    n_used: int,
+    kind: str,
+    scale: bool,
+) -> Model:
+    card = {
+        "data": {"name": name, "rows": n_rows, "rows_used": n_used},
+        "layout": asdict(layout),
+        "labels": kind,
+        "classes": found.classes_.tolist(),
+        "classifier": type(found).__name__,
+        "parameters": {
+            key: value
+            for key, value in found.get_params(deep=False).items()
+            if isinstance(value, int | float | str | None)
+        },
+        "fit": fit,
+        "scaled": scale,
+        "spread": 1.0,
+    }
+    return Model(Pipeline([*steps, ("classify", found)]), card)
+
+
+# --- a cluster ----------------------------------------------------------------------------------------------
+
+
+def fit_on_cluster(
+    files: Sequence[str],
+    layout: Layout,
+    address: str,
+    *,
+    sep: str | None,
+    decimal: str,
+    sigma: Any,
+    scale: bool,
+    folds: int,
+    max_classes: int | None,
+    **options: Any,
+) -> Model:
+    """Fit a classifier to files that the workers of a Dask cluster read themselves."""
+    _check_layout(layout)
+    if layout.two_sided or layout.limits or layout.missing == "drop":
+        raise TableError("--dask takes values with one column of errors each, and none missing")
+    frames = needed("dask.dataframe", "--dask", "dask")
+    distributed = needed("distributed", "--dask", "dask")
+    names = [os.path.abspath(path) for path in files]
+    with distributed.Client(address, timeout="20s", set_as_default=True):
+        used = [*layout.features, *layout.error_columns, str(layout.target)]
+        if format_of(files[0]) == "parquet":
+            frame = frames.read_parquet(names, columns=used)
+        else:
+            frame = frames.read_csv(names, sep=sep or ",", decimal=decimal, usecols=used)
+        texts = [str(text) for text in frame[layout.target].astype(str).unique().compute()]
+        X = frame[layout.features].astype(np.float64)
+        n_rows = int(frame.shape[0].compute())
+        kind, classes, ranks = _classes(files[0], texts, layout, n_rows, max_classes)
+        place = dict(zip(texts, ranks.tolist(), strict=True))
+        y = frame[layout.target].astype(str).map(place, meta=(layout.target, np.int64))
+        scaler, steps = StandardScaler(), []
+        scales = pd.Series(1.0, index=layout.features)
+        if scale:
+            means, scales = X.mean().compute(), X.std(ddof=0).compute().replace(0.0, 1.0)
+            scaler.fit(pd.DataFrame(np.vstack([means + scales, means - scales]), columns=layout.features))
+            X, steps = (X - means) / scales, [("scale", _step(scaler, layout))]
+        X_err = _errors(frame, layout, scales)
+        found, fit = _fitted(X, y, X_err, n_rows, sigma, folds, options)
+    found.classes_ = classes
+    found.__dict__.pop("feature_names_in_", None)
+    return _model(steps, found, fit, layout, files[0], n_rows, n_rows, kind, scale)
+
+
+def _errors(frame: Any, layout: Layout, scales: Any) -> Any:
+    """Return the errors of all features in the units of these, 0 where there are none."""
+    if not layout.errors:
+        return None
+    own = {name: name + layout.err_suffix for name in layout.errors}
+
+    def of(part: Any) -> Any:
+        return pd.DataFrame({name: part[own[name]] / scales[name] if name in own else 0.0 * part[name]
+                             for name in layout.features})  # fmt: skip
+
+    return frame.map_partitions(of, meta=dict.fromkeys(layout.features, np.float64))

@@ -1,0 +1,449 @@
+"""Samples that are read in parts: the same classifier, certificate and predictions as in memory."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from gaussguru import CollapseWarning, GuruClassifier, GuruClassifierCV, sigma_max
+from gaussguru._data import streams
+from gaussguru._data.rows import Rows
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.losses import LOSSES
+from gaussguru.population import Deconvolve
+from gaussguru.sources import Arrays, Stream, Table, subsample
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.compute  # noqa: E402
+import pyarrow.dataset  # noqa: E402
+import pyarrow.parquet  # noqa: E402
+
+TIGHT = {"tol": 1e-13}
+
+
+def samples(n=3000, d=5, classes=2, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    score = X @ rng.standard_normal(d) / np.sqrt(d) + 0.5 * rng.standard_normal(n)
+    return X, np.digitize(score, np.linspace(-0.6, 0.6, classes - 1)) if classes > 2 else (score > 0.2).astype(int)
+
+
+def fitted(model, X, y, **more):
+    """Fit, where a wish for more digits than there are is no defect."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, y, **more)
+
+
+def same(one, other, tol=1e-8):
+    assert np.abs(one.coef_ - other.coef_).max() <= tol * max(1.0, np.abs(one.coef_).max())
+    assert np.abs(one.intercept_ - other.intercept_).max() <= tol * max(1.0, np.abs(one.intercept_).max())
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-9)
+    assert 0 <= other.dual_gap_ <= max(1e-9 * other.objective_, 3 * one.dual_gap_ + 1e-12 * one.objective_)
+
+
+def uneven(X, *others):
+    """Cut samples into parts: one of a single row, an empty one, and large ones."""
+    edges = [0, 1, 700, 700, 1900, X.shape[0]]
+    return [[array[a:b] for a, b in itertools.pairwise(edges)] for array in (X, *others)]
+
+
+# --- where samples come from ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference():
+    X, y = samples(dtype=np.float32)
+    weight = np.random.default_rng(1).uniform(0, 2, len(y))
+    return X, y, weight, fitted(GuruClassifier(0.3, **TIGHT), X, y, sample_weight=weight)
+
+
+def tabled(X, y, weight, names="abcde"):
+    return pa.table({**{name: X[:, j] for j, name in enumerate(names)}, "label": y, "weight": weight})
+
+
+def test_memory_map(reference, tmp_path):
+    X, y, weight, one = reference
+    padded = np.vstack([np.full((7, X.shape[1]), np.nan, dtype=X.dtype), X])
+    np.save(tmp_path / "X.npy", padded)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")[7:]  # a slice, whose own offset says nothing
+    np.save(tmp_path / "y.npy", y)
+    labels = np.load(tmp_path / "y.npy", mmap_mode="r")
+    other = fitted(GuruClassifier(0.3, **TIGHT), Arrays(mapped, rows=800), labels, sample_weight=weight)
+    same(one, other)
+    assert not hasattr(other, "alpha_")
+    assert 1 <= other.n_passes_ < 100
+
+
+def test_memory_map_is_streamed_where_it_is_large(reference, tmp_path, monkeypatch):
+    X, y, weight, one = reference
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert hasattr(GuruClassifier(0.3).fit(mapped, y), "alpha_")
+    monkeypatch.setattr("gaussguru.sources.STREAMED_BYTES", 1000)
+    other = fitted(GuruClassifier(0.3, **TIGHT), mapped, y, sample_weight=weight)
+    assert not hasattr(other, "alpha_")
+    same(one, other)
+
+
+def test_files_of_npy(reference, tmp_path):
+    X, y, weight, one = reference
+    paths = []
+    (parts,) = uneven(X)
+    for number, part in enumerate(parts):
+        paths.append(str(tmp_path / f"{number}.npy"))
+        np.save(paths[-1], part)
+    same(one, fitted(GuruClassifier(0.3, **TIGHT), Arrays(paths), y, sample_weight=weight))
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "pattern", "dataset", "polars"])
+def test_tables(reference, tmp_path, kind):
+    X, y, weight, one = reference
+    for number, part in enumerate(zip(*uneven(X, y, weight), strict=True)):
+        pyarrow.parquet.write_table(tabled(*part), tmp_path / f"{number}.parquet", row_group_size=500)
+    if kind == "file":
+        pyarrow.parquet.write_table(tabled(X, y, weight), tmp_path / "all.pq", row_group_size=400)
+        source = Table(tmp_path / "all.pq")
+    elif kind == "directory":
+        source = Table(tmp_path)
+    elif kind == "pattern":
+        source = Table(str(tmp_path / "*.parquet"))
+    elif kind == "dataset":
+        source = pyarrow.dataset.dataset(tmp_path)
+    else:
+        source = pytest.importorskip("polars").scan_parquet(tmp_path / "*.parquet")
+    other = fitted(GuruClassifier(0.3, **TIGHT), source, "label", sample_weight="weight")
+    same(one, other)
+    assert other.feature_names_in_.tolist() == list("abcde")
+    assert np.array_equal(other.predict(source), one.predict(X))
+    assert other.score(source, "label", "weight") == pytest.approx(one.score(X, y, weight), abs=1e-12)
+
+
+def test_columns_and_filter_of_a_table(tmp_path):
+    X, y = samples()
+    table = tabled(X, np.array(["no", "yes"])[y], np.arange(len(y)) % 3).append_column("note", pa.array(["?"] * len(y)))
+    pyarrow.parquet.write_table(table, tmp_path / "all.parquet", row_group_size=700)
+    keep = np.arange(len(y)) % 3 > 0
+    source = Table(tmp_path / "all.parquet", ["c", "a"], pyarrow.compute.field("weight") > 0)
+    settings = {"sigma": 0.1, "class_weight": "balanced", **TIGHT}
+    other = fitted(GuruClassifier(**settings), source, "label")
+    same(fitted(GuruClassifier(**settings), X[keep][:, [2, 0]], y[keep]), other)
+    assert other.classes_.tolist() == ["no", "yes"]
+    with pytest.raises(ValueError, match="column 'note' has the type string: choose features"):
+        GuruClassifier().fit(Table(tmp_path / "all.parquet"), "label")
+    with pytest.raises(ValueError, match=r"y must be a column of the table.*got 'lable'"):
+        GuruClassifier().fit(source, "lable")
+
+
+def test_errors_in_columns(tmp_path):
+    X, y = samples(d=3)
+    errors = np.random.default_rng(2).uniform(0, 0.6, X.shape)
+    errors[:, 2] = 0
+    columns = {"a": X[:, 0], "a_err": errors[:, 0], "b": X[:, 1], "b_err": errors[:, 1], "c": X[:, 2], "y": y}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "all.parquet", row_group_size=900)
+    one = fitted(GuruClassifier(0.2, **TIGHT), X, y, X_err=errors)
+    source = Table(tmp_path / "all.parquet", ["a", "b", "c"])
+    other = fitted(GuruClassifier(0.2, **TIGHT), source, "y", X_err="_err")
+    same(one, other)
+    found = other.predict_proba(source, X_err="_err")
+    assert np.allclose(found, one.predict_proba(X, X_err=errors), atol=1e-7)
+    margin, spread = other.margin_and_spread(source, X_err="_err")
+    assert np.allclose(spread, one.margin_and_spread(X, errors)[1], atol=1e-7)
+    assert margin.shape == spread.shape == (len(y),)
+
+
+def test_stream_of_blocks(reference):
+    X, y, weight, one = reference
+    calls = []
+
+    def blocks():
+        calls.append(1)
+        yield from zip(*uneven(X, y, weight), strict=True)
+
+    other = fitted(GuruClassifier(0.3, **TIGHT), Stream(blocks), None)
+    same(one, other)
+    # Each pass asks once, some rows before the first too; nothing else does.
+    assert len(calls) <= other.n_passes_ + 1
+    assert np.array_equal(other.predict(Stream(lambda: iter(uneven(X)[0]))), one.predict(X))
+    with pytest.raises(ValueError, match="come with its blocks"):
+        GuruClassifier().fit(Stream(blocks), y)
+
+
+# --- what problems there are ---------------------------------------------------------------------------------
+
+
+def covariance(d):
+    root = np.random.default_rng(3).standard_normal((d, d))
+    root[:, 0] = 0  # a direction without noise
+    return root @ root.T / d
+
+
+CASES = {
+    "three classes": ({"classes": 3}, {}, {}),
+    "many unknowns": ({"classes": 4, "d": 30}, {"sigma": 0.5}, {}),
+    "class weights": ({"classes": 3}, {"class_weight": "balanced"}, {}),
+    "weights of classes": ({}, {"class_weight": {0: 1.0, 1: 3.0}, "sigma": 0.5}, {}),
+    "no intercept": ({}, {"fit_intercept": False}, {}),
+    "ridge": ({}, {"l2": 30.0}, {}),
+    "per feature": ({}, {"noise": np.array([0.1, 0.0, 0.4, 0.2, 1.0])}, {}),
+    "covariance": ({}, {"noise": covariance(5)}, {}),
+    "error bars": ({}, {}, {"X_err": lambda n, d, rng: rng.uniform(0, 0.5, (n, d))}),
+    "one error a sample": ({}, {}, {"X_err": lambda n, d, rng: rng.uniform(0, 0.5, n)}),
+    "covariances": ({"n": 800, "d": 3}, {}, {"X_err": lambda n, d, rng: 0.1 * _positive(rng, n, d)}),
+    "error bars, three classes": (
+        {"classes": 3, "n": 1500},
+        {},
+        {"X_err": lambda n, d, rng: rng.uniform(0, 0.5, (n, d))},
+    ),
+    "error bars alone": ({}, {"sigma": 0}, {"X_err": lambda n, d, rng: rng.uniform(0.1, 0.5, (n, d))}),
+    "a ridge alone": ({"n": 900}, {"sigma": 0, "l2": 5.0}, {}),
+    **{f"{name} loss": ({}, {"loss": name}, {}) for name in LOSSES if name != "gaussian"},
+}
+
+
+def _positive(rng, n, d):
+    roots = rng.standard_normal((n, d, d))
+    return roots @ roots.transpose(0, 2, 1)
+
+
+@pytest.mark.parametrize(("data", "settings", "more"), CASES.values(), ids=CASES.keys())
+def test_problems(data, settings, more):
+    X, y = samples(**data)
+    rng = np.random.default_rng(4)
+    weight = rng.uniform(0, 3, len(y))
+    given = {name: make(*X.shape, rng) for name, make in more.items()}
+    settings = {"sigma": 0.3, "tol": 1e-11, **settings}
+    one = fitted(GuruClassifier(**settings), X, y, sample_weight=weight, **given)
+    other = fitted(GuruClassifier(**settings), Arrays(X, rows=400), y, sample_weight=weight, **given)
+    # The optimum is flat where only a certificate of so many digits was asked for.
+    same(one, other, tol=1e-6)
+    found = other.certificate(Arrays(X, rows=1100), y, weight, **given)
+    assert found.primal == pytest.approx(other.objective_, rel=1e-9)
+    assert found.dual <= one.objective_ * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_sparse_parts(classes):
+    X, y = samples(d=40, classes=classes)
+    X[np.random.default_rng(5).random(X.shape) < 0.8] = 0
+    one = fitted(GuruClassifier(0.3, **TIGHT), sp.csr_matrix(X), y)
+    other = fitted(GuruClassifier(0.3, **TIGHT), Arrays(sp.csr_array(X), rows=700), y)
+    same(one, other, tol=1e-7)
+    assert np.array_equal(other.predict(Arrays(sp.csr_matrix(X), rows=500)), one.predict(X))
+
+
+def test_subsamples_of_each_class(monkeypatch):
+    """A subsample has the total weight of each class, and rows of a rare one; the cap in bytes holds."""
+    X, y = samples(n=40_000, d=4, dtype=np.float32)
+    y[:] = 0
+    y[np.random.default_rng(6).choice(len(y), 90, replace=False)] = 1
+    drawn = []
+    kept = streams.StreamedRows.subsample
+
+    def subsample(rows, *given):
+        drawn.append((rows, kept(rows, *given)))
+        return drawn[-1][1]
+
+    monkeypatch.setattr(streams.StreamedRows, "subsample", subsample)
+    monkeypatch.setattr(streams, "DRAWN_BYTES", 5000 * 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        GuruClassifier(0.3).fit(Arrays(X, rows=3000), y)
+    ((rows, some),) = drawn
+    assert np.allclose(some.class_weights, rows.class_weights)
+    assert 50 <= np.count_nonzero(some.labels) <= 90
+    assert some.n_rows <= 5100
+    # Rows are those of X, and next to none comes twice.
+    found = {row.tobytes() for row in some.X}
+    assert len(found) >= 0.99 * some.n_rows
+    assert found <= {row.tobytes() for row in X}
+
+
+def test_large_samples_make_few_passes():
+    X, y = samples(n=120_000, d=8, dtype=np.float32)
+    one = GuruClassifier(0.2).fit(X, y)
+    other = GuruClassifier(0.2).fit(Arrays(X, rows=9000), y)
+    assert other.converged_
+    assert other.n_passes_ <= 12
+    assert other.objective_ == pytest.approx(one.objective_, rel=2e-6)
+
+
+def test_row_vectors_in_files(reference, monkeypatch):
+    X, y, weight, one = reference
+    monkeypatch.setattr(streams, "KEPT_BYTES", 1000)
+    files = []
+    kept = streams._write
+    monkeypatch.setattr(streams, "_write", lambda *given: files.append(kept(*given)))
+    same(one, fitted(GuruClassifier(0.3, **TIGHT), Arrays(X, rows=600), y, sample_weight=weight))
+    assert files
+
+
+def test_result_does_not_depend_on_threads(reference):
+    X, y, weight, _ = reference
+    found = [GuruClassifier(0.3, n_jobs=n).fit(Arrays(X, rows=500), y, sample_weight=weight) for n in (1, 2, 3)]
+    assert all(np.array_equal(found[0].coef_, other.coef_) for other in found[1:])
+    assert len({other.dual_gap_ for other in found}) == 1
+
+
+def test_rows_far_from_the_origin():
+    X, y = samples()
+    X = X + 1e5
+    one = fitted(GuruClassifier(0.3, **TIGHT), X, y)
+    same(one, fitted(GuruClassifier(0.3, **TIGHT), Arrays(X, rows=700), y), tol=1e-6)
+
+
+def test_warm_start_and_collapse():
+    X, y = samples()
+    model = GuruClassifier(0.3, warm_start=True, tol=1e-10).fit(X, y)
+    again = model.coef_.copy()
+    model.fit(Arrays(X, rows=700), y)
+    assert np.allclose(model.coef_, again, atol=1e-5)
+    with pytest.warns(CollapseWarning, match="sigma=1000 is so large"):
+        GuruClassifier(1000.0).fit(Arrays(X[:2000], rows=300), y[:2000])
+    assert sigma_max(X, y) < 1000
+
+
+# --- other estimators ----------------------------------------------------------------------------------------
+
+
+def test_descent_over_parts():
+    """One call over a source is a call for each of its parts."""
+    X, y = samples()
+    settings = {"sigma": 0.3, "solver": "sgd", "eta0": 0.5, "random_state": 3}
+    one, other = GuruClassifier(**settings), GuruClassifier(**settings)
+    for first in range(0, len(y), 700):
+        one.partial_fit(X[first : first + 700], y[first : first + 700], classes=[0, 1])
+    other.partial_fit(Arrays(X, rows=700), y, classes=[0, 1])
+    assert np.array_equal(one.coef_, other.coef_)
+    assert other.n_updates_ == len(y)
+    parts = zip(*(np.split(each, [700, 1400, 2100, 2800]) for each in (X, y)), strict=True)
+    blocks = list(parts)
+    third = GuruClassifier(**settings).partial_fit(Stream(lambda: iter(blocks)), None, classes=[0, 1])
+    assert np.array_equal(third.coef_, one.coef_)
+
+
+def test_subsample_of_a_source():
+    X, y = samples(n=6000)
+    y[:] = np.arange(len(y)) < 60
+    weight = np.random.default_rng(0).uniform(0, 1, len(y))
+    weight[100:200] = 0
+    X[:, 0] = np.arange(len(y))
+    some, labels, weights, errors = subsample(Arrays(X, rows=700), y, weight, X**2, n_samples=600)
+    rows = some[:, 0].astype(int)
+    assert np.array_equal(labels, y[rows])
+    assert np.array_equal(errors, X[rows] ** 2)
+    assert not np.any((rows >= 100) & (rows < 200))
+    # The rare class was drawn more often, and each of its samples counts for less.
+    assert 50 <= np.count_nonzero(labels) <= 60
+    assert np.allclose(weights[labels == 0], weight[rows][labels == 0])
+    fraction = np.count_nonzero(labels == 0) / np.count_nonzero((y == 0) & (weight > 0))
+    assert np.allclose(weights[labels == 1] / weight[rows][labels == 1], fraction / (np.count_nonzero(labels) / 60))
+    with pytest.raises(TypeError, match="X must be a source"):
+        subsample(X, y)
+
+
+def test_sigma_by_cross_validation():
+    X, y = samples()
+    one = GuruClassifierCV([0.05, 0.2, 1.0], cv=3).fit(X, y)
+    other = GuruClassifierCV([0.05, 0.2, 1.0], cv=3).fit(Arrays(X, rows=700), y)
+    assert other.sigma_ == one.sigma_  # few enough samples that all are drawn
+    assert np.allclose(other.scores_, one.scores_)
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-5)
+    assert not hasattr(other, "alpha_")
+    assert np.array_equal(other.predict(Arrays(X, rows=500)), other.predict(X))
+
+
+def test_measurements_of_a_source():
+    X, y = samples(n=1500, d=3)
+    errors = np.random.default_rng(1).uniform(0.05, 0.5, X.shape)
+    source = Arrays(X, rows=400)
+    one = Deconvolve().fit(X, X_err=errors)
+    assert np.allclose(Deconvolve().fit(source, X_err=errors).covariances_, one.covariances_)
+    base = CalibratedWithErrorsCV(GuruClassifier(0.1), cv=3)
+    one, other = clone(base).fit(X, y, X_err=errors), clone(base).fit(source, y, X_err=errors)
+    assert np.allclose(other.predict_proba(source, X_err=errors), one.predict_proba(X, X_err=errors))
+    assert other.score(source, y, X_err=errors) == pytest.approx(one.score(X, y, X_err=errors))
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------
+
+
+def broken(change):
+    X, y = samples(n=600)
+    weight = np.ones(600)
+    return change(X, y, weight) or (X, y, weight)
+
+
+def _nan(X, y, w):
+    X[431, 2] = np.nan
+
+
+def _infinite(X, y, w):
+    X[431, 2] = np.inf
+
+
+def _negative(X, y, w):
+    w[250] = -1
+
+
+def _one_class(X, y, w):
+    y[:] = 1
+
+
+def _unused_class(X, y, w):
+    w[y == 1] = 0
+
+
+WRONG = {
+    "NaN": (_nan, r"X has NaN in partition 4, row 31, column 2"),
+    "infinity": (_infinite, r"X has infinity in partition 4, row 31, column 2"),
+    "negative weight": (_negative, r"sample_weight must be finite and not negative; got -1.0 in partition 2, row 50"),
+    "one class": (_one_class, r"y must have at least two classes; got one class: \[1\]"),
+    "no weight": (_unused_class, r"class 1 has no sample of positive weight"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_named(change, message):
+    X, y = samples(n=500)
+    model = GuruClassifier(0.3).fit(X, y)
+    before = dict(model.__dict__)
+    X, y, weight = broken(change)
+    with pytest.raises(ValueError, match=message):
+        model.fit(Arrays(X, rows=100), y, sample_weight=weight)
+    assert model.__dict__ == before
+
+
+def test_what_sources_do_not_take(tmp_path):
+    X, y = samples(n=300)
+    with pytest.raises(ValueError, match="solver must be 'newton'"):
+        GuruClassifier(solver="sgd").fit(Arrays(X), y)
+    with pytest.raises(ValueError, match="noise='axis' needs samples in memory"):
+        GuruClassifier(noise="axis").fit(Arrays(X), y)
+    with pytest.raises(ValueError, match="y must have a row for each of the 300 samples"):
+        GuruClassifier().fit(Arrays(X), y[:-1])
+    with pytest.raises(ValueError, match="y is required"):
+        GuruClassifier().fit(Arrays(X), None)
+    with pytest.raises(ValueError, match="5 features in all partitions; partition 1 has 4"):
+        GuruClassifier().fit(Arrays([X, X[:, :4]]), np.tile(y, 2))
+    with pytest.raises(ValueError, match="sparse in all partitions or in none"):
+        GuruClassifier().fit(Arrays([X, sp.csr_matrix(X)]), np.tile(y, 2))
+    with pytest.raises(FileNotFoundError, match="no file fits"):
+        GuruClassifier().fit(Table(str(tmp_path / "*.parquet")), "y")
+    model = GuruClassifier(0.5).fit(X, y)
+    with pytest.raises(ValueError, match="partition 0: X has 4 features"):
+        model.predict(Arrays(X[:, :4]))
+    with pytest.raises(ValueError, match=r"y must have the classes \[0, 1\]"):
+        model.certificate(Arrays(X), y + 1)
+
+
+def test_rows_are_never_gathered(monkeypatch):
+    """No step of a fit brings a number for each row here, or makes arrays of all rows."""
+    X, y = samples(n=20_000, d=4, dtype=np.float32)
+    monkeypatch.setattr(Rows, "gather", lambda rows, vector: pytest.fail("gathered") if rows.n_rows == 20_000 else
+                        (vector[0] if len(vector) == 1 else np.concatenate(vector)))  # fmt: skip
+    assert GuruClassifier(0.2).fit(Arrays(X, rows=3000), y).converged_

@@ -1,0 +1,294 @@
+"""A Dask cluster of two processes: the same classifier as in memory, whatever happens to the workers."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+
+from gaussguru import GuruClassifier, sources
+from gaussguru._data import cluster as cluster_module
+from gaussguru.cli.console import main
+from gaussguru.models import load_model
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+import dask.array as da  # noqa: E402
+
+TIGHT = {"tol": 1e-13}
+
+
+def made(**settings):
+    return distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0, **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        dask.config.set({"distributed.admin.low-level-log-length": 0}),
+        made() as cluster,
+        distributed.Client(cluster) as found,
+    ):
+        yield found
+
+
+def samples(n=3000, d=5, classes=2, seed=0, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    score = X @ rng.standard_normal(d) / np.sqrt(d) + 0.5 * rng.standard_normal(n)
+    return X, np.digitize(score, np.linspace(-0.6, 0.6, classes - 1)) if classes > 2 else (score > 0.2).astype(int)
+
+
+def fitted(model, *given, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(*given, **more)
+
+
+def same(one, other, tol=1e-8):
+    assert np.abs(one.coef_ - other.coef_).max() <= tol * max(1.0, np.abs(one.coef_).max())
+    assert np.abs(one.intercept_ - other.intercept_).max() <= tol * max(1.0, np.abs(one.intercept_).max())
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-9)
+    assert other.dual_gap_ <= 1e-9 * other.objective_
+
+
+# Unequal, empty, of one row.
+CHUNKS = (1, 900, 0, 1500, 599)
+
+
+def chunked(array):
+    return da.from_array(array, chunks=(CHUNKS, *[(size,) for size in array.shape[1:]]))
+
+
+def unknown(array):
+    """Return the same with sizes that Dask does not know."""
+    return array.map_blocks(lambda block: block, dtype=array.dtype, chunks=tuple(
+        (np.nan,) * len(sizes) if axis == 0 else sizes for axis, sizes in enumerate(array.chunks)))  # fmt: skip
+
+
+def test_arrays(client):
+    X, y = samples()
+    weight = np.random.default_rng(1).uniform(0, 2, len(y))
+    one = fitted(GuruClassifier(0.3, **TIGHT), X, y, sample_weight=weight)
+    dx, dy, dw = chunked(X), chunked(y), chunked(weight)
+    other = fitted(GuruClassifier(0.3, **TIGHT), dx, dy, sample_weight=dw)
+    same(one, other)
+    assert not hasattr(other, "alpha_")
+    known = GuruClassifier(0.3).fit(dx, dy, sample_weight=dw)
+    assert np.array_equal(GuruClassifier(0.3).fit(unknown(dx), unknown(dy), unknown(dw)).coef_, known.coef_)
+    # Labels in memory, and blocks of columns and of other rows.
+    cut = GuruClassifier(0.3).fit(dx.rechunk({0: 800, 1: 2}), y, sample_weight=dw)
+    assert np.allclose(cut.coef_, known.coef_, rtol=1e-9)
+    predicted = other.predict(unknown(dx))
+    assert isinstance(predicted, da.Array)
+    assert np.array_equal(predicted.compute(), one.predict(X))
+    assert other.predict_proba(dx).shape == (3000, 2)
+    assert np.allclose(other.predict_proba(dx).compute(), one.predict_proba(X), atol=1e-7)
+    assert other.score(dx, dy, dw) == pytest.approx(one.score(X, y, weight))
+    assert other.certificate(dx, dy, dw).primal == pytest.approx(one.objective_, rel=1e-9)
+    # An ordinary classifier.
+    assert np.array_equal(pickle.loads(pickle.dumps(other)).predict(X), one.predict(X))
+    assert clone(other).get_params() == GuruClassifier(0.3, **TIGHT).get_params()
+
+
+def test_same_bits_for_any_workers_and_no_data_left(client):
+    X, y = samples()
+    dx, dy = chunked(X), chunked(y)
+    two = GuruClassifier(0.3).fit(dx, dy)
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=":0") as own,
+        distributed.Client(own, set_as_default=False) as other,
+    ):
+        one = GuruClassifier(0.3).fit(dx, dy, client=other)
+    assert np.array_equal(one.coef_, two.coef_)
+    assert one.dual_gap_ == two.dual_gap_
+    deadline = time.monotonic() + 20
+    while any(client.has_what().values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(client.has_what().values())
+
+
+@pytest.mark.parametrize("kind", ["three classes", "error bars", "sparse", "one class a partition"])
+def test_problems(client, kind):
+    X, y = samples(n=3000, classes=3 if kind == "three classes" else 2, dtype=np.float64)
+    more, local = {}, {}
+    if kind == "error bars":
+        errors = np.random.default_rng(2).uniform(0, 0.5, X.shape)
+        more, local = {"X_err": chunked(errors)}, {"X_err": errors}
+    if kind == "one class a partition":
+        order = np.argsort(y, kind="stable")
+        X, y = X[order], y[order]
+    given = X
+    source = chunked(X)
+    if kind == "sparse":
+        X[np.random.default_rng(3).random(X.shape) < 0.6] = 0
+        given, source = sp.csr_matrix(X), chunked(X).map_blocks(sp.csr_matrix)
+    settings = {"sigma": 0.2, "tol": 1e-12}
+    one = fitted(GuruClassifier(**settings), given, y, **local)
+    other = fitted(GuruClassifier(**settings), source, chunked(y), **more)
+    same(one, other, tol=1e-7)
+    assert other.predict(source).compute().tolist() == one.predict(given).tolist()
+
+
+def test_frames(client):
+    dd = pytest.importorskip("dask.dataframe")
+    X, y = samples(d=3, dtype=np.float64)
+    errors = np.random.default_rng(2).uniform(0, 0.5, X.shape)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "label": np.array(["no", "yes"])[y]})
+    for j, name in enumerate("abc"):
+        frame[f"{name}_err"] = errors[:, j]
+    source = dd.from_pandas(frame, npartitions=4)
+    source = source[source.a > -10]  # of sizes that nobody knows
+    one = fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y], X_err=errors)
+    other = fitted(GuruClassifier(0.2, **TIGHT), source, "label", X_err="_err")
+    same(one, other)
+    assert other.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert other.predict(source, X_err="_err").compute().tolist() == one.predict(X).tolist()
+    plain = fitted(GuruClassifier(0.2, **TIGHT), source[["a", "b", "c"]], source["label"])
+    same(fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y]), plain)
+
+
+def test_without_a_cluster(monkeypatch):
+    X, y = samples()
+    monkeypatch.setattr(sources, "find_client", lambda client: None)
+    with dask.config.set(scheduler="threads"):
+        one = fitted(GuruClassifier(0.3, **TIGHT), X, y)
+        same(one, fitted(GuruClassifier(0.3, **TIGHT), chunked(X), y))
+
+
+def test_searches_by_joblib(client):
+    X, y = samples(n=600)
+    search = GridSearchCV(GuruClassifier(), {"sigma": [0.1, 0.5]}, cv=2)
+    one = clone(search).fit(X, y)
+    with joblib.parallel_config(backend="dask"):
+        other = clone(search).fit(X, y)
+    assert np.array_equal(one.cv_results_["mean_test_score"], other.cv_results_["mean_test_score"])
+    assert np.array_equal(one.best_estimator_.coef_, other.best_estimator_.coef_)
+
+
+def test_command(client, tmp_path):
+    X, y = samples(n=1500, d=3, dtype=np.float64)
+    (tmp_path / "parts").mkdir()
+    for number, (part, labels) in enumerate(zip(np.split(X, 3), np.split(y, 3), strict=True)):
+        frame = pd.DataFrame(part, columns=list("abc")).assign(kind=np.array(["no", "yes"])[labels])
+        frame.to_csv(tmp_path / "parts" / f"{number}.csv", index=False)
+        frame.to_parquet(tmp_path / f"{number}.parquet")
+    pd.concat([pd.read_csv(path) for path in sorted((tmp_path / "parts").iterdir())]).to_csv(
+        tmp_path / "all.csv", index=False
+    )
+    more = ["--target", "kind", "--sigma", "0.2", "--tol", "1e-11", "--quiet"]
+    found = {}
+    for name, given in {
+        "memory": [str(tmp_path / "all.csv")],
+        "directory": [str(tmp_path / "parts")],
+        "pattern": [str(tmp_path / "parts" / "*.csv")],
+        "cluster": [str(tmp_path / "*.parquet"), "--dask", client.scheduler.address],
+    }.items():
+        output = str(tmp_path / f"{name}.model")
+        assert main(["fit", *given, *more, "-o", output]) == 0
+        found[name] = load_model(output)
+    one = found.pop("memory")
+    for other in found.values():
+        assert np.allclose(other.pipeline[-1].coef_, one.pipeline[-1].coef_, rtol=1e-5)
+        assert other.card["classes"] == ["no", "yes"]
+        frame = pd.DataFrame(X, columns=list("abc"))
+        assert np.array_equal(other.pipeline.predict(frame), one.pipeline.predict(frame))
+
+
+# --- what happens to workers ---------------------------------------------------------------------------------
+
+
+def test_nan_names_partition_and_row(client):
+    X, y = samples()
+    X[1500, 2] = np.nan
+    model = GuruClassifier(0.3)
+    with pytest.raises(ValueError, match="X has NaN in partition 3, row 599, column 2"):
+        model.fit(chunked(X), chunked(y))
+    assert not hasattr(model, "coef_")
+
+
+def test_partitions_that_do_not_fit(client):
+    X, y = samples()
+    with pytest.raises(ValueError, match="y must have the 5 partitions of X; got 1"):
+        GuruClassifier().fit(unknown(chunked(X)), da.from_array(y))
+    with pytest.raises(ValueError, match="y must have a row for each of the 3000 samples of X; got 2999"):
+        GuruClassifier().fit(chunked(X), da.from_array(y[1:]))
+    with pytest.raises(ValueError, match="sizes of the partitions are not known"):
+        GuruClassifier().fit(unknown(chunked(X)), y)
+
+
+class Saboteur:
+    """Does something in another thread once a fit has begun its passes."""
+
+    def __init__(self, monkeypatch, act, after=3):
+        self.done, self.calls, self.after, self.act = threading.Event(), 0, after, act
+        kept = cluster_module.Session.received
+
+        def received(session, futures):
+            self.calls += 1
+            if self.calls == self.after:
+                self.act()
+                self.done.set()
+            return kept(session, futures)
+
+        monkeypatch.setattr(cluster_module.Session, "received", received)
+
+
+def test_a_killed_worker_costs_time_only(monkeypatch):
+    X, y = samples(n=20_000)
+    with made() as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        dx, dy = da.from_array(X, chunks=(3000, -1)), da.from_array(y, chunks=3000)
+        one = GuruClassifier(0.2).fit(dx, dy, client=client)
+        pids = list(client.run(os.getpid).values())
+        saboteur = Saboteur(monkeypatch, lambda: os.kill(pids[0], signal.SIGKILL), after=6)
+        other = GuruClassifier(0.2).fit(dx, dy, client=client)
+        assert saboteur.done.is_set()
+        assert np.array_equal(one.coef_, other.coef_)
+        assert one.dual_gap_ == other.dual_gap_
+        # And a cluster that is lost says so, and leaves the estimator as it was.
+        before = dict(other.__dict__)
+        monkeypatch.undo()
+        monkeypatch.setattr(cluster_module, "LOST_SECONDS", 2.0)
+        for act, message in (
+            (lambda: cluster.scale(0), "no workers for 2 seconds"),
+            (cluster.close, "Dask cluster"),
+        ):
+            with monkeypatch.context() as patch:
+                Saboteur(patch, act, after=4 if act is not cluster.close else 1)
+                began = time.monotonic()
+                with pytest.raises(cluster_module.ClusterLostError, match=message):
+                    other.fit(dx, dy, client=client)
+                assert time.monotonic() - began < 60
+                assert other.__dict__ == before
+
+
+def test_interrupts_leave_no_task(client, monkeypatch):
+    X, y = samples(n=20_000)
+    dx, dy = da.from_array(X, chunks=(3000, -1)), da.from_array(y, chunks=3000)
+    model = GuruClassifier(0.2)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    Saboteur(monkeypatch, interrupt, after=5)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(dx, dy)
+    assert not hasattr(model, "coef_")
+    monkeypatch.undo()
+    deadline = time.monotonic() + 20
+    while (any(client.processing().values()) or any(client.has_what().values())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(client.processing().values())
+    assert not any(client.has_what().values())
