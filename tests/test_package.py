@@ -40,7 +40,7 @@ LAYERS = [
     ["_solvers.axis_qp"],
     ["_solvers.newton", "_solvers.interior_point", "_solvers.sgd", "_solvers.damped_newton"],
     ["_solvers.subspace", "_solvers.kernel_sgd", "_solvers.registry"],
-    ["_estimators.validation"],
+    ["_estimators.validation", "_estimators.link"],
     ["population"],
     ["_estimators.problem"],
     ["_estimators.streamed"],

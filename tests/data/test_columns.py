@@ -136,10 +136,10 @@ def test_the_lowest_place_of_a_step_that_is_too_long():
         tried.append(Place(t))
         return tried[-1]
 
-    near = lowest(start, end, between, 1.0)
+    near = lowest(start, end, between, 1.0, free=True)
     # Not the first place at which F falls as it should, but a lower one.
     far = next(place for place in tried if falls(start.value, place.value, place.x, 1.0))
     assert near.value < far.value < start.value
     assert abs(near.x - 0.05) < 0.05
-    assert lowest(start, Place(0.06), Place, 0.02).x == 0.06
-    assert lowest(Place(0.05), end, lambda t: Place(0.05 + t), 1.0).x == 0.05
+    assert lowest(start, Place(0.06), Place, 0.02, free=True).x == 0.06
+    assert lowest(Place(0.05), end, lambda t: Place(0.05 + t), 1.0, free=True).x == 0.05
