@@ -550,8 +550,8 @@ class Errors(ABC):
 
     @property
     def is_independent(self) -> bool:
-        """Whether the noise of different features is independent."""
-        return True
+        """Whether the noise of different features is known to be independent."""
+        return False
 
     @property
     def n_causes(self) -> int:
@@ -694,6 +694,11 @@ class PerSample(Errors):
         return np.asarray(np.eye(self.n_features) * self.std[i] ** 2)
 
     @property
+    def is_independent(self) -> bool:
+        """It is."""
+        return True
+
+    @property
     def n_causes(self) -> int:
         """One for each feature."""
         return self.n_features
@@ -770,6 +775,11 @@ class Diagonal(Errors):
         """Return ``diag(e_i^2)``."""
         row = self.std[[i]].toarray()[0] if sp.issparse(self.std) else self.std[i]
         return np.diag(np.square(row))
+
+    @property
+    def is_independent(self) -> bool:
+        """It is."""
+        return True
 
     @property
     def n_causes(self) -> int:
@@ -904,11 +914,6 @@ class Factored(Errors):
         return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
 
     @property
-    def is_independent(self) -> bool:
-        """It is not."""
-        return False
-
-    @property
     def n_causes(self) -> int:
         """One for each column of the factors, and one for each feature if it has noise of its own."""
         return int(self.factors.shape[2]) + (self.std.shape[1] if self.std.any() else 0)
@@ -1009,10 +1014,15 @@ class Covariances(Errors):
         """Return ``Sigma_i``."""
         return np.array(self.matrices[i])
 
-    def sample(self, rng: np.random.Generator) -> Array:
-        """Return ``R_i'`` times independent normal numbers."""
+    @property
+    def n_causes(self) -> int:
+        """One for each feature."""
+        return int(self.matrices.shape[1])
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``R_i' c``."""
         uppers = _roots(self.matrices)[0] if self.uppers is None else self.uppers
-        return np.asarray(np.einsum("irj,ir->ij", uppers, rng.standard_normal(self.matrices.shape[:2])))
+        return np.asarray(np.einsum("irj,r->ij" if causes.ndim == 1 else "irj,ir->ij", uppers, causes))
 
 
 @dataclass(frozen=True)
