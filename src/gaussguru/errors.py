@@ -595,8 +595,8 @@ class Errors(ABC):
 
     @property
     def is_independent(self) -> bool:
-        """Whether the noise of different features is independent."""
-        return True
+        """Whether the noise of different features is known to be independent."""
+        return False
 
     @property
     def n_causes(self) -> int:
@@ -743,6 +743,11 @@ class PerSample(Errors):
         return np.asarray(np.eye(self.n_features) * self.std[i] ** 2)
 
     @property
+    def is_independent(self) -> bool:
+        """It is."""
+        return True
+
+    @property
     def n_causes(self) -> int:
         """One for each feature."""
         return self.n_features
@@ -824,6 +829,11 @@ class Diagonal(Errors):
         """Return ``diag(e_i^2)``."""
         row = self.std[[i]].toarray()[0] if sp.issparse(self.std) else self.std[i]
         return np.diag(np.square(row))
+
+    @property
+    def is_independent(self) -> bool:
+        """It is."""
+        return True
 
     @property
     def n_causes(self) -> int:
@@ -964,11 +974,6 @@ class Factored(Errors):
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
         return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
-
-    @property
-    def is_independent(self) -> bool:
-        """It is not."""
-        return False
 
     @property
     def n_causes(self) -> int:
