@@ -22,7 +22,17 @@ from support.data import MEASURED, clouds, groups, measured
 from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier
-from gaussguru.errors import Diagonal, Factored, LowRank, Measured, PerSample, Population, check_errors, finite_least
+from gaussguru.errors import (
+    Covariances,
+    Diagonal,
+    Factored,
+    LowRank,
+    Measured,
+    PerSample,
+    Population,
+    check_errors,
+    finite_least,
+)
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer
 
 # What a generic optimiser can miss, relative to F(0).
@@ -420,7 +430,7 @@ def test_forms_agree_with_their_covariances(form):
         for direction in rng.standard_normal((200, d)):
             assert direction @ v / length <= t @ np.sqrt(Sigma @ direction @ direction) * (1 + 1e-9)
     assert errors.n_samples == n
-    assert isinstance(errors, PerSample | Diagonal | Factored)
+    assert isinstance(errors, PerSample | Diagonal | Factored | Covariances)
 
 
 @pytest.mark.parametrize("wrong", ["columns", "rows", "names"])

@@ -314,7 +314,7 @@ def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
     if rows.is_diagonal:
         diagonal(C)[:] -= own @ np.broadcast_to(rows.noise, rows.shape) / counts
     else:
-        C -= np.einsum("i,ijk->jk", own, rows.noise) / totals
+        C -= rows.total_noise(own) / totals
     n, d = rows.shape
     shrinkage = d / (d + n) if rows.known is None else min(0.5, math.sqrt(d / n))
     own_variances = np.diag(C).copy()
