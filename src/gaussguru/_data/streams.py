@@ -239,8 +239,8 @@ class Local:
         return replace(self, steps=(*self.steps, step), bare=Step(bare, vectors, shared))
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Local", list[RowVector]]:
-        numbers = self.numbers if self.numbers is not None else tuple(range(len(self)))
-        return replace(self, numbers=tuple(numbers[i] for i in places)), [[v[i] for i in places] for v in vectors]
+        numbers = tuple(places) if self.numbers is None else tuple(self.numbers[i] for i in places)
+        return replace(self, numbers=numbers), [[v[i] for i in places] for v in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
         """Yield the items, one after the other."""
