@@ -43,8 +43,8 @@ Task = Callable[..., Any]
 
 # Bytes of a row vector that are held in memory; what is more goes to a temporary file.
 KEPT_BYTES = 64 << 20
-# Bytes of a subsample, which is held in memory, and the fewest rows of it.
-DRAWN_BYTES, LEAST_DRAWN = 256 << 20, 4000
+# Bytes of a subsample, which is held in memory (three times while it is put together), and the fewest rows of it.
+DRAWN_BYTES, LEAST_DRAWN = 128 << 20, 4000
 
 
 class Part(NamedTuple):
