@@ -75,11 +75,12 @@ def memory(options):
             best = clock if best is None or clock.cpu < best.cpu else best
         rows.append(row(f"{n:.0e} x {options.columns}", "threads", best, model) | {"n": n})
         del X, y, model
+    exponents = []
     for unit in ("seconds", "cpu"):
         slope = np.polyfit(np.log([r["n"] for r in rows]), np.log([r[unit] for r in rows]), 1)[0]
         print(f"exponent of n, {unit}: {slope:.2f}")
-        rows.append({"exponent": unit, "value": round(float(slope), 3)})
-    return rows
+        exponents.append({"exponent": unit, "value": round(float(slope), 3)})
+    return [*rows, *exponents]
 
 
 OUT_OF_CORE = """

@@ -531,14 +531,12 @@ class Dask(Source):
         dask = needed("dask", "a collection of Dask", "dask")
         layout = None
         if self.is_frame:
-            layout = layout_of([str(name) for name in self.X.columns], fields, names or self.columns)
-            blocks, edges = list(self.X[list(dict.fromkeys(layout.used))].to_delayed()), None
+            frame, within, chosen = _one_frame(self.X, fields, names or self.columns)
+            layout = layout_of([str(name) for name in frame.columns], within, chosen)
+            blocks, edges, fields = list(frame[list(dict.fromkeys(layout.used))].to_delayed()), None, _others(within)
         else:
             array = _two_dimensions(self.X)
             blocks, edges = array.to_delayed().ravel().tolist(), _edges(array.chunks[0])
-        fields = Fields(
-            *(None if isinstance(field, str) or (layout and isinstance(field, list)) else field for field in fields)
-        )
         others = [_blocks_like(field, len(blocks), edges, name)
                   for field, name in zip(fields, ("y", "sample_weight", "X_err"), strict=True)]  # fmt: skip
         make = dask.delayed(_dask_part, pure=False)
@@ -551,6 +549,36 @@ class Dask(Source):
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> list[Callable[[], Part]]:
         """Return functions that compute one part each in this thread."""
         return [partial(_computed, part) for part in self.delayed(fields, names)]
+
+
+def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tuple[Any, Fields, Sequence[str] | None]:
+    """Return a frame with labels, weights and errors that are collections as columns of it, and the features.
+
+    Partitions of collections that are computed apart may not be the same: Dask puts small ones together as it likes.
+    """
+    new: dict[str, Any] = {}
+    named = dict(zip(Fields._fields, fields, strict=True))
+    for name in ("y", "weight"):
+        if hasattr(named[name], "to_frame") and hasattr(named[name], "to_delayed"):
+            new[f"__guru_{name}"] = named[name]
+            named[name] = f"__guru_{name}"
+    errors = named["X_err"]
+    if hasattr(errors, "columns") and hasattr(errors, "to_delayed"):
+        columns = {f"__guru_error_{j}": errors[name] for j, name in enumerate(errors.columns)}
+        new |= columns
+        named["X_err"] = list(columns)
+    if not new:
+        return frame, fields, chosen
+    taken = {name for name in named.values() if isinstance(name, str)}
+    if chosen is None:
+        chosen = layout_of([str(name) for name in frame.columns], Fields(X_err=fields.X_err), None).features
+        chosen = [name for name in chosen if name not in taken]
+    return frame.assign(**new), Fields(**named), chosen
+
+
+def _others(fields: Fields) -> Fields:
+    """Return what is no column of a frame."""
+    return Fields(*(None if isinstance(field, str | list) else field for field in fields))
 
 
 def _token() -> str:
@@ -680,7 +708,7 @@ def subsample(
     y, sample_weight, X_err : as in a fit
         Names of columns, or arrays.
     n_samples : int, default=None
-        About how many; None takes as many as 256 MB hold, and at most 100,000.
+        About how many; None takes as many as 128 MB hold, and at most 100,000.
     random_state : int, default=0
         Chooses them.
     n_jobs : int or None, default=None

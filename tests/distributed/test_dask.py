@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 
 from gaussguru import GuruClassifier, sources
 from gaussguru._data import cluster as cluster_module
-from gaussguru.cli.console import main
+from gaussguru.cli import main
 from gaussguru.models import load_model
 
 dask = pytest.importorskip("dask")
@@ -185,9 +185,8 @@ def test_command(client, tmp_path):
         frame = pd.DataFrame(part, columns=list("abc")).assign(kind=np.array(["no", "yes"])[labels])
         frame.to_csv(tmp_path / "parts" / f"{number}.csv", index=False)
         frame.to_parquet(tmp_path / f"{number}.parquet")
-    pd.concat([pd.read_csv(path) for path in sorted((tmp_path / "parts").iterdir())]).to_csv(
-        tmp_path / "all.csv", index=False
-    )
+    whole = pd.concat([pd.read_csv(path) for path in sorted((tmp_path / "parts").iterdir())])
+    whole.to_csv(tmp_path / "all.csv", index=False)
     more = ["--target", "kind", "--sigma", "0.2", "--tol", "1e-11", "--quiet"]
     found = {}
     for name, given in {
@@ -201,10 +200,10 @@ def test_command(client, tmp_path):
         found[name] = load_model(output)
     one = found.pop("memory")
     for other in found.values():
-        assert np.allclose(other.pipeline[-1].coef_, one.pipeline[-1].coef_, rtol=1e-5)
+        assert np.allclose(other.estimator[-1].coef_, one.estimator[-1].coef_, rtol=1e-5)
         assert other.card["classes"] == ["no", "yes"]
         frame = pd.DataFrame(X, columns=list("abc"))
-        assert np.array_equal(other.pipeline.predict(frame), one.pipeline.predict(frame))
+        assert np.array_equal(other.estimator.predict(frame), one.estimator.predict(frame))
 
 
 # --- what happens to workers ---------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ Task = Callable[..., Any]
 
 # Bytes of a row vector that are held in memory; what is more goes to a temporary file.
 KEPT_BYTES = 64 << 20
-# Bytes of a subsample, which is held in memory, and the fewest rows of it.
-DRAWN_BYTES, LEAST_DRAWN = 256 << 20, 4000
+# Bytes of a subsample, which is held in memory (three times while it is put together), and the fewest rows of it.
+DRAWN_BYTES, LEAST_DRAWN = 128 << 20, 4000
 
 
 class Part(NamedTuple):
@@ -239,8 +239,8 @@ class Local:
         return replace(self, steps=(*self.steps, step), bare=Step(bare, vectors, shared))
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Local", list[RowVector]]:
-        numbers = self.numbers if self.numbers is not None else tuple(range(len(self)))
-        return replace(self, numbers=tuple(numbers[i] for i in places)), [[v[i] for i in places] for v in vectors]
+        numbers = tuple(places) if self.numbers is None else tuple(self.numbers[i] for i in places)
+        return replace(self, numbers=numbers), [[v[i] for i in places] for v in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
         """Yield the items, one after the other."""

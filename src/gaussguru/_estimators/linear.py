@@ -126,13 +126,15 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         A proven bound on how far ``objective_`` is above the minimum.
     alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
-        ``dual_coef_`` is another name for it.
+        ``dual_coef_`` is another name for it. Samples that are not in memory have none.
     noise_ : gaussguru.noise.Noise or None
         The noise of the model, with that of exact features; None for ``sigma=0``.
     population_ : gaussguru.errors.Population or None
         The Gaussian of the true values, for those that are not measured; None without ``X_err``.
     n_iter_ : int
         Iterations of the solver, or epochs.
+    n_passes_ : float
+        Passes over the samples; those over a subsample count as the fraction that it is.
     converged_ : bool
         Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
         to rest.
@@ -204,10 +206,12 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            The samples. C-contiguous float32 or float64, and canonical CSR, are not copied.
-        y : array-like of shape (n_samples,)
-            Labels of two or more classes.
+        X : array-like, sparse matrix or source of shape (n_samples, n_features)
+            The samples. C-contiguous float32 or float64, and canonical CSR, are not copied. Sources are read in parts:
+            those of :mod:`gaussguru.sources`, arrays and frames of Dask, data sets of Arrow, lazy frames of polars.
+        y : array-like of shape (n_samples,) or str
+            Labels of two or more classes. Of a source that is a table it, ``sample_weight`` and ``X_err`` may be names
+            of columns; ``X_err`` also how the names of columns with errors end, as "_err".
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
@@ -217,6 +221,9 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             What was not measured has an infinite one, or NaN in X. It is replaced by its mean, given the measured
             values of the same sample and a Gaussian population of all, and the covariance that goes with it
             (:meth:`gaussguru.errors.Population.fill`).
+
+        client : distributed.Client, default=None
+            Where collections of Dask are computed; None is the current client, if there is one.
 
         Returns
         -------

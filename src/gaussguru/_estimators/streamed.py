@@ -260,8 +260,8 @@ def _stacked(found: list[Any]) -> Any:
 def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: Any, sample: Any) -> Any:
     """Return arrays of Dask, with as many blocks as X has."""
     dask, array = needed("dask", "a collection of Dask", "dask"), needed("dask.array", "a collection of Dask", "dask")
-    sizes = [np.nan] * source.X.npartitions if source.is_frame else source.X.chunks[0]
     parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]
+    sizes = [np.nan] * len(parts) if source.is_frame else source.X.chunks[0]
 
     def collection(like: NDArray[Any], pick: Callable[[Any], Any]) -> Any:
         blocks = [

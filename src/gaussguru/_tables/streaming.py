@@ -89,7 +89,7 @@ def convert(
                     n_rows += part.n_rows
                     if len(part.y):
                         X = part.X.to_numpy()
-                        scaler.partial_fit(X)
+                        scaler.partial_fit(part.X)
                         values.write(np.ascontiguousarray(X).data)
                         numbers = [places.setdefault(text, len(places)) for text in part.y]
                         labels.write(np.array(numbers, dtype=np.int32).data)
@@ -256,6 +256,10 @@ def _model(
     kind: str,
     scale: bool,
 ) -> Model:
+    # The first step is given a frame, and the next what that makes of it.
+    found.__dict__.pop("feature_names_in_", None)
+    if not steps:
+        found.feature_names_in_ = np.asarray(layout.features, dtype=object)
     card = {
         "data": {"name": name, "rows": n_rows, "rows_used": n_used},
         "layout": asdict(layout),
@@ -314,11 +318,11 @@ def fit_on_cluster(
         if scale:
             means, scales = X.mean().compute(), X.std(ddof=0).compute().replace(0.0, 1.0)
             scaler.fit(pd.DataFrame(np.vstack([means + scales, means - scales]), columns=layout.features))
-            X, steps = (X - means) / scales, [("scale", _step(scaler, layout))]
+            X = X.map_partitions(lambda part: (part - means) / scales, meta=X._meta)
+            steps = [("scale", _step(scaler, layout))]
         X_err = _errors(frame, layout, scales)
         found, fit = _fitted(X, y, X_err, n_rows, sigma, folds, options)
     found.classes_ = classes
-    found.__dict__.pop("feature_names_in_", None)
     return _model(steps, found, fit, layout, files[0], n_rows, n_rows, kind, scale)
 
 
