@@ -37,5 +37,5 @@ ax.legend()
 plt.show()
 
 # %%
-# With labels there is a second way, ``ErrorBarClassifier(scale_errors=True)``: its ``kappa_`` is the factor that explains
-# the classes of left-out samples best. It is known less well.
+# With labels there is a second way, ``ErrorBarClassifier(scale_errors=True)``: its ``kappa_`` is the factor that
+# explains the classes of left-out samples best. It is known less well.
