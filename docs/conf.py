@@ -43,7 +43,6 @@ suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 # --- reference ------------------------------------------------------------------------------------------------
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc has the types
-autodoc_default_options = {"members": True, "inherited-members": False}
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
@@ -88,7 +87,18 @@ html_theme_options = {
         {"name": name, "url": URLS[name], "icon": "fa-solid fa-code"} for name in ("Source",) if name in URLS
     ],
 }
-html_sidebars = {"index": [], "install": [], "quickstart": [], "changelog": [], "citing": [], "faq": []}
+SINGLE = (
+    "index",
+    "install",
+    "quickstart",
+    "how_it_works",
+    "theory",
+    "comparison",
+    "benchmarks",
+    "reproduction",
+    "promises",
+)
+html_sidebars = {page: [] for page in (*SINGLE, "faq", "changelog", "citing")}
 
 
 def escape_attributes(app, what, name, obj, options, lines):

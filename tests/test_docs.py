@@ -1,4 +1,4 @@
-"""Examples run as they are printed, in docstrings and on pages; links lead somewhere; the site builds."""
+"""Examples in docstrings and on pages run as printed; links lead somewhere; the site builds without warnings."""
 
 import doctest
 import importlib
