@@ -1,7 +1,7 @@
 """Kernel classifiers: exact fits against SVC, Nystroem features against a pipeline of them, and error bars.
 
-Exact fits are compared with SVC, features with a pipeline of them and with SVC on many rows, and fits with error bars with
-those without, in processor time: at most d + 1 times.
+Exact fits are compared with SVC, features with a pipeline of them and with SVC on many rows, and fits with error bars
+with those without, in processor time: at most d + 1 times.
 """
 
 import resource
