@@ -62,10 +62,10 @@ NOTHING_FOUND = status=$$?; ! cat $(SANITIZED)/found.* 2>/dev/null && exit $$sta
 
 sanitize: $(VENV)/installed-test ## the tests of the compiled module and random problems, with sanitizers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade . \
-	  --target $(SANITIZED)/package -Cbuild-dir=$(SANITIZED)/meson \
-	  -Csetup-args=-Db_sanitize=address,undefined -Csetup-args=-Db_lundef=false \
-	  -Csetup-args='-Dcpp_args=-D_GLIBCXX_ASSERTIONS -fsanitize=float-cast-overflow -fno-omit-frame-pointer' \
-	  -Csetup-args=-Doptimization=1 -Csetup-args=-Ddebug=true
+	  --target $(SANITIZED)/package --config-settings=build-dir=$(SANITIZED)/meson \
+	  --config-settings=setup-args=-Db_sanitize=address,undefined --config-settings=setup-args=-Db_lundef=false \
+	  --config-settings=setup-args='-Dcpp_args=-D_GLIBCXX_ASSERTIONS -fsanitize=float-cast-overflow -fno-omit-frame-pointer' \
+	  --config-settings=setup-args=-Doptimization=1 --config-settings=setup-args=-Ddebug=true
 	rm -f $(SANITIZED)/found.*
 	$(SANITIZED_PYTHON) -c 'from gaussguru._native._binding import __file__ as module; \
 	  assert b"__asan_init" in open(module, "rb").read(), f"{module} has no sanitizers"'
@@ -83,7 +83,7 @@ WHEELS := build/wheels
 $(WHEELS)/built: $(VENV)/python $(SOURCES)
 	@echo "Building gaussguru: its compiled part takes about a minute, once."
 	rm -rf $(WHEELS)
-	$(PIP) wheel --no-deps --wheel-dir $(WHEELS) -Cbuild-dir=build/meson .
+	$(PIP) wheel --no-deps --wheel-dir $(WHEELS) --config-settings=build-dir=build/meson .
 	touch $@
 
 # Dependencies first: of a package of the same version pip would keep the old files.

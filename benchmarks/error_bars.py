@@ -35,10 +35,10 @@ from measured_models import (
     DECONVOLUTION,
     IGNORED,
     LOGISTIC,
-    MIXTURE,
     MODELS,
     OURS,
     SCALED,
+    SINGLE,
     Model,
     Predictor,
     Training,
@@ -156,14 +156,13 @@ def of_real_data(
     name: str, number: int, only: tuple[str, ...], kinds: tuple[str, ...], wanted: list[str] | None
 ) -> list[Record]:
     split = Split(name, number)
-    models = [model for model in MODELS if model.kind in kinds and (wanted is None or model.name in wanted)]
+    models = chosen(kinds, wanted)
     return [{"data": name, "split": number, **record} for record in _of_split(split, only, models)]
 
 
 def _of_split(split: Split, only: tuple[str, ...], models: list[Model]) -> Iterator[Record]:
     natural = Fits(split.training())
-    # A mixture takes ten times as long, and is measured where all else is.
-    once = [model for model in models if not model.by_level and model.name != MIXTURE]
+    once = [model for model in models if not model.by_level]
     if "T0" in only or "T1" in only:
         for level in LEVELS if "T1" in only else (1,):
             yield from _compared(natural, models, "T1", f"x{level:g}", split, split.samples(split.test, level), level)
@@ -182,7 +181,7 @@ def _of_split(split: Split, only: tuple[str, ...], models: list[Model]) -> Itera
         for factor in MISSTATED:
             fits = Fits(split.training(stated=factor))
             seen = split.samples(split.test, 2.0, factor)
-            whole = [model for model in models if not model.name.startswith("part") and model.name != MIXTURE]
+            whole = [model for model in models if not model.name.startswith("part")]
             whole += [SCALED] * any(model.kind == "ours" for model in models)
             yield from _compared(fits, whole, "T8", f"stated x{factor:g}", split, seen, 2.0)
 
@@ -204,7 +203,7 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
     models = {model.name: model for model in among}
     n = len(split.labels)
     at_random = np.random.default_rng(0).uniform(size=n)
-    all_orders = {OURS: ("gain", "own uncertainty", "at random"), MIXTURE: ("gain",), "forest": ("own uncertainty",)}
+    all_orders = {OURS: ("gain", "own uncertainty", "at random"), SINGLE: ("gain",), "forest": ("own uncertainty",)}
     for name, orders in all_orders.items():
         if name not in models:
             continue
@@ -224,14 +223,19 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
                 }  # fmt: skip
 
 
-def of_made_data(width: int, number: int, kinds: tuple[str, ...]) -> list[Record]:
+def chosen(kinds: tuple[str, ...], wanted: list[str] | None) -> list[Model]:
+    return [model for model in MODELS if model.kind in kinds and (wanted is None or model.name in wanted)]
+
+
+def of_made_data(width: int, number: int, kinds: tuple[str, ...], names: list[str] | None) -> list[Record]:
     """T9: samples of a Gaussian population, errors that vary by a factor of ten around half a spread."""
     made = datasets.make_measured(N_TRAIN + N_TEST, width, class_sep=4.0, random_state=number)
     train, test = slice(N_TRAIN), slice(N_TRAIN, None)
     nothing = np.zeros_like(made.X_err)
     wanted = {DECONVOLUTION, "GURU with X_err as it was", "boosting, errors as columns"}
-    models = [model for model in MODELS if not model.uses_errors or model.kind == "ours" or model.name in wanted]
-    models = [model for model in models if model.kind in kinds and model.name != MIXTURE]
+    models = [
+        model for model in chosen(kinds, names) if not model.uses_errors or model.kind == "ours" or model.name in wanted
+    ]
     oracle = Model("oracle", "oracle", lambda data, level: lambda Z, F: made.population.predict_proba(Z, F)[:, 1])
     records = []
     for condition, (X, E), (Z, F) in (
@@ -252,13 +256,13 @@ def of_made_data(width: int, number: int, kinds: tuple[str, ...]) -> list[Record
     return records
 
 
-def of_good_and_hopeless(number: int, kinds: tuple[str, ...]) -> list[Record]:
+def of_good_and_hopeless(number: int, kinds: tuple[str, ...], names: list[str] | None) -> list[Record]:
     """300 x 20, errors .05 for 30 % of the rows and 2.5 for the others, clean test."""
     made = datasets.make_measured(
         300, 20, pattern="two-level", error=(0.05, 2.5), n_factors=0, class_sep=10.0, n_test=10_000, random_state=number
     )
     good = np.arange(300) < 90
-    models = [model for model in MODELS if not model.by_level and model.kind in kinds]
+    models = [model for model in chosen(kinds, names) if not model.by_level]
     models.append(Model("LogisticRegression, good rows alone", "good rows", _good_rows(good)))
     fits = Fits(Training(made.X, made.X_err, made.y))
     records = []
@@ -305,6 +309,15 @@ class Results:
 
     def has(self, protocol: str, data: str) -> bool:
         return (protocol, data) in self.cells
+
+    def measured(self, protocol: str, data: str, condition: str, *models: str) -> bool:
+        """Whether all these models were measured there."""
+        return set(models) <= set(self.cells.get((protocol, data), {}).get(condition, {}))
+
+    def comparable(self, protocol: str, data: str, condition: str) -> bool:
+        """Whether ours was measured there, and some baseline."""
+        models = self.cells.get((protocol, data), {}).get(condition, {})
+        return OURS in models and any(self.kinds[name] == "baseline" for name in models)
 
     def best(self, protocol: str, data: str, condition: str, kind: str) -> str:
         """The model of a kind with the least mean log loss."""
@@ -362,6 +375,8 @@ def show_table(results: Results, protocol: str, data: str, out: Any) -> None:
             file=out,
         )
         for condition in conditions:
+            if not results.comparable(protocol, data, condition):
+                continue
             best = results.best(protocol, data, condition, "baseline")
             mine = (protocol, data, condition, OURS)
             apart = [
@@ -384,7 +399,7 @@ def bars(results: Results) -> list[Record]:
     for data in BARRED:
         if results.has("T1", data):
             _bars_of_noise(results, data, bar)
-        if results.has("T5", data):
+        if all(results.measured("T5", data, condition, OURS, LOGISTIC) for condition in ("0 %", "30 %")):
             ours, whole, imputed = (
                 results.mean("T5", data, condition, name, "log_loss")
                 for condition, name in (("30 %", OURS), ("0 %", LOGISTIC), ("30 %", LOGISTIC))
@@ -395,20 +410,25 @@ def bars(results: Results) -> list[Record]:
             )  # fmt: skip
     for protocol, data in results.cells:
         if protocol == "T1":
-            mine, plainly = ((protocol, data, "x1", name) for name in (OURS, IGNORED))
-            for other in (plainly, (protocol, data, "x1", LOGISTIC)):
-                apart, error = results.difference(mine, other, "accuracy")
+            for other in (IGNORED, LOGISTIC):
+                if not results.measured(protocol, data, "x1", OURS, other):
+                    continue
+                apart, error = results.difference(
+                    (protocol, data, "x1", OURS), (protocol, data, "x1", other), "accuracy"
+                )
                 bar(
-                    f"T0 {data}: accuracy not below that of {other[3]} by more than one standard error",
+                    f"T0 {data}: accuracy not below that of {other} by more than one standard error",
                     apart >= -error, pm((apart, error)),
                 )  # fmt: skip
         if protocol == "T9":
             for condition in results.cells[protocol, data]:
+                if not results.measured(protocol, data, condition, OURS, "oracle"):
+                    continue
                 apart = results.difference(
                     (protocol, data, condition, OURS), (protocol, data, condition, "oracle"), "log_loss"
                 )
                 bar(f"T9 {data}, {condition}: log loss within 0.01 of the oracle", apart[0] <= 0.01, pm(apart))
-    for name in (OURS, MIXTURE):
+    for name in (OURS, SINGLE):
         order = f"{name}, by gain"
         if not results.has("T7", "fermi") or order not in results.cells["T7", "fermi"]["0 %"]:
             continue
@@ -420,23 +440,26 @@ def bars(results: Results) -> list[Record]:
             f"T7 fermi: {name}: 10 % measured again have 80 % of the gain of all", share >= 0.8,
             f"{share:.0%}: {none:.4f}, {some:.4f}, {everything:.4f}",
         )  # fmt: skip
-    if results.has("made", "300 x 20"):
-        key = ("made", "300 x 20", "clean test")
-        apart = results.difference((*key, OURS), (*key, "LogisticRegression, good rows alone"), "accuracy")
+    key, good = ("made", "300 x 20", "clean test"), "LogisticRegression, good rows alone"
+    if results.measured(*key, OURS, good):
+        apart = results.difference((*key, OURS), (*key, good), "accuracy")
         bar("made: accuracy within 0.01 of fitting the good rows alone", apart[0] >= -0.01, pm(apart))
     return found
 
 
 def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], None]) -> None:
     key = ("T1", data)
-    apart = results.difference((*key, "x1", OURS), (*key, "x1", LOGISTIC), "log_loss")
-    bar(f"T0 {data}: log loss within 0.01 of {LOGISTIC}", apart[0] <= 0.01, pm(apart))
+    if results.measured(*key, "x1", OURS, LOGISTIC):
+        apart = results.difference((*key, "x1", OURS), (*key, "x1", LOGISTIC), "log_loss")
+        bar(f"T0 {data}: log loss within 0.01 of {LOGISTIC}", apart[0] <= 0.01, pm(apart))
     for condition in ("x2", "x3"):
-        if condition not in results.cells[key]:
+        if not results.comparable(*key, condition):
             continue
         best = results.best(*key, condition, "baseline")
         for name in dict.fromkeys((OURS, results.best(*key, condition, "ours"))):
             for other in (best, DECONVOLUTION):
+                if not results.measured(*key, condition, other):
+                    continue
                 loss, right = (
                     results.difference((*key, condition, name), (*key, condition, other), score)
                     for score in ("log_loss", "accuracy")
@@ -468,13 +491,13 @@ def jobs(options: argparse.Namespace) -> list[Any]:
     real = tuple(name for name in only if name not in ("T9", "made"))
     made = []
     for number in range(options.splits):
+        models = (options.kinds, options.model)
         if real:
-            some = (number, real, options.kinds, options.model)
-            made += [delayed(_timed)(of_real_data, name, *some) for name in options.data]
+            made += [delayed(_timed)(of_real_data, name, number, real, *models) for name in options.data]
         if "made" in only:
-            made.append(delayed(_timed)(of_good_and_hopeless, number, options.kinds))
+            made.append(delayed(_timed)(of_good_and_hopeless, number, *models))
         if "T9" in only:
-            made += [delayed(_timed)(of_made_data, width, number, options.kinds) for width in WIDTHS]
+            made += [delayed(_timed)(of_made_data, width, number, *models) for width in WIDTHS]
     return made
 
 
@@ -503,7 +526,7 @@ def main() -> None:
     parser.add_argument("--only", type=names(PROTOCOLS), default=PROTOCOLS, help="protocols, with commas")
     parser.add_argument("--data", type=names(tuple(REAL)), default=BARRED, help="data sets, with commas")
     parser.add_argument("--kinds", type=names(KINDS), default=KINDS, help="of models, with commas")
-    parser.add_argument("--model", action="append", help="measure these alone, on real data", metavar="NAME")
+    parser.add_argument("--model", action="append", help="measure these alone", metavar="NAME")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="written after every split")
     parser.add_argument("--show", type=Path, nargs="+", help="files to show instead of measuring")

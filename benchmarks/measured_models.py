@@ -206,7 +206,7 @@ def ours_without_errors(data: Training, level: float) -> Predictor:
 
 
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
-MIXTURE, DECONVOLUTION = f"{OURS}, 3 components", "extreme deconvolution of each class"
+SINGLE, DECONVOLUTION = f"{OURS}, one component", "extreme deconvolution of each class"
 QUANTILES = QuantileTransformer(output_distribution="normal", random_state=0)
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
 
@@ -238,10 +238,10 @@ MODELS = [
     Model("GURU with X_err as it was", "baseline", guru_as_it_was),
     Model(IGNORED, "baseline", ours_without_errors, uses_errors=False),
     Model(OURS, "ours", ours()),
-    Model(MIXTURE, "ours", ours(n_components=3)),
-    Model("part: shrunk values", "ours", ours(methods=("shrunk",))),
-    Model("part: posteriors in the fit", "ours", ours(methods=("posterior",))),
-    Model("part: probit", "ours", ours(methods=("probit",))),
+    Model(SINGLE, "ours", ours(n_components=1)),
+    Model("part: shrunk values, one component", "ours", ours(n_components=1, methods=("shrunk",))),
+    Model("part: posteriors in the fit, one component", "ours", ours(n_components=1, methods=("posterior",))),
+    Model("part: probit, one component", "ours", ours(n_components=1, methods=("probit",))),
 ]  # fmt: skip
 SCALED = Model(f"{OURS}, scale_errors", "ours", ours(scale_errors=True))
 

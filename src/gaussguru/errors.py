@@ -73,6 +73,13 @@ class LowRank:
     def __getitem__(self, index: Any) -> "LowRank":
         return LowRank(take_rows(self.factors, index), None if self.std is None else take_rows(self.std, index))
 
+    def marked(self, gaps: NDArray[np.bool_]) -> "LowRank":
+        """Return the same with infinite errors at gaps; of another shape, as it is: :func:`check_errors` says so."""
+        if np.shape(self.factors)[:2] != gaps.shape:
+            return self
+        std = np.zeros(gaps.shape) if self.std is None else as_numbers(self.std, "X_err.std")
+        return LowRank(self.factors, np.where(gaps, np.inf, std if std.ndim == 2 else std[:, np.newaxis]))
+
 
 @dataclass(frozen=True)
 class Asymmetric:
@@ -206,6 +213,12 @@ class Limits:
                 f"{errors.shape}"
             )
         return np.array(np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape))
+
+    def marked(self, gaps: NDArray[np.bool_]) -> "Limits":
+        """Return the same with infinite errors at gaps; of another shape, as it is: whoever reads it says so."""
+        if self.sides.shape != gaps.shape:
+            return self
+        return Limits(_marked(self.err, gaps), np.where(gaps, 0, self.sides))
 
     def unmeasured(self, shape: tuple[int, int]) -> Array:
         """Return the standard deviations, infinite for limits."""
@@ -415,31 +428,35 @@ def split_uncertainties(X: Any) -> tuple[Any, Any]:
 
 def mark_unmeasured(X: Any, X_err: Any) -> Any:
     """Return X_err with infinity where X has NaN: a value that was not measured has no error bar either."""
-    if X_err is None or sp.issparse(X):
+    gaps = None if X_err is None else _gaps(X)
+    if gaps is None:
         return X_err
+    if isinstance(X_err, LowRank | Limits):
+        return X_err.marked(gaps)
+    return _marked(X_err, gaps)
+
+
+def _gaps(X: Any) -> NDArray[np.bool_] | None:
+    """Return where X has NaN, if it has any."""
+    if sp.issparse(X):
+        return None
     try:
         values = np.asarray(X, dtype=None if getattr(X, "dtype", None) in (np.float32, np.float64) else np.float64)
     except (TypeError, ValueError):  # whoever needs numbers will say so
-        return X_err
+        return None
     with np.errstate(all="ignore"):
         if values.ndim != 2 or not np.isnan(values.sum()):  # one quick pass; what it finds is looked at
-            return X_err
+            return None
     gaps = np.isnan(values)
-    if not gaps.any():
-        return X_err
-    if isinstance(X_err, Limits):
-        if X_err.sides.shape != gaps.shape:
-            return X_err  # whoever reads them will say so
-        return Limits(mark_unmeasured(X, X_err.err), np.where(gaps, 0, X_err.sides))
-    if isinstance(X_err, LowRank):
-        if np.shape(X_err.factors)[:2] != gaps.shape:
-            return X_err  # check_errors will say so
-        std = np.zeros(gaps.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
-        return LowRank(X_err.factors, np.where(gaps, np.inf, std if std.ndim == 2 else std[:, np.newaxis]))
+    return gaps if gaps.any() else None
+
+
+def _marked(X_err: Any, gaps: NDArray[np.bool_]) -> Any:
+    """Return standard deviations or covariances with infinity at gaps; of another shape, as they are."""
     errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
     n, d = gaps.shape
     if errors.shape not in ((n,), (n, d), (n, d, d)):
-        return X_err
+        return X_err  # check_errors will say so
     if errors.ndim < 3:
         marked = np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
         return like(X_err, marked) if hasattr(X_err, "iloc") and marked.shape == np.shape(X_err) else marked

@@ -22,6 +22,7 @@ from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import block_map
+from gaussguru._estimators.base import OrUnchanged, outside
 from gaussguru._estimators.validation import (
     check_count,
     check_flag,
@@ -48,7 +49,7 @@ FOLDS, MANY = 5, 1000
 LLOYD = 10
 
 
-class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Replace measurements by what they say, with their error bars, of the true values.
 
     A catalogue has ``x_i = t_i + e_i``: truth plus noise ``e_i ~ N(0, S_i)`` of known covariance. The spread of the
@@ -190,14 +191,8 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         -------
         self
         """
-        before = self.__dict__.copy()
-        try:
-            X, _, sample_weight, X_err = in_memory(X, None, sample_weight, X_err)
-            self._fit(X, X_err, sample_weight)
-        except BaseException:
-            self.__dict__ = before
-            raise
-        return self
+        X, _, sample_weight, X_err = in_memory(X, None, sample_weight, X_err)
+        return self._or_unchanged(self._fit, X, X_err, sample_weight)
 
     def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Measured:
         """Fit the population, and return what the measurements say of the true values.
@@ -316,8 +311,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         """
         check_is_fitted(self)
         other: Deconvolve = clone(self)
-        other._fit(X, X_err, sample_weight, State(self.population_, self.error_scale_))
-        return other
+        return other._fit(X, X_err, sample_weight, State(self.population_, self.error_scale_))
 
     def reliability(self, X: Any, X_err: Any = None, direction: Any = None) -> Any:
         """Return which part of the variance of the population the measurements of these samples know.
@@ -420,7 +414,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         table, array, X_err = self._checked(X, X_err, reset=False)
         return table, read(array, X_err, UNINFORMATIVE * self.spreads_).scaled(self.error_scale_)
 
-    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: State | None = None) -> None:
+    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: State | None = None) -> Self:
         self._check_parameters()
         _, array, X_err = self._checked(X, X_err, reset=True)
         rows = read(array, X_err)
@@ -435,7 +429,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             warnings.warn(
                 f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=outside(),
             )
         self.population_: Mixture = found.state.mixture
         self.error_scale_ = found.state.kappa
@@ -444,6 +438,7 @@ class Deconvolve(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self.objective_curve_, self.n_iter_, self.converged_ = found.history, found.n_iter, found.converged
         self.spreads_ = spreads
         self.indicators_ = np.flatnonzero(np.zeros(spreads.shape) if rows.known is None else ~rows.known.all(axis=0))
+        return self
 
 
 def _padded(covariances: Any, n_exact: int) -> Any:
@@ -545,17 +540,15 @@ class _Search:
         outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
         own = None if weight is None else weight[outside]
         best, logs = 0, np.zeros(0)
-        for K in range(1, MOST_COMPONENTS + 1):
+        insides = [np.flatnonzero(fold != k) for k in folds]
+        samples = [(rows[inside], None if weight is None else weight[inside]) for inside in insides]
+        singles = [self._one(*some, mapped) for some in samples]
+        for K in range(1, min(MOST_COMPONENTS, min(map(len, insides)) // 2) + 1):
             parts = []
-            for k in folds:
-                inside = np.flatnonzero(fold != k)
-                if len(inside) < 2 * K:
-                    break
-                found = self._fit(rows[inside], None if weight is None else weight[inside], K, mapped)
+            for k, some, one in zip(folds, samples, singles, strict=True):
+                found = self._fit(*some, K, mapped, one)
                 held = rows[fold == k].scaled(found.state.kappa)
                 parts.append(found.state.mixture.log_likelihood(held, mapped))
-            if len(parts) < len(folds):
-                break
             new = np.concatenate(parts)
             if best:
                 gain = new - logs
@@ -565,10 +558,15 @@ class _Search:
             best, logs = K, new
         return max(best, 1)
 
-    def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap) -> Fit:
-        """Return the best fit of K components, from several starts."""
+    def _one(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> Fit:
+        """Return the fit of one component."""
         self.em = replace(self.em, wide=None)
-        one = self.em.run(rows, weight, self._single(rows, weight), mapped)
+        return self.em.run(rows, weight, self._single(rows, weight), mapped)
+
+    def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap, one: Fit | None = None) -> Fit:
+        """Return the best fit of K components, from several starts around that of one."""
+        self.em = replace(self.em, wide=None)
+        one = self._one(rows, weight, mapped) if one is None else one
         if K == 1 and not self.model.outliers:
             return one
         T = one.state.mixture.covariances[0]

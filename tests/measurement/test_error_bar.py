@@ -65,7 +65,7 @@ def calibrated(m, s, y):
 def test_the_loop_over_folds_is_that_of_one_written_by_hand(method):
     _, X, err, y = table(200)
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
-    clf = ErrorBarClassifier(methods=(method,), cv=folds).fit(X, y, X_err=err)
+    clf = ErrorBarClassifier(n_components=1, methods=(method,), cv=folds).fit(X, y, X_err=err)
     best = int(np.argmin(clf.cv_scores_["log_loss"]))
     assert clf.method_ == method
     level = clf.ridge_ if method == "probit" else clf.sigma_
@@ -98,13 +98,30 @@ def test_the_loop_over_folds_is_that_of_one_written_by_hand(method):
     np.testing.assert_allclose(clf.estimator_.coef_, everywhere.coef_, rtol=1e-2, atol=1e-3)
 
 
-def test_the_candidate_of_least_log_loss_is_chosen(fitted):
+def test_the_likelihood_is_preferred_where_it_is_as_good(fitted):
     clf, _, _, _ = fitted
     scores = clf.cv_scores_
-    best = int(np.argmin(scores["log_loss"]))
-    assert clf.method_ == scores["method"][best]
+    likelihood = scores["method"] == "probit"
+    # It is the model of these data: what another method has less is chance.
+    assert clf.method_ == "probit"
+    assert clf.ridge_ == scores["level"][likelihood][np.argmin(scores["log_loss"][likelihood])]
     assert set(scores["method"]) == {"shrunk", "posterior", "probit"}
     assert len(scores["method"]) == len(scores["level"]) == len(scores["log_loss"]) == 27
+
+
+def test_the_rule_of_one_standard_error():
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2.0, 400)
+    first = rng.exponential(size=400)
+    apart = rng.normal(0.0, 0.5, 400)
+    apart -= np.average(apart, weights=weights)
+    # The error of a weighted mean of independent numbers.
+    error = np.sqrt(np.sum((weights / weights.sum()) ** 2 * apart**2))
+    preferred = np.array([False, False, True, True])
+    for above, expected in ((0.9, 2), (1.1, 1)):
+        losses = np.stack([first + 0.5, first, first + apart + above * error, first + 1.0])
+        assert error_bar._preferred(losses, weights, preferred) == expected
+        assert error_bar._preferred(losses, weights, np.zeros(4, dtype=bool)) == 1
 
 
 def test_probabilities_are_those_of_the_formula(fitted):

@@ -133,63 +133,73 @@ def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
     Not measured is what has NaN for a value, or an infinite error, or one above the limit of its feature.
     """
     values = np.asarray(X)
-    n, d = values.shape
     missing = np.isnan(values)
     if isinstance(X_err, Limits):
-        std = X_err.deviations((n, d))
-        sides = np.where(missing, 0, X_err.sides).astype(np.int8)
-        _check_std(std, missing, "X_err")
-        if np.any(np.isinf(std) & (sides != 0)):
-            raise ValueError("X_err must be finite for limits")
-        rows = read(values, np.where(sides == 0, std, np.inf), limits)
-        bounds = np.where(sides == 0, 0.0, values)
-        assert_all_finite(bounds, input_name="X")
-        return replace(rows, sides=sides, bounds=bounds, doubts=np.where(sides == 0, 0.0, np.square(std)))
-    variances: Array | None = None
-    factors = covariances = None
+        return _read_limits(values, X_err, missing, limits)
     if X_err is None:
-        variances = np.broadcast_to(0.0, (n, d))
+        rows, sizes = Readings(values, np.broadcast_to(0.0, values.shape)), None
     elif isinstance(X_err, LowRank):
-        factors = as_numbers(X_err.factors, "X_err.factors")
-        if factors.ndim != 3 or factors.shape[:2] != (n, d):
-            raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
-        if not np.isfinite(factors).all():
-            raise ValueError("X_err.factors must be finite")
-        std = np.zeros((n, d)) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
-        if std.shape not in ((n,), (n, d)):
-            raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
-        std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))
-        _check_std(std, missing, "X_err.std")
-        variances = np.square(std)
-        sizes = np.sqrt(variances + np.einsum("ijr,ijr->ij", factors, factors))
+        rows, sizes = _read_factors(values, X_err, missing)
     else:
-        # In one order, as sums depend on it.
-        errors = np.ascontiguousarray(X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err"))
-        if errors.shape not in ((n,), (n, d), (n, d, d)):
-            raise ValueError(
-                f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape "
-                f"({n}, {d}, {d}), for X of shape ({n}, {d}); got shape {errors.shape}"
-            )
-        if errors.ndim == 3:
-            covariances = errors
-            sizes = np.einsum("ijj->ij", covariances)
-            _check_std(sizes, missing, "the diagonal of X_err")
-            sizes = np.sqrt(sizes)
-        else:
-            sizes = np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], (n, d))
-            _check_std(sizes, missing, "X_err")
-            with np.errstate(over="ignore"):
-                variances = np.square(sizes)
-    if X_err is not None:
-        missing |= np.isinf(sizes)
-        if limits is not None:
-            missing |= sizes > limits
-    rows = Readings(values, variances, None, factors, covariances)
+        rows, sizes = _read_array(values, X_err, missing)
+    if sizes is not None:
+        missing |= np.isinf(sizes) if limits is None else np.isinf(sizes) | (sizes > limits)
     rows = rows.without(missing) if missing.any() else rows
     assert_all_finite(rows.values, input_name="X")
     if rows.covariances is not None:
         _check_covariances(rows.covariances)
     return rows
+
+
+def _read_limits(values: Array, X_err: Limits, missing: NDArray[np.bool_], limits: Array | None) -> Readings:
+    """Return values of which some are limits: these are not measured, but known to be on one side."""
+    std = X_err.deviations((values.shape[0], values.shape[1]))
+    sides = np.where(missing, 0, X_err.sides).astype(np.int8)
+    _check_std(std, missing, "X_err")
+    if np.any(np.isinf(std) & (sides != 0)):
+        raise ValueError("X_err must be finite for limits")
+    rows = read(values, np.where(sides == 0, std, np.inf), limits)
+    bounds = np.where(sides == 0, 0.0, values)
+    assert_all_finite(bounds, input_name="X")
+    return replace(rows, sides=sides, bounds=bounds, doubts=np.where(sides == 0, 0.0, np.square(std)))
+
+
+def _read_factors(values: Array, X_err: LowRank, missing: NDArray[np.bool_]) -> tuple[Readings, Array]:
+    """Return values with noise of few causes, and the standard deviation of every value."""
+    n, d = values.shape
+    factors = as_numbers(X_err.factors, "X_err.factors")
+    if factors.ndim != 3 or factors.shape[:2] != (n, d):
+        raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
+    if not np.isfinite(factors).all():
+        raise ValueError("X_err.factors must be finite")
+    std = np.zeros((n, d)) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
+    if std.shape not in ((n,), (n, d)):
+        raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
+    std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))
+    _check_std(std, missing, "X_err.std")
+    variances = np.square(std)
+    sizes = np.sqrt(variances + np.einsum("ijr,ijr->ij", factors, factors))
+    return Readings(values, variances, None, factors), sizes
+
+
+def _read_array(values: Array, X_err: Any, missing: NDArray[np.bool_]) -> tuple[Readings, Array]:
+    """Return values with standard deviations or covariances, and the standard deviation of every value."""
+    n, d = values.shape
+    # In one order, as sums depend on it.
+    errors = np.ascontiguousarray(X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err"))
+    if errors.shape not in ((n,), (n, d), (n, d, d)):
+        raise ValueError(
+            f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape "
+            f"({n}, {d}, {d}), for X of shape ({n}, {d}); got shape {errors.shape}"
+        )
+    if errors.ndim == 3:
+        variances = np.einsum("ijj->ij", errors)
+        _check_std(variances, missing, "the diagonal of X_err")
+        return Readings(values, None, None, None, errors), np.sqrt(variances)
+    sizes = np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], (n, d))
+    _check_std(sizes, missing, "X_err")
+    with np.errstate(over="ignore"):
+        return Readings(values, np.square(sizes)), sizes
 
 
 def _check_std(std: Array, missing: NDArray[np.bool_], name: str) -> None:

@@ -72,8 +72,8 @@ class Settings(CleanExit):
         sklearn.set_config(**self._before)
 
 
-class Classifier(ClassifierMixin, BaseEstimator):
-    """What every classifier here does alike."""
+class OrUnchanged:
+    """An estimator that a fit which raises, or is interrupted, leaves as it was."""
 
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
@@ -85,6 +85,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         except BaseException:
             self.__dict__ = before
             raise
+
+
+class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
+    """What every classifier here does alike."""
 
     @by_parts
     def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:

@@ -293,11 +293,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
                 return _judged(Margins.joined([part[k] for part in parts]), *truth, rough=True)[1]
 
             losses = np.stack(list(mapped(losses_of, range(len(candidates)))))
-            named = np.array([method for method, _ in candidates])
-            best = _preferred(losses, truth[1], named == PREFERRED)
+            names = np.array([method for method, _ in candidates])
+            best = _preferred(losses, truth[1], names == PREFERRED)
             found, losses[best] = _judged(Margins.joined([part[best] for part in parts]), *truth)
         scores = {
-            "method": named,
+            "method": names,
             "level": np.array([level for _, level in candidates]),
             "log_loss": np.average(losses, axis=1, weights=truth[1]),
         }

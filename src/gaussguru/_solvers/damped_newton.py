@@ -1,7 +1,7 @@
 """Newton's method with Levenberg damping for a smooth function of few unknowns that need not be convex."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
@@ -75,42 +75,73 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int, policy
     quadratic model good enough: without any near a minimum, where convergence is quadratic. F never rises.
     """
     policy = policy or Policy()
-    u, value, damping, n_iter = np.asarray(start, dtype=np.float64), problem.value(start), 0.0, 0
+    at = _Point(np.asarray(start, dtype=np.float64), problem.value(start))
+    damping, n_iter = 0.0, 0
     before: Minimum | None = None  # where values last told better from worse; from there on gradients do
     while True:
-        gradient, hessian = problem.derivatives(u)
+        gradient, hessian = problem.derivatives(at.u)
         n_iter += 1
         length = norm(gradient) / problem.weight
         if before is not None and length > tol and not length < 0.5 * before.gradient_norm:
             return replace(before, n_iter=n_iter)
-        unit = policy.first_damping * max(float(np.abs(diagonal(hessian)).mean()), EPS * problem.weight)
-        factor = _factor(hessian, 0.0)
-        if length <= tol and factor is not None:
-            return Minimum(u, value, length, n_iter, "converged")
+        here = Minimum(at.u, at.value, length, n_iter, "precision")
+        if length <= tol and _factor(hessian, 0.0) is not None:
+            return replace(here, status="converged")
         if n_iter >= max_iter:
-            return Minimum(u, value, length, n_iter, "max_iter")
-        while True:
-            factor = factor if damping == 0.0 else _factor(hessian, damping)
+            return replace(here, status="max_iter")
+        step = _Trust(problem, at, gradient, hessian, policy).step(damping)
+        if step is None:  # no damping helps where the Hessian is not finite
+            return here
+        at, damping, seen = step
+        before = before if seen else here
+
+
+class _Point(NamedTuple):
+    u: Array
+    value: float
+
+
+class _Step(NamedTuple):
+    """Where a step leads, with what damping the next one begins, and whether the descent shows in the values."""
+
+    to: _Point
+    damping: float
+    seen: bool
+
+
+@dataclass(frozen=True)
+class _Trust:
+    """The quadratic model of a function at a point, and how far it is trusted."""
+
+    problem: Smooth
+    at: _Point
+    gradient: Array
+    hessian: Array
+    policy: Policy
+
+    def step(self, damping: float) -> _Step | None:
+        """Return a step with the least damping from a given one on with which the function falls as the model says."""
+        policy, (u, value) = self.policy, self.at
+        # The damping that is hardly any.
+        unit = policy.first_damping * max(float(np.abs(diagonal(self.hessian)).mean()), EPS * self.problem.weight)
+        while damping < unit / EPS:
+            factor = _factor(self.hessian, damping)
             if factor is None:
                 damping = max(policy.rise * damping, unit)
-                if not damping < unit / EPS:  # no damping helps where the Hessian is not finite
-                    return Minimum(u, value, length, n_iter, "precision")
                 continue
-            p: Array = -dpotrs(factor, gradient)[0]
-            predicted = -float(gradient @ p) - 0.5 * float(p @ hessian @ p)
+            p: Array = -dpotrs(factor, self.gradient)[0]
+            predicted = -float(self.gradient @ p) - 0.5 * float(p @ self.hessian @ p)
+            to = _Point(u + p, self.problem.value(u + p))
             if predicted <= policy.resolution * EPS * abs(value):
-                before = Minimum(u, value, length, n_iter, "precision")
-                u, value = u + p, problem.value(u + p)
-                break
-            trial = problem.value(u + p)
-            ratio = (value - trial) / predicted if np.isfinite(trial) else -1.0
+                return _Step(to, damping, seen=False)
+            ratio = (value - to.value) / predicted if np.isfinite(to.value) else -1.0
             if ratio < policy.poor:
                 damping = max(policy.rise * damping, unit)
             elif ratio > policy.good:
                 damping = damping * policy.fall if damping * policy.fall >= unit else 0.0
             if ratio >= policy.accept:
-                u, value = u + p, trial
-                break
+                return _Step(to, damping, seen=True)
+        return None
 
 
 def _factor(hessian: Array, damping: float) -> Array | None:

@@ -123,17 +123,15 @@ class Layout:
             )
         if missing == "mean" and with_bars:
             raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
-        two_sided = [name for name in with_bars if found.upper[name] != found.lower[name]]
-        return cls(
-            values,
-            with_bars,
-            suffix,
-            target,
-            missing or ("unmeasured" if with_bars else "error"),
-            two_sided,
-            list(found.sides or ()) if two_sided else [],
-            [name for name in values if name in found.limits] if with_bars else [],
-        )
+        layout = cls(values, with_bars, suffix, target, missing or ("unmeasured" if with_bars else "error"))
+        return layout._with_sides_and_limits(found) if with_bars else layout
+
+    def _with_sides_and_limits(self, found: ErrorColumns) -> "Layout":
+        """Return the same with the error bars of two columns, and the limits, that columns have by their names."""
+        two_sided = [name for name in self.errors if found.upper[name] != found.lower[name]]
+        sides = list(found.sides or ()) if two_sided else []
+        limits = [name for name in self.features if name in found.limits]
+        return replace(self, two_sided=two_sided, sides=sides, limits=limits)
 
     @property
     def has_errors(self) -> bool:

@@ -1,6 +1,6 @@
 """Error bars from tables, from numbers with uncertainties, and from repeated measurements."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from gaussguru.errors import Asymmetric, Limits, split_uncertainties
 
 # How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
 SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
+ONE_SIDE = ("", "")
 LIMIT = "_limit"
 
 
@@ -46,47 +47,76 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
         raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
     if not isinstance(suffix, str) or not suffix:
         raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
-    names = [str(name) for name in frame.columns]
-    place = {name: j for j, name in enumerate(names)}
-    upper, lower, flags = _error_names(names, suffix)
-    used = {*upper.values(), *lower.values(), *flags.values()}
-    kept = [name for name in names if name not in used]
-    X = frame.iloc[:, [place[name] for name in kept]]
-
-    def numbers(name: str) -> Array:
-        found: Array = frame.iloc[:, place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
-        return found
-
-    sides: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
-    limits = {}
-    for name in kept:
-        try:
-            gone = np.isnan(numbers(name))
-            errors = [numbers(side[name]) if name in side else np.zeros(len(frame)) for side in (lower, upper)]
-            if name in upper and lower[name] != upper[name]:
-                errors[0] = np.abs(errors[0])
-            for side, error in zip(sides, errors, strict=True):
-                side[name] = np.where(gone, np.inf, error)
-            flag = np.nan_to_num(numbers(flags[name])) if name in flags else np.zeros(len(frame))
-            limits[name] = np.where(gone, 0.0, flag)
-        except (ValueError, TypeError) as problem:
-            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
-        other = [units[column] for column in (upper.get(name), lower.get(name)) if column and units.get(column)]
-        if any(units.get(name, unit) != unit for unit in other):
-            raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other[0]!r}")
-    columns = [f"{name} [{units[name]}]" if units.get(name) else name for name in kept] if units else X.columns
-    X = X.set_axis(columns, axis=1)
+    parts = _FrameParts.of(frame, units, suffix)
+    lower, upper, limits = (dict(zip(parts.values, side, strict=True)) for side in zip(*parts.bars(), strict=True))
+    names = parts.names()
 
     def table(values: dict[str, Array]) -> Any:
-        return type(frame)(values, index=frame.index).set_axis(columns, axis=1)
+        return type(frame)(values, index=frame.index).set_axis(names, axis=1)
 
-    X_err = table(sides[1])
-    if any(lower[name] != upper[name] for name in upper):
-        X_err = Asymmetric(table(sides[0]), X_err)
-    if flags:
+    X_err = table(upper)
+    if parts.is_two_sided:
+        X_err = Asymmetric(table(lower), X_err)
+    if parts.flags:
         X_err = Limits(X_err, table(limits))
         _ = X_err.sides  # checked
-    return X, X_err
+    return frame.iloc[:, [parts.place[name] for name in parts.values]].set_axis(names, axis=1), X_err
+
+
+class _FrameParts(NamedTuple):
+    """A DataFrame, of which some columns have values, and others their errors, limits and units."""
+
+    frame: Any
+    place: dict[str, int]
+    values: list[str]
+    upper: dict[str, str]
+    lower: dict[str, str]
+    flags: dict[str, str]
+    units: dict[str, str]
+
+    @classmethod
+    def of(cls, frame: Any, units: dict[str, str], suffix: str) -> "_FrameParts":
+        place = {str(name): j for j, name in enumerate(frame.columns)}
+        upper, lower, flags = _error_names([str(name) for name in frame.columns], suffix)
+        used = {*upper.values(), *lower.values(), *flags.values()}
+        return cls(frame, place, [name for name in place if name not in used], upper, lower, flags, units)
+
+    @property
+    def is_two_sided(self) -> bool:
+        """Whether some error bar has two columns."""
+        return self.upper != self.lower
+
+    def names(self) -> Any:
+        """Return the names of the features, with their units where the table has any."""
+        if not self.units:
+            return self.frame.columns[[self.place[name] for name in self.values]]
+        return [f"{name} [{self.units[name]}]" if self.units.get(name) else name for name in self.values]
+
+    def bars(self) -> list[tuple[Array, Array, Array]]:
+        """Return the lower and upper errors of every feature, infinite where it has no value, and its limits."""
+        return [self._bar(name) for name in self.values]
+
+    def _bar(self, name: str) -> tuple[Array, Array, Array]:
+        columns = [side[name] for side in (self.lower, self.upper) if name in side]
+        for other in filter(None, map(self.units.get, columns)):
+            if self.units.get(name, other) != other:
+                raise ValueError(f"column {name!r} has the unit {self.units[name]!r}, and its errors {other!r}")
+        try:
+            gone = np.isnan(self._numbers(name))
+            lower, upper = (self._numbers(side.get(name)) for side in (self.lower, self.upper))
+            flag = np.nan_to_num(self._numbers(self.flags.get(name)))
+        except (ValueError, TypeError) as problem:
+            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
+        if len(set(columns)) == 2:  # the sign of a lower side does not matter
+            lower = np.abs(lower)
+        return np.where(gone, np.inf, lower), np.where(gone, np.inf, upper), np.where(gone, 0.0, flag)
+
+    def _numbers(self, name: str | None) -> Array:
+        """Return a column, or zeros for one that is not there."""
+        if name is None:
+            return np.zeros(len(self.frame))
+        found: Array = self.frame.iloc[:, self.place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
+        return found
 
 
 def _without_units(frame: Any) -> tuple[Any, dict[str, str]]:
@@ -147,38 +177,49 @@ def error_columns(names: Iterable[str], features: Collection[str], suffix: str =
     ErrorColumns
     """
     names, known = list(names), set(features)
-    there = set(names)
+    bars = [bar for bar in _bars(names, suffix) if bar.feature in known and bar.lower in set(names)]
     upper: dict[str, str] = {}
-    lower: dict[str, str] = {}
-    styles: set[tuple[str, str]] = set()
-    alone = []
-    for up, low in (("", ""), *SIDES):
-        for name in names:
-            feature = name[: -len(suffix + up)]
-            partner = feature + suffix + low
-            if not name.endswith(suffix + up) or not feature:
-                continue
-            if feature not in known or partner not in there:
-                alone += [] if up else [name]
-                continue
-            if feature in upper:
-                raise ValueError(
-                    f"column {feature!r} has two kinds of errors, {upper[feature]!r} and {name!r}: leave one out"
-                )
-            upper[feature], lower[feature] = name, partner
-            styles |= {(up, low)} if up else set()
+    for bar in bars:
+        if bar.feature in upper:
+            raise ValueError(
+                f"column {bar.feature!r} has two kinds of errors, {upper[bar.feature]!r} and {bar.upper!r}: leave one "
+                "out"
+            )
+        upper[bar.feature] = bar.upper
+    lower = {bar.feature: bar.lower for bar in bars}
+    styles = {bar.sides for bar in bars if bar.sides != ONE_SIDE}
     if len(styles) > 1:
         used = sorted(suffix + up for up, _ in styles)
         raise ValueError(f"the sides of error bars must be spelt in one way; got columns that end with {used!r}")
+    plain = _features(names, [suffix])
+    alone = [name for name, feature in plain.items() if feature not in known]
     taken = {*upper.values(), *lower.values()}
-    endings = [suffix + side for sides in SIDES for side in sides]
-    halves = [
-        name
-        for name in names
-        if name not in taken and any(name.endswith(ending) and name[: -len(ending)] in known for ending in endings)
-    ]
-    limits = {name[: -len(LIMIT)]: name for name in names if name.endswith(LIMIT) and name[: -len(LIMIT)] in known}
+    sided = _features(names, [suffix + side for sides in SIDES for side in sides])
+    halves = [name for name, feature in sided.items() if feature in known and name not in taken]
+    limits = {feature: name for name, feature in _features(names, [LIMIT]).items() if feature in known}
     return ErrorColumns(upper, lower, next(iter(styles), None), limits, alone, halves)
+
+
+class _Bar(NamedTuple):
+    """The columns of an error bar, by their names."""
+
+    feature: str
+    upper: str
+    lower: str
+    sides: tuple[str, str]
+
+
+def _bars(names: list[str], suffix: str) -> Iterator[_Bar]:
+    """Yield all that may be error bars: columns with an upper side, and the name of the lower one."""
+    for up, low in (ONE_SIDE, *SIDES):
+        for name, feature in _features(names, [suffix + up]).items():
+            yield _Bar(feature, name, feature + suffix + low, (up, low))
+
+
+def _features(names: list[str], endings: list[str]) -> dict[str, str]:
+    """Return what columns are called without an ending, of those that have one of some."""
+    found = {name: name.removesuffix(ending) for ending in endings for name in names if name.endswith(ending)}
+    return {name: found[name] for name in names if found.get(name)}
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
