@@ -1482,6 +1482,19 @@ def _roots(covariances: Array, map: Any = map) -> tuple[Array, bool]:
     return roots, all(list(map(fill, firsts)))
 
 
+def check_causes(X_err: Any, X: Any) -> Errors:
+    """Return error bars, checked, whose :meth:`Errors.moved` of a sample does not depend on other samples.
+
+    Roots of covariances are symmetric, of singular ones and of others: :func:`check_errors` decides for many together.
+    """
+    errors = check_errors(X_err, X)
+    if isinstance(X_err, LowRank) or errors.is_independent:
+        return errors
+    values, axes = np.linalg.eigh(as_numbers(X_err, "X_err"))
+    axes *= np.sqrt(np.sqrt(np.maximum(values, 0.0)))[:, np.newaxis, :]
+    return check_errors(LowRank(axes @ axes.transpose(0, 2, 1)), X)
+
+
 def check_positive(covariances: Array, first: int = 0) -> None:
     """Raise if one of some covariances has a negative eigenvalue; ``first`` is the number of the first one."""
     if covariances.ndim < 3:

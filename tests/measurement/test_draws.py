@@ -182,6 +182,16 @@ def test_predictions_depend_on_nothing_else(monkeypatch):
     assert np.abs(other - whole).max() > 0
 
 
+def test_singular_covariances_do_not_change_other_samples():
+    fitted = PosteriorDrawsClassifier(TREE).fit(X, Y, X_err=ERR)
+    factors = np.random.default_rng(0).standard_normal((N, D, D))
+    covariances = factors @ factors.transpose(0, 2, 1)
+    covariances[3] = np.outer(factors[3, 0], factors[3, 0])
+    whole = fitted.predict_proba(X, covariances)
+    np.testing.assert_allclose(fitted.predict_proba(X[4:], covariances[4:]), whole[4:], atol=1e-12)
+    np.testing.assert_allclose(fitted.predict_proba(X[:5], covariances[:5]), whole[:5], atol=1e-12)
+
+
 def test_votes_of_a_classifier_without_probabilities():
     fitted = PosteriorDrawsClassifier(LinearSVC(), n_draws=32).fit(X, Y, X_err=ERR)
     w, b = fitted.estimator_.coef_[0], fitted.estimator_.intercept_[0]

@@ -27,7 +27,7 @@ from gaussguru._estimators.base import Classifier, seed_of
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
-from gaussguru.errors import Errors, Population, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru.errors import Errors, Population, check_causes, has_unmeasured, like, split_errors, take_rows
 
 # Sets of draws among which training samples have theirs: so many displacements, in either direction, of a direction of
 # the noise are seen by a classifier.
@@ -382,7 +382,7 @@ class _Known:
 
     @classmethod
     def of(cls, X: Any, X_err: Any, components: Any) -> "_Known":
-        errors = check_errors(X_err, X)
+        errors = check_causes(X_err, X)
         return cls(X, errors, components, np.asarray((errors.variances(np.eye(X.shape[1])) > 0).any(axis=1)))
 
     def take(self, rows: Any) -> "_Known":

@@ -26,7 +26,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import LARGEST, Errors, LowRank, Measured, check_errors, like, take_rows
+from gaussguru.errors import LARGEST, Errors, LowRank, Measured, check_causes, like, take_rows
 from gaussguru.preprocessing.affine import dense
 
 # Points of Gauss and Hermite. (Of log, sqrt, arcsinh, power and quantile transforms, errors of up to half a spread:
@@ -183,7 +183,7 @@ class CurvedMap:
 
     def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return what a transformer, which this is the map of, makes of values and of their errors."""
-        errors = check_errors(X_err.toarray() if sp.issparse(X_err) else X_err, X)
+        errors = check_causes(X_err.toarray() if sp.issparse(X_err) else X_err, X)
         means, found = self.carry(transformer.transform, X, errors)
         made = transformer.transform(X)
         return means if sp.issparse(made) else like(made, means), found
@@ -234,7 +234,7 @@ class CurvedMap:
             return self._correlated(function, X, errors)
         d = X.shape[1]
         if errors.n_causes > d and n * d * d <= LARGEST:
-            errors = check_errors(np.stack([errors.times(axis) for axis in np.eye(d)], axis=1), X)
+            errors = check_causes(np.stack([errors.times(axis) for axis in np.eye(d)], axis=1), X)
         causes = spheres(errors.n_causes)
         points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(cause) for cause in causes]))
         together = np.where(self.outputs < 0, -1, 0)
