@@ -1,7 +1,6 @@
-"""Kernel classifiers: exact fits against SVC, Nystroem features against a pipeline of them, and error bars.
+"""Kernel classifiers: exact fits against SVC, and Nystroem features against a pipeline of them and SVC on many rows.
 
-Exact fits are compared with SVC, features with a pipeline of them and with SVC on many rows, and fits with error bars with
-those without, in processor time: at most d + 1 times.
+Fits with error bars are compared with those without, in processor time: at most d + 1 times.
 """
 
 import resource
