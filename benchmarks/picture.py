@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 from sklearn.datasets import make_moons
 
 from gaussguru import ErrorBarClassifier, KernelGuruClassifier
@@ -63,7 +64,7 @@ def measured_moons(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def regions(path: str) -> None:
     _, X, X_err, y = measured_moons(200, 0)
     exact, measured, errors, labels = measured_moons(20_000, 1)
-    figure = Figure(figsize=(7.4, 5.4), layout="constrained")
+    figure = Figure(figsize=(7.0, 5.2), layout="constrained")
     fits = {"without": ({}, None), "with": ({"X_err": X_err}, errors)}
     for ax, (name, (given, bars)) in zip(figure.subplots(2, 1, sharex=True), fits.items(), strict=True):
         model = KernelGuruClassifier(0.01, gamma=2.0).fit(X, y, **given)
@@ -78,7 +79,8 @@ def regions(path: str) -> None:
             ax.get_legend().remove()
         else:
             ax.set_xlabel(None)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=90)
+    Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)  # a third of the size
 
 
 def main(first: str, second: str) -> None:

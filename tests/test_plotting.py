@@ -24,6 +24,7 @@ from gaussguru import (
     sigma_path,
 )
 from gaussguru.datasets import make_gaussians, make_narrow_gaussians, make_radial
+from gaussguru.errors import Measured
 from gaussguru.losses import LOSSES
 from gaussguru.plotting import style
 from gaussguru.robustness import expected_accuracy, robustness_curve
@@ -329,6 +330,20 @@ def test_regions_of_several_classes():
     display = plotting.RegionsDisplay.from_estimator(GuruClassifier(0.3).fit(X, y), X, y)
     assert list(scattered(display)) == ["class setosa", "class versicolor", "class virginica", "wrong"]
     assert len(display.surface_.levels) == 4
+
+
+def test_regions_with_error_bars():
+    X, y = make_gaussians(40, random_state=0)
+    X_err = np.random.default_rng(0).uniform(0.1, 0.5, X.shape)
+    model = KernelGuruClassifier(0.1).fit(X, y, X_err=X_err)
+    display = plotting.RegionsDisplay.from_estimator(model, X, y, X_err=X_err, n_std=2.0)
+    order = np.argsort(y, kind="stable")
+    np.testing.assert_allclose(ellipses(display), [np.diag(err**2) for err in X_err[order]], atol=1e-12)
+    same = plotting.RegionsDisplay.from_estimator(model, Measured(X, X_err), y, n_std=2.0)
+    np.testing.assert_array_equal(same.covariances, display.covariances)
+    assert plotting.RegionsDisplay.from_estimator(model, X, y).ellipses_ == []
+    with pytest.raises(ValueError, match="X_err"):
+        plotting.RegionsDisplay.from_estimator(model, X, y, X_err=np.full(X.shape, np.inf))
 
 
 @pytest.mark.parametrize("estimator", [AdversarialSVC(0.5), TotalSVC(0.5)])

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
-from gaussguru._linalg import Array, Index, diagonal, norm
+from gaussguru._linalg import EPS, Array, Index, diagonal, norm
 from gaussguru._native import _binding
 
 # How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
@@ -972,7 +972,7 @@ class Factored(Errors):
         """Return the length of v in the sum of the roots, or in that of the standard deviations if it is shorter."""
         shortest, root = Errors.length(v, roots, own), roots[:, 1:]
         if root.shape[0] == root.shape[1] and np.linalg.cond(root) < 1 / ROUNDING:
-            shortest = min(shortest, float(np.linalg.norm(np.linalg.solve(root, v))))
+            shortest = min(shortest, norm(np.linalg.solve(root, v)))
         return shortest
 
     def scaled(self, factor: float) -> "Factored":
@@ -1198,7 +1198,7 @@ class Population:
         errors = std if std is not None else np.array(factors)
         # Errors that are correlated already have a covariance for each sample: what is added to it needs no factors.
         result = np.zeros((n, d, d)) if correlated and std is not None else None
-        T = positive(self.covariance, self.spreads)
+        T = positive(self.covariance, units_of(self.means, self.spreads))
         step = max(1, CHUNK // (d * d))
         for first in range(0, len(gaps), step):
             part = gaps[first : first + step]
@@ -1283,15 +1283,14 @@ def any_roots(covariances: Array) -> Array:
         return _roots(covariances)[0].transpose(0, 2, 1)
 
 
-def units_of(spreads: Array) -> Array:
-    """Return the spreads; of features that do not vary the mean of the others: no unit is foreign to the data."""
-    vary = spreads > 0
+def units_of(means: Array, spreads: Array) -> Array:
+    """Return the spreads; of features that vary by rounding at most the mean of the others, a unit of the data."""
+    vary = spreads > 64 * EPS * np.abs(means)
     return np.where(vary, spreads, spreads[vary].mean() if vary.any() else 1.0)
 
 
-def positive(covariance: Array, spreads: Array) -> Array:
-    """Return a covariance that was estimated, with variances of at least ``LEAST`` of the spreads in all directions."""
-    units = units_of(spreads)
+def positive(covariance: Array, units: Array) -> Array:
+    """Return a covariance that was estimated, with variances of at least ``LEAST`` of the units in all directions."""
     values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
     return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 

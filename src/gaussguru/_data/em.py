@@ -287,9 +287,10 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
     weight = None if sample_weight is None else sample_weight[part]
     covariance = _pairs(rows, weight, marginal)
     if gaps and d <= EM_FEATURES:
-        covariance = positive(covariance, marginal.spreads)
+        units = units_of(marginal.means, marginal.spreads)
+        covariance = positive(covariance, units)
         start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
-        found = Em(units_of(marginal.spreads), LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
+        found = Em(units, LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
         return Population(found.means[0], marginal.spreads, found.covariances[0])
     return replace(marginal, covariance=covariance)
 

@@ -618,19 +618,19 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
     def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
-        n_scores = len(self.dual_coef_)
-        others = max(1, n_scores - 1)
-
         def apart(covariances: Array) -> Array:
             """Return half the mean variance of the differences of two scores; of one score its own."""
-            own = np.einsum("icc->i", covariances)
-            return np.asarray(own if n_scores == 1 else (own - covariances.sum(axis=(1, 2)) / n_scores) / others)
+            n_scores, own = covariances.shape[1], np.einsum("icc->i", covariances)
+            if n_scores == 1:
+                return np.asarray(own)
+            return np.asarray((own - covariances.sum(axis=(1, 2)) / n_scores) / (n_scores - 1))
 
         scores, variances = self._moments(X, X_err, apart)
         # The norms of functions that add up to zero; of two classes there is one, of their difference.
+        others = max(1, len(self.norm_) - 1)
         noise = 0.0 if self.noise_ is None else self.noise_.scale(self.norm_) / np.sqrt(others)
         spread = np.hypot(noise, np.sqrt(np.maximum(variances, 0.0)))
-        return (scores[:, 0] if n_scores == 1 else scores), spread
+        return (scores[:, 0] if scores.shape[1] == 1 else scores), spread
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

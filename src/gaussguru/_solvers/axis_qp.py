@@ -216,11 +216,12 @@ class Program:
             fraction = max(least, fraction / 2) if fraction > EPS else least
 
     def _look(self, x: Array) -> tuple[Array, float]:
-        """Return the forces at some arguments, and the value of the model."""
+        """Return the forces at some arguments, and the value of the model, which may be more than a number holds."""
         delta = x - self.here
-        force = self.hessian.dot(delta)
-        force += self.forces
-        return force, 0.5 * float(delta.dot(force + self.forces))
+        with np.errstate(over="ignore"):
+            force = self.hessian.dot(delta)
+            force += self.forces
+            return force, 0.5 * float(delta.dot(force + self.forces))
 
 
 def _onto(signs: Array, x: Array) -> Array:
