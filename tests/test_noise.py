@@ -1,5 +1,6 @@
 """Noise models: derivatives, duality, and the adversary they stand for."""
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from support import oracles
 
-from gaussguru.noise import NOISES, PerFeature, resolve_noise
+from gaussguru.noise import NOISES, PerFeature, SingularCovariance, resolve_noise
 
 SIGMA = 0.7
 DEVIATIONS = np.array([0.5, 2.0, 1.0, 0.1])
@@ -203,3 +204,32 @@ BAD = {
 def test_bad_noise_is_explained(given, message):
     with pytest.raises(ValueError, match=message):
         resolve_noise(given, 1.0, 4)
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 1.0, 1e3, 1e6])
+def test_distance_to_an_ellipsoid_of_low_rank(sigma):
+    """The traces of noise across R are far below the rounding of the covariance: compared with 60 digits."""
+    rng = np.random.default_rng(3)
+    R, floors, v, level = rng.standard_normal((5, 2)), rng.uniform(0.5, 2, 5) * 1e-9, rng.standard_normal(5), 1.3
+    with mpmath.workdps(60):
+        root = mpmath.matrix(R.tolist())
+        covariance = mpmath.mpf(sigma) ** 2 * (root * root.T) + mpmath.diag(
+            [mpmath.mpf(f) ** 2 for f in floors.tolist()]
+        )
+        variances, axes = mpmath.eigsy(covariance)
+        along = axes.T * mpmath.matrix(v.tolist())
+        squares = [level**2 * variance for variance in variances]
+
+        def outside(t):
+            return sum(r * y * y / (r + t) ** 2 for r, y in zip(squares, along, strict=True)) - 1
+
+        # The nearest point has the coordinates r y / (r + t): t by bisection.
+        low, high = mpmath.mpf(0), mpmath.mpf(1)
+        while outside(high) > 0:
+            high *= 4
+        for _ in range(300):
+            middle = (low + high) / 2
+            low, high = (middle, high) if outside(middle) > 0 else (low, middle)
+        distance = float(mpmath.sqrt(sum((high * y / (r + high)) ** 2 for r, y in zip(squares, along, strict=True))))
+    found = SingularCovariance(sigma, R, floors).excess(v, level)
+    assert distance * (1 - 1e-12) <= found <= distance * (1 + 1e-6)

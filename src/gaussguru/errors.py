@@ -955,9 +955,15 @@ def _any_roots(covariances: Array) -> Array:
         return _roots(covariances)
 
 
+def units_of(spreads: Array) -> Array:
+    """Return the spreads; of features that do not vary the mean of the others: no unit is foreign to the data."""
+    vary = spreads > 0
+    return np.where(vary, spreads, spreads[vary].mean() if vary.any() else 1.0)
+
+
 def positive(covariance: Array, spreads: Array) -> Array:
     """Return a covariance that was estimated, with variances of at least ``LEAST`` of the spreads in all directions."""
-    units = np.where(spreads > 0, spreads, 1.0)
+    units = units_of(spreads)
     values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
     return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 

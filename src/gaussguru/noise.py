@@ -438,10 +438,13 @@ class SingularCovariance(Quadratic):
         return norm(error / self.floors)
 
     def excess(self, v: Array, level: float) -> float:
-        """Return the distance to the ellipsoid of the covariance, ``level`` times as large."""
-        variances, axes = eigh(self.worst_covariance(v))
-        floor = float(self.floors.min()) ** 2
-        return distance_to_ellipsoid(axes.T @ v, level * np.sqrt(np.maximum(variances, floor)))
+        """Return the distance to the ellipsoid of the covariance, ``level`` times as large.
+
+        Its axes are those of a factor ``[sigma R, floors]``, less their rounding: none is shorter than the least floor.
+        """
+        axes, std, _ = svd(np.column_stack([self.sigma * self.root, np.diag(self.floors)]), full_matrices=False)
+        std = np.maximum(std - 4 * EPS * len(v) * std.max(), self.floors.min())
+        return distance_to_ellipsoid(axes.T @ v, level * std)
 
     def steepest(self, v: Array) -> Array:
         """Return ``A^-1 v``."""

@@ -1,5 +1,6 @@
 """Some random problems, the same every time; ``make fuzz`` tries others for half an hour."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,4 +18,40 @@ problems = st.builds(
 @settings(derandomize=True, max_examples=PROBLEMS, deadline=None, database=None)
 @given(problems)
 def test_what_is_promised_of_a_fit(problem):
+    check(problem)
+
+
+# Problems that broke a promise once.
+FOUND = {
+    "damping that alternates": Problem(
+        seed=1262970707, d=20, data="constant", scale=1e100, form="frame", loss="quadratic", sigma=2.0**20,
+        errors="one a value",
+    ),
+    "damping that alternates, many classes": Problem(
+        seed=1875714626, n=7, d=12, classes=4, data="apart", form="frame", estimator="kernel", loss="quadratic",
+        sigma=2.0**20, l2=1e-9, fit_intercept=False, kernel="linear",
+    ),
+    "constant samples, variance by rounding": Problem(
+        seed=108873575, n=80, d=1, data="constant", weights="huge", form="strided", estimator="kernel", sigma=0.0625,
+        l2=1e-9, kernel="poly",
+    ),
+    "an alternation that is near itself but in no circle": Problem(
+        seed=436790945, n=200, data="apart", offset=1e3, weights="huge", form="csr-float32", estimator="alternating",
+    ),
+    "a ridge and noise of low rank, much of it": Problem(
+        seed=730066550, n=30, d=12, data="duplicates", scale=1e-3, form="float32", noise="singular", loss="logistic",
+        sigma=2.0**20, l2=1e4,
+    ),
+    "a population with a constant feature, large": Problem(
+        seed=1545370229, n=15, d=40, data="collinear", scale=1e100, weights="huge", loss="quadratic", sigma=2.0**-15,
+        errors="missing",
+    ),
+    "a population with a constant feature, small": Problem(
+        seed=829037790, n=200, d=20, data="collinear", scale=1e-100, noise="deviations", sigma=0.25, errors="missing",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("problem", FOUND.values(), ids=FOUND)
+def test_what_was_found_before(problem):
     check(problem)

@@ -13,7 +13,7 @@ from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, added, 
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, diagonal
-from gaussguru.errors import LEAST, Population, has_unmeasured, positive, take_rows
+from gaussguru.errors import LEAST, Population, has_unmeasured, positive, take_rows, units_of
 
 # Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
 INNER = 10
@@ -288,9 +288,8 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
     covariance = _pairs(rows, weight, marginal)
     if gaps and d <= EM_FEATURES:
         covariance = positive(covariance, marginal.spreads)
-        units = np.where(marginal.spreads > 0, marginal.spreads, 1.0)
         start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
-        found = Em(units, LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
+        found = Em(units_of(marginal.spreads), LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
         return Population(found.means[0], marginal.spreads, found.covariances[0])
     return replace(marginal, covariance=covariance)
 

@@ -38,7 +38,8 @@ REASONS = {
 }
 # An alternation solves its support vector machines to this fraction of the tolerance, in at most so many steps.
 INNER, INNER_STEPS = 0.01, 500
-# It cycles when it comes back to where it was to within this fraction of its last step.
+# It cycles when it comes back to where it was to within this fraction of its last step, and to a loss that it had to
+# within this fraction of the largest.
 RETURNED = 1e-3
 # Between these a ridge in the units of the solver is a number to compute with.
 SMALLEST, LARGEST = 1e-300, 1e300
@@ -339,7 +340,11 @@ class AdversarialSVC(_BallClassifier):
             if best.converged:
                 break
             step = float(np.abs(point.x - path[-1]).max()) if path else 0.0
-            returns = (float(np.abs(point.x - earlier).max()) <= RETURNED * step for earlier in reversed(path[:-1]))
+            returns = (
+                float(np.abs(point.x - earlier).max()) <= RETURNED * step
+                and abs(result.objective - loss) <= RETURNED * max(curve)
+                for earlier, loss in zip(reversed(path[:-1]), reversed(curve[:-2]), strict=True)
+            )
             cycle = next((period for period, back in enumerate(returns, start=2) if back), 0)
             if cycle:
                 break

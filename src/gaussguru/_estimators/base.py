@@ -342,7 +342,7 @@ class GuruEstimator(Classifier):
         if result.alpha is not None:
             self.alpha_ = result.alpha
         self.objective_ = result.objective
-        self.dual_gap_ = result.gap
+        self.dual_gap_ = min(result.gap, result.objective)  # the minimum is not below 0
         self.n_iter_ = max(1, result.n_iter)  # as in scikit-learn: finding that the first point is optimal is one
         self.converged_ = result.converged
         for name in ("loss_curve_", "n_updates_", "eta0_"):

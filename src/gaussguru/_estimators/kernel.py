@@ -34,7 +34,7 @@ from gaussguru._estimators.validation import (
     check_weights,
     explain_not_finite,
 )
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import EPS, Array, Index
 from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
@@ -499,17 +499,20 @@ def _centre(X: Any) -> Array | None:
 
 
 def _variance(X: Any, weights: Array | None) -> float:
-    """Return the variance of all values of X, rows counted by their weights."""
+    """Return the variance of all values of X, rows counted by their weights; 0 where rounding may have made it."""
     if weights is None:
         weights = np.ones(X.shape[0])
     n_values = float(weights.sum()) * X.shape[1]
-    mean = float(weights @ np.asarray(X.sum(axis=1)).ravel()) / n_values
+    mean = np.dot(weights, np.asarray(X.sum(axis=1)).ravel()) / n_values
     with np.errstate(over="ignore"):  # the values of the kernel are looked at
         if _is_full(X):
             squares = np.square((X.toarray() if sp.issparse(X) else X) - mean).sum(axis=1)
+            least = (64 * EPS * mean) ** 2
         else:
             squares = np.asarray(X.multiply(X).sum(axis=1)).ravel() - X.shape[1] * mean**2
-    return float(np.dot(weights, squares) / n_values)
+            least = 64 * EPS * mean**2
+    variance = float(np.dot(weights, squares) / n_values)
+    return variance if variance > least else 0.0
 
 
 def _flat(start: tuple[Array, Array]) -> tuple[Array, Any]:

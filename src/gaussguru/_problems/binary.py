@@ -28,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, factorise, norm
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
@@ -78,7 +78,7 @@ class Point(NamedTuple):
     @property
     def x(self) -> Array:
         """The unknowns."""
-        return np.append(self.coef, self.b)
+        return extended(self.coef, self.b)
 
     @property
     def mass(self) -> float:
@@ -106,15 +106,21 @@ class Binary(OfLoss):
         return self.rows.total_weight
 
     is_smooth: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
 
     @property
     def is_fused(self) -> bool:
         """Whether a step near the minimum is evaluated with its gradient, in one pass."""
         return True
 
+    @cached_property
+    def unit_damping(self) -> Array:
+        """The diagonal of a Levenberg damping of size 1, at every point."""
+        return damping_of(self.rows, self.noise)
+
     def unknowns(self, coef: Array, intercept: float) -> Array:
         """Return the unknowns of a classifier."""
-        return np.append(coef, intercept)
+        return extended(coef, intercept)
 
     def constant_value(self, b: float) -> float:
         """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
@@ -501,7 +507,7 @@ class Local:
     @property
     def unit_damping(self) -> Array:
         """``sum s (x^2 + a(e_j)^2)`` of every column and ``sum s``: a curvature of 1 in scores and in their noise."""
-        return damping_of(self.problem.rows, self.problem.noise)
+        return self.problem.unit_damping
 
     def hessian(self) -> Array:
         """Return the Hessian; only its lower triangle is meaningful."""
@@ -533,7 +539,7 @@ class Local:
         problem, g = self.problem, self.noise_gradient
         out = self._row_product(p[:-1], float(g @ p[:-1]), float(p[-1]) if problem.fit_intercept else 0.0)
         bend, turn = self._scale_curvature
-        result = np.append(out[:-2] + out[-2] * g, out[-1] if problem.fit_intercept else p[-1])
+        result = extended(out[:-2] + out[-2] * g, out[-1] if problem.fit_intercept else p[-1])
         result[:-1] += bend * problem.noise.hessian_product(self.point.coef, p[:-1])
         if turn is not None:
             result[:-1] += turn * float(turn @ p[:-1])
@@ -562,7 +568,7 @@ class Local:
         rate = scale * ((1 - blurred) * noise + blurred * blur)
         out = self._row_product(np.zeros(problem.rows.n_columns), rate, 0.0)
         factor = (1 + blurred) * noise - blurred * blur
-        result = np.append(out[:-2], out[-1] if problem.fit_intercept else 0.0)
+        result = extended(out[:-2], out[-1] if problem.fit_intercept else 0.0)
         result[:-1] += (out[-2] + self.point.totals.conjugate * factor) * self.noise_gradient
         return result
 
@@ -739,7 +745,7 @@ def balanced(by_label: Array, slope_pos: float, slope_neg: float, *, fit_interce
 def damping_of(rows: Rows, noise: Noise | None) -> Array:
     """Return the diagonal of a Hessian in which all rows have a curvature of 1, in their scores and in their noise."""
     variances = 0.0 if noise is None else rows.total_weight * noise.variances(rows.n_columns)
-    return np.append(rows.column_squares + variances, rows.total_weight)
+    return extended(rows.column_squares + variances, rows.total_weight)
 
 
 # --- tasks ---------------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,8 @@ BLAS_COLUMNS = 256
 @dataclass(frozen=True, eq=False)
 class Measured(PairProblem):
     """Rows with error bars, and perhaps the noise of a model; see the module for the formulas."""
+
+    is_linear: ClassVar[bool] = False
 
     @property
     def task(self) -> "Task":
@@ -191,8 +193,9 @@ class Local(PairLocal):
         ``c alpha``, ``f*(c alpha) - c f*(alpha)`` of every row becomes free, and with it room for the flow.
         """
         n = len(edges[0])
-        # The noise of the model may be room enough, which saves a pass over the errors.
-        for rooted in (False, True) if self._is_noisy else (True,):
+        # The noise of the model may be room enough: that saves the roots of the errors, unless a compiled loop makes
+        # them, which takes as long without.
+        for rooted in (False, True) if self._is_noisy and not self.problem.task.compiled else (True,):
             room_at = partial(self._fits, kept, edges, flow, rooted)
             yield {"demand": [1.0] * n, "room": [0.0] * n, "room_at": room_at, "twice": False}
 
@@ -262,17 +265,18 @@ class Task(NamedTuple):
     compiled: bool
 
     def parts(self, block: Block) -> Iterator[tuple[int, int, int, Index, Any, Any, Array]]:
-        """Yield the rows of a block by class, in pieces that stay in cache, with every other class.
+        """Yield the rows of a block by class, with every other class; in pieces that stay in cache if not compiled.
 
         That is their class c, another k and its place among the classes but c; and the places, values, errors and
         weights of the rows. A compiled loop is given those of the whole block, and reads the rows at the places. Of two
         classes it is given the rows of both, as class 1, and returns the sums over class c and those over class k.
         """
-        n, errors, step = block.n_rows, block.errors, piece_rows(block.X.shape[1])
+        n, errors = block.n_rows, block.errors
+        step = max(1, n) if self.compiled else piece_rows(block.X.shape[1])
         assert errors is not None
         together = self.compiled and self.n_classes == 2
         for c in (1,) if together else range(self.n_classes):
-            mine = np.arange(n) if together else np.flatnonzero(block.labels == c)
+            mine = _everyone(n) if together else np.flatnonzero(block.labels == c)
             others = [k for k in range(self.n_classes) if k != c]
             for index in (mine[first : first + step] for first in range(0, len(mine), step)):
                 given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
@@ -298,6 +302,12 @@ def _inverses(block: Block, scale: Array) -> float:
 def _margins(block: Block, scale: Array, slack: Array) -> Array:
     """Return the margins against each other class, a column each."""
     return (scale * slack).T
+
+
+@lru_cache(maxsize=8)
+def _everyone(n: int) -> Index:
+    """Return the places of all rows of a block; most blocks have as many."""
+    return np.arange(n)
 
 
 def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tuple[Array, Array], Array]:

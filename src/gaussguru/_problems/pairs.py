@@ -38,6 +38,7 @@ class ByClass(Smoothed):
     """A problem whose unknowns are those of classes."""
 
     is_smooth: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
     is_fused: ClassVar[bool] = True
 
     @property

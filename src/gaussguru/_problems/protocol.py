@@ -160,6 +160,10 @@ class Problem(Protocol):
         """Whether the scale of the noise is smooth away from zero; else steps are quadratic programs."""
 
     @property
+    def is_linear(self) -> bool:
+        """Whether all that F needs of the rows is linear in the unknowns, so that a mixture of points costs no pass."""
+
+    @property
     def is_fused(self) -> bool:
         """Whether a step near the minimum is evaluated with its gradient, in one pass."""
 

@@ -12,6 +12,8 @@ from gaussguru._problems.protocol import Point
 LOST = 1e-12
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
+# The least factor by which a step is shortened at a time.
+SHORTEST = 0.3
 
 P = TypeVar("P", bound=Point)
 
@@ -30,17 +32,20 @@ def falls(start: float, trial: float, t: float, decrement: float) -> bool:
     return trial <= start - DECREASE * t * decrement + slack * start
 
 
-def lowest(start: P, end: P, between: Callable[[float], P], decrement: float) -> P:
-    """Return the end of a Newton step; if F does not fall there, about the lowest point on the way, or the start."""
+def lowest(start: P, end: P, between: Callable[[float], P], decrement: float, *, free: bool) -> P:
+    """Return the end of a Newton step; if F does not fall there, about the lowest point on the way, or the start.
+
+    ``free`` says that points between cost no pass over X.
+    """
     t, trial = 1.0, end
     while t > LOST and not falls(start.value, trial.value, t, decrement):
         # The minimum of the parabola through F, its slope and the trial, within bounds.
         rise = trial.value - start.value + t * decrement
-        t *= min(0.5, max(0.3, 0.5 * t * decrement / rise)) if math.isfinite(rise) else 0.3
+        t *= min(0.5, max(SHORTEST, 0.5 * t * decrement / rise)) if math.isfinite(rise) else SHORTEST
         trial = between(t)
     if not falls(start.value, trial.value, t, decrement):
         return start
-    while t < 1:
+    while t < (1 if free else SHORTEST):
         # Where a step is far too long F bends early, and may be lower still before.
         t *= 0.5
         before = between(t)

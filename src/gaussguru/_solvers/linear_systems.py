@@ -79,19 +79,22 @@ class Systems:
 
     def leave(self, local: LocalModel) -> None:
         """Make a factor for more rows where that of another smoothing would serve them less well."""
-        if local.refreshes and not local.is_cheap and self._smoothing != local.problem.smoothing:
+        if local.refreshes and not local.is_cheap:
             self.renew(local)
 
     def learn(self, before: LocalModel, after: LocalModel, decrement: float) -> None:
         """Learn from a step: what it did to the gradient, and whether it was much too long.
 
-        It was if the line search left next to nothing of it: F fell by less than ``DECREASE`` of such a fraction.
+        It was if the line search left next to nothing of it: F fell by less than ``DECREASE`` of such a fraction. A
+        damped step is too long already where F falls by less than ``gain`` of the decrement.
         """
         policy = self.policy
-        poor = before.value - after.value < DECREASE**2 * decrement and not is_lost(before.value, decrement)
-        if poor or self._damping > policy.floor:
-            damping = max(policy.damping, 10 * self._damping) if poor else 0.1 * self._damping
-            self._damping = damping if damping >= policy.damping else policy.floor
+        damped = self._damping > policy.floor
+        least = policy.gain if damped else DECREASE**2
+        poor = before.value - after.value < least * decrement and not is_lost(before.value, decrement)
+        if poor or damped:
+            raised = 10 * self._damping if damped else policy.damping
+            self._damping = raised if poor else max(policy.floor, 0.1 * self._damping)
             self.forget(factor=True)
         elif self._factor is not None and self._factor.is_exact and not before.is_cheap:
             step, change = after.x - before.x, after.gradient - before.gradient

@@ -105,6 +105,8 @@ class _Run(Bounds):
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
+        self.tried, self.n_tried = np.inf, 0  # decrement before the last point that got a certificate, and iterations
+        self.apart = 0.0  # by how much F at the minimum of a subsample may differ from F at its own minimum
 
     # --- where to begin -----------------------------------------------------------------------------------
 
@@ -175,11 +177,11 @@ class _Run(Bounds):
         """Minimise over the rows of ``level``, from a point at some smoothing."""
         last = level is self.problem
         self.systems.forget(factor=not last)
-        previous, patience = np.inf, self.policy.patience
+        previous, patience, self.n_tried = np.inf, self.policy.patience, self.n_iter
         while True:
             local = self._separated(local)
             final = local.is_final(self.last, self.target)
-            if self._ends(local, last=last, final=final):
+            if self._ends(local, previous, last=last, final=final):
                 break
             step = self.systems.step(local, previous, final=final)
             self._print(local, last)
@@ -205,11 +207,18 @@ class _Run(Bounds):
             self.systems.leave(local)
         return local
 
-    def _ends(self, local: LocalModel, *, last: bool, final: bool) -> bool:
-        """Return whether the gap is closed, or iterations ran out."""
+    def _ends(self, local: LocalModel, previous: float, *, last: bool, final: bool) -> bool:
+        """Return whether the gap is closed, or iterations ran out.
+
+        Not every point gets a certificate: not where steps hardly shrink, when it has little to add to the last one,
+        and not where a subsample ends.
+        """
         exhausted = self.n_iter >= self.settings.max_iter
-        if last and (final or exhausted) and self.certify(local, thorough=exhausted):
-            return True
+        near = previous <= 0.5 * self.tried if previous < np.inf else self.apart <= self.target
+        if last and ((final and (near or self.n_iter - self.n_tried >= self.policy.recheck)) or exhausted):
+            self.tried, self.n_tried = previous, self.n_iter
+            if self.certify(local, thorough=exhausted):
+                return True
         if exhausted:
             self.status = "max_iter"
         return exhausted
@@ -221,7 +230,8 @@ class _Run(Bounds):
         if not final:
             return central and local.is_hidden
         rows = local.problem.rows
-        return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
+        self.apart = self.policy.enough * rows.n_columns / rows.n_rows * local.value
+        return step.decrement <= self.apart
 
     def _stalls(self, local: LocalModel, decrement: float) -> bool:
         """Return whether too many steps in a row were lost in rounding, and left the gap as it was."""
@@ -244,7 +254,9 @@ class _Run(Bounds):
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
             start = problem.again(local.point)
-            best = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), 0.0)
+            best = lowest(
+                start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), 0.0, free=problem.is_linear
+            )
         return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
     def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
@@ -257,7 +269,9 @@ class _Run(Bounds):
             end = visited.point
         else:
             end = problem.point(local.x + step.p)
-        trial = lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement)
+        trial = lowest(
+            start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement, free=problem.is_linear
+        )
         # The nearer the end, the more exactly.
         tol = NEGLIGIBLE * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
         return problem.expand(problem.rescaled(trial, tol))
@@ -277,6 +291,8 @@ class _Run(Bounds):
         return self.is_closed
 
     def _print(self, local: LocalModel, last: bool) -> None:
+        if not self.log.verbose:
+            return
         (noise, blur), rows = local.problem.smoothing, local.problem.rows
         note = "" if last else f"  on {rows.n_rows} rows"
         note += "" if noise == 1 else f"  noise x {noise:.3g}"

@@ -18,6 +18,9 @@ class Policy:
     # Steps that are lost in rounding and leave the gap as it is before smoothing goes below the final one, where a
     # problem has such, and as many again before rounding is blamed (measured: ball).
     stalls: int = 6
+    # A point whose decrement is not half of that at the last certificate gets one every so many iterations (measured: a
+    # certificate of error bars costs up to seven times the rest of an iteration).
+    recheck: int = 4
     # Noise levels at which a warm start is tried, as multiples of that of the problem.
     warm_noise: tuple[float, ...] = (1.0, 6.0, 36.0)
     # Solutions of a path from which the next one is extrapolated (measured: errors grow with more).
@@ -43,8 +46,10 @@ class Policy:
     # Pairs of the limited-memory BFGS correction (Nocedal & Wright, 7.2: 3 to 20).
     memory: int = 10
     # Levenberg damping after a first failure, in units of a curvature of 1 in every row; it is raised and lowered by a
-    # factor of 10 (Nocedal & Wright, 10.3), and dropped below the first.
+    # factor of 10 (Nocedal & Wright, 10.3).
     damping: float = 1e-2
+    # Damping is raised where F falls by less than this fraction of the decrement (Nocedal & Wright, algorithm 4.1).
+    gain: float = 0.25
     # Damping that is always there, in the same units, for directions without any curvature (measured: without it nearly
     # singular problems of many classes stall; 1e-17 leaves some balls unproven).
     floor: float = 1e-18
