@@ -943,7 +943,8 @@ def test_without_the_extra():
     code = "import sys; sys.modules['typer'] = None; from gaussguru.__main__ import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "gaussguru: the command needs typer; pip install 'gaussguru[cli]'\n"
+    extra = "pip install 'gaussguru[cli]' (in a checkout: pip install '.[cli]')"
+    assert done.stderr == f"gaussguru: the command needs typer: {extra}\n"
 
 
 def test_rows_that_are_left_out_and_values_not_measured_are_counted(run):

@@ -11,7 +11,8 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("gaussguru"):
             raise
-        print(f"gaussguru: the command needs {error.name}; pip install 'gaussguru[cli]'", file=sys.stderr)
+        extra = "pip install 'gaussguru[cli]' (in a checkout: pip install '.[cli]')"
+        print(f"gaussguru: the command needs {error.name}: {extra}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # while all that is imported
         print("gaussguru: interrupted", file=sys.stderr)

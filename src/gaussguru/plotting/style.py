@@ -45,7 +45,7 @@ def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6,
 
 def missing() -> ImportError:
     """Return what to say where there is no matplotlib."""
-    return ImportError("plots need matplotlib: pip install 'gaussguru[plot]'")
+    return ImportError("plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')")
 
 
 def line(ax: Any, *, markers: bool = False) -> dict[str, Any]:
