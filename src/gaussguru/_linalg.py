@@ -19,7 +19,8 @@ MAX_COLUMNS = 2048
 
 def norm(v: Array) -> float:
     """Return the Euclidean length of a vector, also where its square overflows or underflows."""
-    square = float(v.dot(v))  # quicker than v @ v on short vectors
+    with np.errstate(over="ignore"):
+        square = float(v.dot(v))  # quicker than v @ v on short vectors
     if 1e-280 < square < 1e280:
         return math.sqrt(square)
     largest = float(np.abs(v).max(initial=0.0))

@@ -972,7 +972,7 @@ class Factored(Errors):
         """Return the length of v in the sum of the roots, or in that of the standard deviations if it is shorter."""
         shortest, root = Errors.length(v, roots, own), roots[:, 1:]
         if root.shape[0] == root.shape[1] and np.linalg.cond(root) < 1 / ROUNDING:
-            shortest = min(shortest, norm(np.linalg.solve(root, v)))
+            shortest = min(shortest, norm(np.asarray(np.linalg.solve(root, v), dtype=np.float64)))
         return shortest
 
     def scaled(self, factor: float) -> "Factored":

@@ -49,6 +49,17 @@ FOUND = {
     "a population with a constant feature, small": Problem(
         seed=829037790, n=200, d=20, data="collinear", scale=1e-100, noise="deviations", sigma=0.25, errors="missing",
     ),
+    "a population with a constant feature, far from the origin": Problem(
+        seed=521699372, n=200, d=12, data="collinear", offset=1e3, form="strided", noise="covariance", sigma=0.25,
+        errors="missing",
+    ),
+    "lengths that overflow": Problem(
+        seed=472164791, n=8, classes=7, data="lonely", weights="zeros", sigma=2.0**-7, errors="covariances",
+    ),
+    "programs that overflow": Problem(
+        seed=1915886083, n=120, data="rare", scale=1e30, weights="zeros", form="strided", estimator="cv", noise="axis",
+        sigma=0.125,
+    ),
 }  # fmt: skip
 
 
