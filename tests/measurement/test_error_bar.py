@@ -11,16 +11,19 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifier, KernelGuruClassifier, PosteriorDrawsClassifier
 from gaussguru._estimators import error_bar
+from gaussguru._estimators.error_bar import _posterior
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
+from gaussguru.preprocessing.affine import NotLinearError
 
 QUICK = {"methods": ("shrunk", "probit"), "cv": 3}
 ONE = {"methods": ("shrunk",), "cv": 2}
@@ -328,7 +331,7 @@ def flowers():
 @pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
 def test_many_classes(flowers, method):
     X, err, y = flowers
-    clf = ErrorBarClassifier(methods=(method,), cv=2).fit(X, y, X_err=err)
+    clf = ErrorBarClassifier(methods=(method,), cv=2, n_components=1).fit(X, y, X_err=err)
     p = clf.predict_proba(X, err)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
     np.testing.assert_array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(X, err))
@@ -443,6 +446,49 @@ def test_another_estimator(inner):
     assert clf.sigma_ is None
     own = ErrorBarClassifier(cv=3).fit(X, y, X_err=err)
     assert clf.cv_scores_["log_loss"].min() < own.cv_scores_["log_loss"].min() + 0.02
+
+
+def rings(n, seed):
+    """Return classes within one another, measured with errors that differ."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    angle, radius = rng.uniform(0, 2 * np.pi, n), 1.0 + 1.5 * y + 0.15 * rng.standard_normal(n)
+    truth = radius[:, np.newaxis] * np.column_stack([np.cos(angle), np.sin(angle)])
+    err = np.repeat(10.0 ** rng.uniform(-1.5, 0, n), 2).reshape(n, 2)
+    return truth + err * rng.standard_normal((n, 2)), err, y
+
+
+@pytest.mark.parametrize(
+    "inner", [HistGradientBoostingClassifier(random_state=0), KernelGuruClassifier(0.1, gamma=1.0, n_components=30)]
+)
+def test_classifiers_that_are_not_linear(inner):
+    X, err, y = rings(800, 0)
+    Z, noise, labels = rings(3000, 1)
+    clf = ErrorBarClassifier(inner, cv=2, n_components=1).fit(X, y, X_err=err)
+    plain = clone(inner).fit(X, y)
+    draws = isinstance(inner, HistGradientBoostingClassifier)
+    assert (clf.method_ == "draws") == draws
+    assert hasattr(clf, "alpha_") != draws
+    p = clf.predict_proba(Z, noise)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(Z, noise))
+    assert clf.score(Z, labels, X_err=noise) > plain.score(Z, labels) - 0.005
+    # Without errors in the probabilities these are far too sure of what was measured badly.
+    if draws:
+        assert log_loss(labels, p) < log_loss(labels, plain.predict_proba(Z)) - 0.01
+        by_hand = PosteriorDrawsClassifier(inner, random_state=0).fit(
+            _posterior(clf.population_, X, err, clf.centre_, clf.scale_), y
+        )
+        seen = _posterior(clf.population_, Z, noise, clf.centre_, clf.scale_)
+        np.testing.assert_allclose(p, by_hand.predict_proba(seen), rtol=1e-12)
+        with pytest.raises(NotLinearError, match="HistGradientBoostingClassifier are not linear"):
+            clf.margin_and_spread(Z, noise)
+        linear = clf.set_params(estimator=None, methods=("probit",)).fit(X, y, X_err=err)
+        assert linear.method_ == "probit"
+        assert linear.alpha_ >= 0
+    else:
+        assert log_loss(labels, p) < 0.4
+        assert clf.margin_and_spread(Z[:5], noise[:5])[1].shape == (5,)
 
 
 def test_many_rows_are_compared_on_some(monkeypatch):

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
+from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
 from gaussguru._estimators.path import follow, noise_levels
@@ -28,6 +30,7 @@ from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
 from gaussguru.errors import Components, LowRank, Measured, check_products, split_errors, take_rows
 from gaussguru.population import Deconvolve
+from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import in_memory
 
 METHODS = ("shrunk", "posterior", "probit")
@@ -51,6 +54,8 @@ FEWEST = 200
 FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
 # Gradients of the probit, in units of the total weight, at which its log loss is the same to all digits that count.
 ROUGH = 1e-4
+# What there is of a classifier with calibrated scores.
+CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
 # Numbers of posterior covariances that are held at a time in a prediction.
 CHUNK = 1 << 22
 # Scores of which the covariance with all others is computed together.
@@ -92,8 +97,12 @@ class ErrorBarClassifier(ByProbability, Classifier):
     Parameters
     ----------
     estimator : classifier, default=None
-        A linear classifier to be used in place of the three methods: it is fitted to posterior means, and for
-        "posterior", if its ``fit`` has an ``X_err``, also with the posterior covariances.
+        Any classifier, to be used in place of the three methods. One that is linear, or a
+        :class:`KernelGuruClassifier`, is fitted to posterior means, and for "posterior", if its ``fit`` has an
+        ``X_err``, also with the posterior covariances. Any other
+        (``HistGradientBoostingClassifier()``) is fitted to draws from the posteriors, and its probabilities are
+        averaged over draws: :class:`PosteriorDrawsClassifier`. Then there is nothing to choose and to calibrate, and no
+        ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_``, ``margin_and_spread``.
     kernel : {None, "auto"}, default=None
         Linear classifiers are the only ones so far: None and "auto" mean the same.
     n_components : int or "auto", default="auto"
@@ -118,7 +127,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
     Attributes
     ----------
     method_ : str
-        The method chosen; "shrunk" without error bars is a plain :class:`GuruClassifier`.
+        The method chosen; "shrunk" without error bars is a plain :class:`GuruClassifier`. "draws" of an ``estimator``
+        that is not linear.
     sigma_ : float or None
         The noise level chosen, in units of the spread of the population; None for "probit" and for an ``estimator``.
     ridge_ : float or None
@@ -228,21 +238,40 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.has_errors_ = X_err is not None
         self.centre_, self.scale_ = distribution.mean, np.sqrt(np.diag(distribution.covariance))
         table = _Table(self, X, X_err, plain, labelled, seed)
-        chosen, self.cv_scores_ = self._chosen(table, groups)
-        self.method_ = chosen.method
-        self.sigma_ = chosen.level if chosen.method in SIGMAS and self.estimator is None else None
-        self.ridge_ = chosen.level if chosen.method == "probit" else None
         self.classes_ = labelled.classes
         seen = table.posterior(self.population_, slice(None))
         self.reliability_ = np.ones(X.shape[1])
         if self.has_errors_:
             shares = np.full(len(X), 1.0 / len(X)) if plain is None else plain / plain.sum()
             self.reliability_ -= shares @ _variances(seen.err)
+        self.sigma_: float | None = None
+        self.ridge_: float | None = None
+        for name in CALIBRATED:
+            self.__dict__.pop(name, None)
+        if self.estimator is not None and not knows_spread(self.estimator):
+            self._fit_draws(seen, labelled, groups, seed)
+        else:
+            self._fit_calibrated(seen, table, groups)
+        return self
+
+    def _fit_draws(self, seen: Any, labelled: Samples, groups: Any, seed: int) -> None:
+        """Fit any classifier to draws from the posteriors."""
+        given = {"groups": groups} if groups is not None and has_fit_parameter(self.estimator, "groups") else {}
+        drawn = PosteriorDrawsClassifier(self.estimator, random_state=seed, n_jobs=self.n_jobs)
+        y = labelled.classes[labelled.labels.astype(np.intp)]
+        self.method_ = "draws"
+        self.estimator_ = self._calibrated = drawn.fit(seen, y, labelled.weights, **given)
+
+    def _fit_calibrated(self, seen: Any, table: "_Table", groups: Any) -> None:
+        """Choose a method, fit it to all posteriors, and calibrate its scores."""
+        chosen, self.cv_scores_ = self._chosen(table, groups)
+        self.method_ = chosen.method
+        self.sigma_ = chosen.level if chosen.method in SIGMAS and self.estimator is None else None
+        self.ridge_ = chosen.level if chosen.method == "probit" else None
         self.estimator_ = self._refitted(chosen, seen, table)
         self._calibrated = self._with_probabilities(chosen.found)
         for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_"):
             setattr(self, name, getattr(self._calibrated, name))
-        return self
 
     def _check_parameters(self) -> None:
         if self.kernel is not None and not (isinstance(self.kernel, str) and self.kernel == "auto"):
@@ -434,20 +463,36 @@ class ErrorBarClassifier(ByProbability, Classifier):
         -------
         margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
         """
+        self._check_scores()
         parts = [self._calibrated.margin_and_spread(part) for part in self._posteriors(X, X_err)]
         margin, spread = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return margin, spread
 
     def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
         """Return weights, means and covariances of the scores of ``estimator_``."""
+        self._check_scores()
         parts = [score_moments(self.estimator_, part) for part in self._posteriors(X, X_err)]
         weights, means, covariances = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return weights, means, covariances
+
+    def _check_scores(self) -> None:
+        check_is_fitted(self)
+        if self.method_ == "draws":
+            raise NotLinearError(
+                f"the scores of {type(self.estimator).__name__} are not linear in the features: they have no spread to "
+                "be computed, but predict_proba counts the error bars"
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+def knows_spread(estimator: Any) -> bool:
+    """Return whether the spread of scores under error bars is known: of linear ones, and of gaussguru's classifiers."""
+    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    return isinstance(last, LinearClassifierMixin) or hasattr(last, "_score_moments")
 
 
 @dataclass(frozen=True)
