@@ -328,7 +328,7 @@ def flowers():
 @pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
 def test_many_classes(flowers, method):
     X, err, y = flowers
-    clf = ErrorBarClassifier(methods=(method,), cv=2).fit(X, y, X_err=err)
+    clf = ErrorBarClassifier(n_components=1, methods=(method,), cv=2).fit(X, y, X_err=err)
     p = clf.predict_proba(X, err)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
     np.testing.assert_array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(X, err))
