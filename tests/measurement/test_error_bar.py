@@ -331,7 +331,7 @@ def flowers():
 @pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
 def test_many_classes(flowers, method):
     X, err, y = flowers
-    clf = ErrorBarClassifier(methods=(method,), cv=2, n_components=1).fit(X, y, X_err=err)
+    clf = ErrorBarClassifier(n_components=1, methods=(method,), cv=2).fit(X, y, X_err=err)
     p = clf.predict_proba(X, err)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
     np.testing.assert_array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(X, err))
@@ -421,6 +421,30 @@ def test_auto_finds_the_number_of_components():
     _, X, err, y = table(300)
     clf = ErrorBarClassifier(n_components="auto", methods=("probit",), cv=2).fit(X, y, X_err=err)
     assert clf.population_.n_components_ == 1
+
+
+def test_many_features_have_a_population_of_few_factors():
+    rng = np.random.default_rng(0)
+    loadings = rng.standard_normal((80, 2))
+    factors = rng.standard_normal((160, 2))
+    truth = factors @ loadings.T + 0.3 * rng.standard_normal((160, 80))
+    y = (3 * factors[:, 0] + rng.standard_normal(160) > 0).astype(int)
+    err = rng.uniform(0.2, 2.0, truth.shape)
+    X = truth + err * rng.standard_normal(truth.shape)
+    clf = ErrorBarClassifier(cv=2, n_jobs=1).fit(X[:120], y[:120], X_err=err[:120])
+    assert clf.rank_ == 10
+    assert clf.population_.n_components_ == 1
+    assert clf.score(X[120:], y[120:], X_err=err[120:]) > 0.8
+    # A part of the variance of every feature is known, as its posterior covariances say.
+    seen = clf.population_.transform(X[:120], err[:120]).err
+    left = np.square(seen.std) + np.square(seen.factors).sum(axis=2)
+    total = np.diag(clf.population_.covariances_[0])
+    np.testing.assert_allclose(clf.reliability_, 1 - left.mean(axis=0) / total, rtol=1e-9)
+    assert (clf.reliability_ > 0).all()
+    p = clf.predict_proba(X[120:], err[120:])
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    full = ErrorBarClassifier(n_components=1, cv=2).fit(X[:, :5], y, X_err=err[:, :5])
+    assert full.rank_ is None
 
 
 def test_scaled_errors():

@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from gaussguru import GuruClassifier
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import read
+from gaussguru._native import _binding
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve, predictive_of_errors, reliability
 from gaussguru.preprocessing import WithErrors
@@ -512,3 +513,36 @@ def test_searches_and_routing():
     np.testing.assert_allclose(carried.cv_results_["mean_test_score"], by_hand)
     np.testing.assert_allclose(routed.cv_results_["mean_test_score"], by_hand)
     assert by_hand[1] > by_hand[0]
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 9])
+def test_compiled_factors_are_those_of_numpy(d, gaps, correlated):
+    rng = np.random.default_rng(d)
+    n = 21  # no multiple of the samples that are taken together
+    root = rng.standard_normal((d, d))
+    T = root @ root.T + 0.1 * np.eye(d)
+    noise = rng.uniform(0.1, 2.0, (n, d))
+    full = np.einsum("ij,jk->ijk", noise, np.eye(d))
+    if correlated:
+        full = full + 0.3 * np.einsum("ij,ik->ijk", noise, noise)
+        noise = full
+    known = rng.uniform(size=(n, d)) < 0.6 if gaps else np.ones((n, d), dtype=bool)
+    r, q = rng.standard_normal((n, d)), rng.uniform(size=n)
+    logs, solved, J = _binding.whiten(T, noise, r, known.astype(np.uint8) if gaps else None)
+    P = np.zeros((n, d, d))
+    for i in range(n):
+        some = np.ix_(known[i], known[i])
+        P[i][some] = np.linalg.inv((T + full[i])[some])
+        determinant = np.linalg.slogdet((T + full[i])[some])[1]
+        assert logs[i] == pytest.approx(-0.5 * (r[i] @ P[i] @ r[i] + determinant), rel=1e-10, abs=1e-10)
+    np.testing.assert_allclose(solved, np.einsum("ijk,ik->ij", P, r), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(_binding.precisions(J, n, d), P, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(_binding.add_precisions(J, q, d), np.einsum("i,ijk->jk", q, P), rtol=1e-9, atol=1e-10)
+
+
+def test_compiled_factors_of_a_singular_covariance():
+    flat = np.ones((2, 2))
+    assert _binding.whiten(flat, np.zeros((3, 2)), np.zeros((3, 2)), None) is None
+    assert _binding.whiten(np.full((2, 2), np.nan), np.ones((3, 2)), np.zeros((3, 2)), None) is None

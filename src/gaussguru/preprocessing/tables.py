@@ -177,7 +177,8 @@ def error_columns(names: Iterable[str], features: Collection[str], suffix: str =
     ErrorColumns
     """
     names, known = list(names), set(features)
-    bars = [bar for bar in _bars(names, suffix) if bar.feature in known and bar.lower in set(names)]
+    there = set(names)
+    bars = [bar for bar in _bars(names, suffix) if bar.feature in known and bar.lower in there]
     upper: dict[str, str] = {}
     for bar in bars:
         if bar.feature in upper:
