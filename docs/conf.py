@@ -95,6 +95,7 @@ SINGLE = (
     "theory",
     "comparison",
     "benchmarks",
+    "scaling",
     "reproduction",
     "promises",
 )
@@ -108,7 +109,14 @@ def escape_attributes(app, what, name, obj, options, lines):
             lines[k] = re.sub(r"(?<=\w)_(?=[,) ])", r"\\_", line)
 
 
+def expect_no_pictures(app, config):
+    """Let pages show pictures of examples that were not run."""
+    if str(config.plot_gallery) in ("0", "False"):
+        config.suppress_warnings.append("image.not_readable")
+
+
 def setup(app):
+    app.connect("config-inited", expect_no_pictures)
     app.connect("autodoc-process-docstring", escape_attributes, priority=1)
     app.add_config_value("repository_root", str(ROOT), "env")
     app.add_config_value("repository_url", URLS.get("Source", ""), "env")

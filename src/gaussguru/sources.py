@@ -156,6 +156,16 @@ class Arrays(Source):
         Rows of a part; None chooses about 32 MB.
 
     ``y``, ``sample_weight`` and ``X_err`` are arrays with as many rows as all of X, or lists like X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.sources import Arrays
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> clf = GuruClassifier(0.3).fit(Arrays(X, rows=200), X[:, 0] > 0)
+    >>> clf.converged_
+    True
     """
 
     X: Any
@@ -267,6 +277,19 @@ class Stream(Source):
         ``(X, y)``, ``(X, y, sample_weight)`` or ``(X, y, sample_weight, X_err)``; for predictions ``X`` alone will do.
 
     The labels are those of the blocks: ``fit(Stream(blocks), None)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.sources import Stream
+    >>> def blocks():
+    ...     rng = np.random.default_rng(0)
+    ...     for _ in range(5):
+    ...         X = rng.normal(size=(200, 3))
+    ...         yield X, X[:, 0] > 0
+    >>> GuruClassifier(0.3).fit(Stream(blocks), None).converged_
+    True
     """
 
     blocks: Callable[[], Iterable[Any]]
@@ -353,6 +376,18 @@ class Table(Source):
         Which rows count.
 
     A part is one row group, or several small ones. Features are float32 where none of them needs more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> import pyarrow.dataset
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.sources import Table
+    >>> flux = np.random.default_rng(0).normal(size=1000)
+    >>> survey = pyarrow.dataset.dataset(pa.table({"flux": flux, "kind": (flux > 0).astype(int)}))
+    >>> GuruClassifier(0.3).fit(Table(survey), "kind").converged_
+    True
     """
 
     data: Any
@@ -509,6 +544,15 @@ class Dask(Source):
 
     ``y``, ``sample_weight`` and ``X_err`` are names of columns of a frame, or collections of Dask with the same blocks
     of rows, or arrays if the sizes of the blocks are known.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.sources import Dask
+    >>> X = da.random.default_rng(0).normal(size=(1000, 3), chunks=(250, 3))
+    >>> GuruClassifier(0.3).fit(Dask(X), X[:, 0] > 0).converged_
+    True
     """
 
     X: Any

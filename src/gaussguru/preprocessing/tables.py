@@ -253,6 +253,16 @@ class ReplicateNoise:
     covariance, covariance_error : ndarray of shape (n_features, n_features)
     degrees_of_freedom : int
         Measurements beyond the first of each group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.preprocessing import noise_from_replicates
+    >>> rng = np.random.default_rng(0)
+    >>> objects = np.repeat(np.arange(200), 3)
+    >>> readings = rng.normal(size=(200, 2))[objects] + rng.normal(scale=[0.1, 0.5], size=(600, 2))
+    >>> noise_from_replicates(readings, objects).std.round(1).tolist()
+    [0.1, 0.5]
     """
 
     sigma: float
