@@ -420,7 +420,6 @@ def test_log_loss_scorer():
     assert log_loss_scorer(clf, X, y) == pytest.approx(-log_loss(y, probabilities), rel=1e-9)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
 def test_log_loss_of_calibrated_classifiers_is_that_of_their_own_probabilities():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(120, 2))
@@ -440,6 +439,7 @@ def test_log_loss_of_calibrated_classifiers_is_that_of_their_own_probabilities()
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("scorer", [expected_accuracy_scorer, log_loss_scorer], ids=["accuracy", "log loss"])
 def test_scorers_see_the_errors_of_each_fold(scorer, n_classes):
     X, y, _ = problem(n_classes)

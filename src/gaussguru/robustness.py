@@ -540,8 +540,9 @@ class LogLossScorer(_Scorer):
     """Scores by minus the mean logarithm of what :func:`class_probabilities` gives to the true class.
 
     Of a calibrated classifier (:class:`gaussguru.ErrorBarClassifier`,
-    :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the probabilities are its own. It sees error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64
-    count as that, as in ``sklearn.metrics.log_loss``.
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the probabilities are its own. It sees
+    error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64 count as that, as
+    in ``sklearn.metrics.log_loss``.
     """
 
     def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
