@@ -25,9 +25,11 @@ from support.common import every_form
 from support.data import groups, joint_problem
 from support.error_bars import conditional
 
-from gaussguru import GuruClassifier, KernelGuruClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
 from gaussguru._data.em import population_of
+from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import LowRank, Measured, check_errors
+from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
 from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities
 from gaussguru.robustness import (
@@ -416,6 +418,25 @@ def test_log_loss_scorer():
     X, y, clf = problem(4)
     probabilities = class_probabilities(clf, X)
     assert log_loss_scorer(clf, X, y) == pytest.approx(-log_loss(y, probabilities), rel=1e-9)
+
+
+def test_log_loss_of_calibrated_classifiers_is_that_of_their_own_probabilities():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(120, 2))
+    y = np.where(truth[:, 0] + 0.5 * rng.normal(size=120) > 0, "b", "a")
+    err = rng.uniform(0.1, 1.0, truth.shape)
+    X = truth + err * rng.normal(size=truth.shape)
+    models = (
+        ErrorBarClassifier(n_components=1, methods=("probit",), cv=2),
+        make_pipeline(Deconvolve(), CalibratedWithErrorsCV(GuruClassifier(), cv=2)),
+    )
+    for model in models:
+        model.fit(Measured(X, err), y)
+        expected = -log_loss(y, model.predict_proba(Measured(X, err)))
+        assert log_loss_scorer(model, Measured(X, err), y) == pytest.approx(expected, rel=1e-9)
+        assert log_loss_scorer(model, X, y, X_err=err) == pytest.approx(expected, rel=1e-9)
+    found = cross_val_score(models[0], Measured(X, err), y, cv=2, scoring=log_loss_scorer)
+    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

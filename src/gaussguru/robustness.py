@@ -27,7 +27,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
-from gaussguru.errors import LowRank, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru.errors import LowRank, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.probabilities import (
     bivariate_normal,
@@ -549,17 +549,23 @@ class ExpectedAccuracyScorer(_Scorer):
 class LogLossScorer(_Scorer):
     """Scores by minus the mean logarithm of what :func:`class_probabilities` gives to the true class.
 
-    It sees error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64
-    count as that, as in ``sklearn.metrics.log_loss``.
+    Of a calibrated classifier (:class:`gaussguru.ErrorBarClassifier`,
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the probabilities are its own. It sees
+    error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64 count as that, as
+    in ``sklearn.metrics.log_loss``.
     """
 
     def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return minus the log loss."""
-        scores, noise = _noisy_scores(estimator, X, X_err, own=True)
-        probabilities, _ = label_probabilities(scores, noise)
+        final = final_estimator(estimator)
+        if hasattr(final, "kappa_"):  # calibrated
+            seen = X if X_err is None or isinstance(X, Measured) else Measured(X, X_err)
+            probabilities = estimator.predict_proba(seen)
+        else:
+            probabilities, _ = label_probabilities(*_noisy_scores(estimator, X, X_err, own=True))
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))
-        classes = final_estimator(estimator).classes_
-        labels, known = places(classes, y, len(scores))
+        classes = final.classes_
+        labels, known = places(classes, y, len(logs))
         if not known.all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
         return float(np.average(logs[np.arange(len(labels)), labels], weights=sample_weight))
