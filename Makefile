@@ -12,7 +12,7 @@ demo: $(VENV)/installed ## what error bars are worth, on data that scikit-learn 
 	$(BIN)/gaussguru demo --force
 
 test: $(VENV)/installed-test lint ## every check: lint, types, tests, the documentation
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

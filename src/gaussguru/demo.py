@@ -199,7 +199,9 @@ def _equal_values(page: _Account, trial: _Trial) -> None:
     page.section("Equal values, different error bars, different probabilities")
     model = trial.ours
     X, X_err = trial.seen(1)
-    chosen = int(np.argmin(np.abs(model.predict_proba(X, X_err).max(axis=1) - 0.9)))
+    # Of the rarer class: what is known less well is more likely of the other one.
+    rarer = int(np.argmin(np.unique(trial.y_test, return_counts=True)[1]))
+    chosen = int(np.argmin(np.abs(model.predict_proba(X, X_err)[:, rarer] - 0.9)))
     p = model.predict_proba(X[[chosen] * len(MULTIPLES)], np.multiply.outer(MULTIPLES, X_err[chosen]))
     plain = trial.models[LOGISTIC].predict_proba(X[[chosen]])[0]
     names = [f"P({name})" for name in model.classes_]

@@ -27,6 +27,9 @@ import dask.array as da  # noqa: E402
 
 TIGHT = {"tol": 1e-13}
 
+# One process of the suite runs them, one after the other: each cluster has processes of its own.
+pytestmark = pytest.mark.xdist_group("dask")
+
 
 def made(**settings):
     return distributed.LocalCluster(
