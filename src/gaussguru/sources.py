@@ -330,6 +330,20 @@ class Layout(NamedTuple):
         return [*self.features, *errors, *(name for name in (self.y, self.weight) if name is not None)]
 
 
+def _error_columns(given: Any, known: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the columns with errors, by feature if ``X_err`` says how their names end, and in their order."""
+    if isinstance(given, str):
+        pairs = {name: name + given for name in known if name + given in known}
+        if not pairs:
+            raise ValueError(f"X_err={given!r} must be how the names of columns with errors end; none does: {known!r}")
+        return pairs, list(pairs.values())
+    if not isinstance(given, list | tuple):
+        return {}, []
+    if not given or any(name not in known for name in given):
+        raise ValueError(f"X_err must name columns of the table, which has {known!r}; got {list(given)!r}")
+    return {}, list(given)
+
+
 def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | None) -> Layout:
     """Return what the columns of a table are: ``chosen`` ones, or all that are nothing else, are features."""
     known = list(columns)
@@ -341,22 +355,15 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     if missing:
         raise ValueError(f"X must have the columns {missing!r}; the table has {known!r}")
     others = {name for name in named.values() if isinstance(name, str)}
-    suffix, given = fields.X_err, None
-    if isinstance(suffix, str):
-        pairs = {name: name + suffix for name in known if name + suffix in known}
-        if not pairs:
-            raise ValueError(f"X_err={suffix!r} must be how the names of columns with errors end; none does: {known!r}")
-        features = list(chosen or [name for name in known if name not in others and name not in pairs.values()])
+    pairs, bars = _error_columns(fields.X_err, known)
+    features = list(chosen or [name for name in known if name not in others and name not in bars])
+    given: list[str | None] | None = None
+    if pairs:
         given = [pairs.get(name) for name in features]
-    elif isinstance(suffix, list | tuple):
-        if any(name not in known for name in suffix):
-            raise ValueError(f"X_err must name columns of the table, which has {known!r}; got {list(suffix)!r}")
-        features = list(chosen or [name for name in known if name not in others and name not in suffix])
-        given = list(suffix)
+    elif bars:
+        given = list(bars)
         if len(given) != len(features):
             raise ValueError(f"X_err must name a column for each of {len(features)} features; got {len(given)}")
-    else:
-        features = list(chosen or [name for name in known if name not in others])
     if not features:
         raise ValueError(f"the table must have columns besides {sorted(others)!r}; it has {known!r}")
     return Layout(features, given, *(name if isinstance(name, str) else None for name in named.values()))
