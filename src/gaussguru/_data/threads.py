@@ -6,9 +6,9 @@ limits and threads are acquired and released by :class:`CleanExit`, in steps tha
 
 from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, ClassVar
 
@@ -22,6 +22,8 @@ from gaussguru._native._binding import CleanExit
 
 # Fewer values than this are read faster by one thread than handed to several.
 THREAD_VALUES = 1_000_000
+# Seconds after which Ctrl-C is noticed at the latest: a person does not.
+NOTICED = 0.1
 
 
 class SingleBlas(CleanExit):
@@ -157,8 +159,14 @@ def _reply(answers: "SimpleQueue[Any]", task: Callable[..., Any], arguments: tup
 
 
 def _received(answers: "SimpleQueue[Any]") -> Any:
-    """Return or raise what was sent."""
-    value, error = answers.get()
+    """Return or raise what was sent.
+
+    A library (polars, for one) may have a signal restart what it interrupts: then Ctrl-C is noticed between two waits.
+    """
+    while True:
+        with suppress(Empty):
+            value, error = answers.get(timeout=NOTICED)
+            break
     try:
         if error is not None:
             raise error
