@@ -446,7 +446,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         for first in range(0, max(n, 1), step):
             part = X if n <= step else take_rows(X, np.arange(first, min(first + step, n)))
             parts.append(self._log_probabilities(*score_moments(self.estimator_, part)))
-        return np.concatenate(parts)
+        return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
 
     def _log_probabilities(self, weights: Array, means: Array, covariances: Array) -> Array:
         margins = Margins.of(weights, means, covariances)

@@ -628,3 +628,13 @@ def test_bad_parameters(params, error, match):
     _, X, err, y = table(60)
     with pytest.raises(error, match=match):
         ErrorBarClassifier(**params).fit(X, y, X_err=err)
+
+
+def test_no_probability_is_above_one():
+    """Sums over the components of a population may round above 1."""
+    _, X, err, y = table(400, d=2, low=0.01, high=0.1, slope=20.0)
+    clf = ErrorBarClassifier(n_components=3, methods=("probit",), cv=2).fit(X, y, X_err=err)
+    far = clf.centre_ + np.linspace(-8, 8, 4001)[:, np.newaxis] * clf.scale_ * np.sign(clf.estimator_.coef_[0])
+    logs = clf.predict_log_proba(far, np.full(far.shape, 0.05))
+    assert logs.max() <= 0.0
+    assert np.exp(logs).max() <= 1.0
