@@ -1100,11 +1100,6 @@ class Covariances(Errors):
         return np.array(self.matrices[i])
 
     @property
-    def is_independent(self) -> bool:
-        """It is not."""
-        return False
-
-    @property
     def n_causes(self) -> int:
         """As many as there are features."""
         return int(self.matrices.shape[1])

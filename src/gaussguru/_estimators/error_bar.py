@@ -4,7 +4,6 @@ import copy
 import numbers
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,18 +27,18 @@ from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
-from gaussguru.errors import Components, LowRank, Measured, check_products, split_errors, take_rows
+from gaussguru.errors import LowRank, Measured, check_products, split_errors, take_rows
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing.affine import NotLinearError
+from gaussguru.preprocessing.affine import AffineComponents, NotLinearError
 from gaussguru.sources import in_memory
 
 METHODS = ("shrunk", "posterior", "probit")
 # The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
 # that of the probabilities.
 PREFERRED = "probit"
-# Every second of these levels is tried where there are more than two classes.
 # Noise levels of the two paths of GURU, from the top of their grid (see sigma_path) down to so much of it. With the
-# posterior covariances in the fit the level matters less, and a fit costs ten times as much.
+# posterior covariances in the fit the level matters less, and a fit costs ten times as much. Every second of these
+# levels, and of the ridges, is tried where there are more than two classes.
 SIGMAS = {"shrunk": (10, 1e-3), "posterior": (5, 1e-2)}
 # Ridges of the probit, from coefficients that are nothing for features of spread 1 to any that occur.
 RIDGES = np.geomspace(300.0, 1e-3, 12)
@@ -239,6 +238,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.centre_, self.scale_ = distribution.mean, np.sqrt(np.diag(distribution.covariance))
         table = _Table(self, X, X_err, plain, labelled, seed)
         self.classes_ = labelled.classes
+        for name in CALIBRATED:
+            self.__dict__.pop(name, None)
+        drawn = self.estimator is not None and not knows_spread(self.estimator)
+        chosen = None if drawn else self._chosen(table, groups)
+        # Not before: these are many numbers, which the loop over the folds has no use for.
         seen = table.posterior(self.population_, slice(None))
         self.reliability_ = np.ones(X.shape[1])
         if self.has_errors_:
@@ -246,12 +250,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
             self.reliability_ -= shares @ _variances(seen.err)
         self.sigma_: float | None = None
         self.ridge_: float | None = None
-        for name in CALIBRATED:
-            self.__dict__.pop(name, None)
-        if self.estimator is not None and not knows_spread(self.estimator):
+        if chosen is None:
             self._fit_draws(seen, labelled, groups, seed)
         else:
-            self._fit_calibrated(seen, table, groups)
+            self._fit_calibrated(*chosen, seen, table)
         return self
 
     def _fit_draws(self, seen: Any, labelled: Samples, groups: Any, seed: int) -> None:
@@ -262,10 +264,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.method_ = "draws"
         self.estimator_ = self._calibrated = drawn.fit(seen, y, labelled.weights, **given)
 
-    def _fit_calibrated(self, seen: Any, table: "_Table", groups: Any) -> None:
-        """Choose a method, fit it to all posteriors, and calibrate its scores."""
-        chosen, self.cv_scores_ = self._chosen(table, groups)
-        self.method_ = chosen.method
+    def _fit_calibrated(
+        self, chosen: "_Candidate", scores: dict[str, NDArray[Any]], seen: Any, table: "_Table"
+    ) -> None:
+        """Fit the method chosen to all posteriors, with the calibration of its scores."""
+        self.cv_scores_, self.method_ = scores, chosen.method
         self.sigma_ = chosen.level if chosen.method in SIGMAS and self.estimator is None else None
         self.ridge_ = chosen.level if chosen.method == "probit" else None
         self.estimator_ = self._refitted(chosen, seen, table)
@@ -495,37 +498,12 @@ def knows_spread(estimator: Any) -> bool:
     return isinstance(last, LinearClassifierMixin) or hasattr(last, "_score_moments")
 
 
-@dataclass(frozen=True)
-class _Standardised:
-    """Mixtures of the truth, as :class:`gaussguru.errors.Components`, in units of the spread of the population."""
-
-    inner: Components
-    centre: Array
-    scale: Array
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def __getitem__(self, index: Any) -> "_Standardised":
-        return _Standardised(self.inner[index], self.centre, self.scale)
-
-    @property
-    def weights(self) -> Array:
-        """The probabilities of the components."""
-        return self.inner.weights
-
-    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
-        """Return means and covariances of the scores, component by component."""
-        W = np.asarray(coef, dtype=np.float64) / self.scale
-        return self.inner.scores(W, intercept - W @ self.centre)
-
-
 def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scale: Array) -> Measured:
     """Return what is known of the truth, in units of the spread of the population."""
     found = population.transform(X, X_err)
     components: Any = None
     if found.components is not None:
-        components = _Standardised(found.components, centre, scale)
+        components = AffineComponents(found.components, np.diag(1 / scale), -centre / scale)
     err = found.err
     if isinstance(err, LowRank):
         err = LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)

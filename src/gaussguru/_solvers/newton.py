@@ -254,9 +254,7 @@ class _Run(Bounds):
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
             start = problem.again(local.point)
-            best = lowest(
-                start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), 0.0, free=problem.is_linear
-            )
+            best = _lowest(problem, start, end, 0.0)
         return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
     def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
@@ -269,9 +267,7 @@ class _Run(Bounds):
             end = visited.point
         else:
             end = problem.point(local.x + step.p)
-        trial = lowest(
-            start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement, free=problem.is_linear
-        )
+        trial = _lowest(problem, start, end, decrement)
         # The nearer the end, the more exactly.
         tol = NEGLIGIBLE * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
         return problem.expand(problem.rescaled(trial, tol))
@@ -298,6 +294,11 @@ class _Run(Bounds):
         note += "" if noise == 1 else f"  noise x {noise:.3g}"
         note += "" if blur <= self.last.blur else f"  blur {blur:.2g}"
         self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
+
+
+def _lowest(problem: Problem, start: Any, end: Any, decrement: float) -> Any:
+    """Return the end of a step, or a lower point on the way to it."""
+    return lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement, free=problem.is_linear)
 
 
 def _is_usable(coef: Array) -> bool:
