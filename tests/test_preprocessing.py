@@ -768,9 +768,9 @@ def test_unmeasured_values_through_a_pipeline():
 def test_errors_are_not_lost_silently():
     both = Measured(X, STD)
     for model in (LogisticRegression(), make_pipeline(WithErrors(StandardScaler()), LogisticRegression())):
-        with pytest.raises(TypeError, match=r"would lose them.*WithErrors"):
+        with pytest.raises(TypeError, match=r"would drop them.*WithErrors"):
             model.fit(both, Y)
-    with pytest.raises(TypeError, match="would lose them"):
+    with pytest.raises(TypeError, match="would drop them"):
         make_pipeline(WithErrors(), StandardScaler(), Recorder()).fit(both, Y)
     make_pipeline(WithErrors(StandardScaler()), LogisticRegression()).fit(X, Y)
 
