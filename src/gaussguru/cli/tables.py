@@ -421,7 +421,7 @@ def predict(
         typer.Option(
             metavar="FACTOR",
             help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
-            "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the rows with the largest gain "
+            "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
             "first. Missing values stay missing.",
         ),
     ] = None,
