@@ -914,3 +914,21 @@ def test_bad_replicates(groups, message):
         noise_from_replicates(X, groups)
     with pytest.raises(ValueError, match="X contains NaN"):
         noise_from_replicates(X * np.nan, groups)
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [("e_flux", True), ("flux_sigma", True), ("fluxerr", True), ("sigma_flux", True), ("e_width", False)],
+)
+def test_errors_by_another_name_are_recognised(column, found):
+    """They are not used, but a table without other errors says how to."""
+    table = pd.DataFrame({"flux": [1.0, 2.0], column: [0.1, 0.2]})
+    with pytest.raises(ValueError, match="has no column that ends with") as raised:
+        errors_from_frame(table)
+    assert (f"{column!r} looks like the errors of 'flux': rename it to 'flux_err'" in str(raised.value)) == found
+
+
+def test_a_column_of_text_is_named():
+    table = pd.DataFrame({"flux": [1.0, 2.0], "flux_err": [0.1, 0.2], "kind": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"column 'kind'.*labels = frame.pop\('kind'\)"):
+        errors_from_frame(table)

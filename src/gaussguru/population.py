@@ -32,7 +32,7 @@ from gaussguru._estimators.validation import (
     check_weights,
 )
 from gaussguru._linalg import Array
-from gaussguru.errors import Components, LowRank, Measured, like, split_errors
+from gaussguru.errors import Asymmetric, Components, Limits, LowRank, Measured, like, split_errors
 from gaussguru.sources import in_memory
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
@@ -727,16 +727,18 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
 
 
 def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
-    """Return how well the error bars alone tell the classes: a cross-validated area under the ROC curve.
+    """Return how well the error bars alone predict the class: a cross-validated area under the ROC curve.
 
-    0.5 is not at all. Much above it the sizes of the errors depend on the class, as where interesting objects were
-    looked at longer: a classifier that is given them as features learns the selection, and fails where that changes.
+    0.5 means not at all. If it is much larger, the sizes of the errors depend on the class, for example because
+    interesting objects were observed longer. A classifier that gets the errors as features would learn this selection,
+    and fail when it changes.
 
-    A logistic regression of the logarithms of the errors, their squares, and which values are missing or exact.
+    The classifier is a logistic regression on the logarithms of the errors, their squares, and flags for missing and
+    exact values. Limits count as missing.
 
     Parameters
     ----------
-    X_err : error bars: standard deviations of shape (n_samples,) or (n_samples, n_features), covariances, LowRank
+    X_err : error bars in any form, of shape (n_samples, ...)
     y : array-like of shape (n_samples,)
     cv : int, default=5
         Number of folds.
@@ -768,6 +770,11 @@ def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
 
 def _sizes(X_err: Any) -> Array:
     """Return the standard deviations of error bars, (n_samples, n_features) or (n_samples, 1)."""
+    if isinstance(X_err, Limits):
+        return np.where(X_err.sides == 0, _sizes(X_err.err), np.inf)
+    if isinstance(X_err, Asymmetric):
+        shape = (*X_err.shape, 1)[:2]
+        return np.asarray(X_err.symmetric(np.zeros(shape))[1])
     if sp.issparse(X_err):
         return np.asarray(X_err.toarray(), dtype=np.float64)
     if hasattr(X_err, "factors"):

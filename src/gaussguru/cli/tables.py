@@ -287,7 +287,7 @@ def fit(
     save_model(model, output, force=force)
     found = model.card["fit"]
     say(f"read {summary}")
-    warn(found["warnings"])
+    warn([*layout.doubts, *found["warnings"]])
     for line in _fit_in_words(model.card):
         say(line)
     if output != "-":
