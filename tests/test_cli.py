@@ -979,3 +979,8 @@ def test_features_that_look_like_errors_are_told(run):
     hints = [line for line in told if "looks like the errors of" in line]
     assert (code, len(hints)) == (0, 1)
     assert "'e_flux' looks like the errors of 'flux': rename it to 'flux_err'" in hints[0]
+    table.assign(flux=table["flux"].where(flux > -1)).to_csv("gaps.csv", index=False)
+    code, _, told = run("fit", "gaps.csv", "--target", "kind", "-o", "b.model")
+    assert (code, len(told)) == (2, 1)
+    assert "lacks values" in told[0]
+    assert "'e_flux' looks like the errors" in told[0]

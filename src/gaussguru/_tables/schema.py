@@ -339,7 +339,7 @@ class _Gaps:
             more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
             raise TableError(
                 f"{name} lacks values: {', '.join(counts[:6])}{more}, of {n_rows} rows; a fit with --missing "
-                "unmeasured, mean or drop allows for that"
+                f"unmeasured, mean or drop allows for that{''.join(f'. Also, {doubt}' for doubt in self.layout.doubts)}"
             )
 
 
