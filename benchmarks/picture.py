@@ -71,9 +71,7 @@ def regions(path: str) -> None:
         model = KernelGuruClassifier(0.01, gamma=2.0).fit(X, y, **given)
         RegionsDisplay.from_estimator(model, X, y, X_err=X_err, ax=ax)
         right = model.score(exact, labels), model.score(measured, labels, X_err=bars)
-        ax.set_title(
-            f"{name} error bars: accuracy {right[0]:.1%} on exact and {right[1]:.1%} on measured new samples"
-        )
+        ax.set_title(f"{name} error bars: accuracy {right[0]:.1%} on exact and {right[1]:.1%} on measured new samples")
         ax.title.set_fontsize(style.TITLE)
         ax.set(xlim=(-2.6, 3.4), ylim=(-1.1, 1.6))
         if name == "with":

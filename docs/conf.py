@@ -6,7 +6,6 @@ import tomllib
 from pathlib import Path
 
 import matplotlib as mpl
-
 from cycler import cycler
 
 mpl.use("agg")
@@ -50,6 +49,7 @@ autodoc_typehints = "none"  # numpydoc has the types
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
+
 
 # --- gallery --------------------------------------------------------------------------------------------------
 def use_own_colours(gallery_conf, fname):

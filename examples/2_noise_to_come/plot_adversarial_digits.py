@@ -2,9 +2,9 @@
 The worst noise, seen
 =====================
 
-:func:`~gaussguru.worst_case_covariance` is the noise that hurts each sample most. Drawn on images, it shows which pixels
-the classifier uses. From top to bottom the digits are further from the boundary: noise of the same size changes the
-label of the first ones and not of the last.
+:func:`~gaussguru.worst_case_covariance` is the noise that hurts each sample most. Drawn on images, it shows which
+pixels the classifier uses. From top to bottom the digits are further from the boundary: noise of the same size changes
+the label of the first ones and not of the last.
 """
 
 import matplotlib.pyplot as plt

@@ -27,11 +27,11 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     infinite.
 
     Two-sided errors are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA Exoplanet
-    Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of the lower one does
-    not matter. All features of a table must use the same style.
+    Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of the lower one
+    does not matter. All features of a table must use the same style.
 
-    A column ``name_limit`` marks limits: -1 for an upper limit (the true value is below), +1 for a lower limit, and 0 or
-    NaN for a measurement.
+    A column ``name_limit`` marks limits: -1 for an upper limit (the true value is below), +1 for a lower limit, and 0
+    or NaN for a measurement.
 
     Parameters
     ----------
@@ -123,8 +123,8 @@ class _FrameParts(NamedTuple):
             flag = np.nan_to_num(self._numbers(self.flags.get(name)))
         except (ValueError, TypeError) as problem:
             raise ValueError(
-                f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, as "
-                f"labels = frame.pop({name!r}), and encode categories"
+                f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, "
+                f"as labels = frame.pop({name!r}), and encode categories"
             ) from problem
         if len(set(columns)) == 2:  # the sign of a lower side does not matter
             lower = np.abs(lower)
@@ -168,9 +168,7 @@ def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[st
 def similar_columns(names: Iterable[str]) -> list[str]:
     """Return what to say of columns that look like the errors of others, by names that other tables use."""
     names = list(names)
-    found = {
-        other: name for name in names for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))
-    }
+    found = {other: name for name in names for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))}
     return [
         f"{name!r} looks like the errors of {found[name]!r}: rename it to '{found[name]}_err'"
         for name in names
