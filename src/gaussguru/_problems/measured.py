@@ -21,7 +21,7 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -89,7 +89,9 @@ class Measured(PairProblem):
         same = point.problem.smoothing == self.smoothing or largest <= 1e-6 * min(
             self.rows.collected(_least, point.scale, pointwise=True)
         )
-        return point if same and point.problem.noise is self.noise else self.visit(point.x)
+        if not same or point.problem.noise is not self.noise:
+            return self.visit(point.x)
+        return point if point.problem.smoothing == self.smoothing else replace(point, problem=self)
 
     def mixture(self, parts: list[tuple[float, "Local"]]) -> "Local":
         """Return value and gradient at a linear combination of points."""
@@ -211,7 +213,9 @@ class Local(PairLocal):
     def displaced(self, P: Array, shifts: Array) -> "Local":
         """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
         task, step = self.problem.task._replace(compiled=False), np.column_stack([P, shifts])
-        return self.problem._local(self.W + P, self.b + shifts, task, self.scale, self.slack, step=step)
+        before = (self.scale, self.slack)
+        moved: Local = self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
+        return moved
 
     def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[dict[str, Any]]:
         """Yield how often what flows through a pair fits into it, by the noise of the model and by the errors.

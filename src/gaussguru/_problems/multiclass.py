@@ -77,9 +77,7 @@ class Multiclass(PairProblem):
         sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, margin=1.0, pointwise=True)
         return self._point(W, b, found, scales, sums)
 
-    def _point(
-        self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0
-    ) -> Point:
+    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0) -> Point:
         cells = Cells(*np.ascontiguousarray(np.moveaxis(sums[..., : len(Cells._fields)], -1, 0)))
         return Point(W, b, found, scales, float(np.vdot(scales, cells.value)) + self.ridge(W), cells, margin)
 
@@ -237,7 +235,8 @@ class Local(PairLocal):
         problem, step = self.problem, np.column_stack([P, shifts])
         problem.rows.count("value")
         slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
-        return problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
+        moved: Local = problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
+        return moved
 
     def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[dict[str, Any]]:
         """Yield what fits into the noise set that the rows of a pair share."""
@@ -362,12 +361,10 @@ def _closed(block: Block, residual: Array) -> Array:
     return residual - one_hot(block.labels, residual.sum(axis=1), residual.shape[1])
 
 
-def _cells(
-    block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array, margin: float
-) -> Array:
+def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
     """Return the sums over the cells, and write what every row weighs where that is given."""
-    if loss.code >= 0:
-        place = (block.labels, block.weights, found, margin, b, scales)
+    if loss.code >= 0 and margin == 1:  # what compiled loops know
+        place = (block.labels, block.weights, found, 1.0, b, scales)
         return np.asarray(_binding.cells(0, block.n_rows, loss.code, *place, *weights))
     z, others = _slacks(block, found, b, scales, margin)
     f, slope, curvature = (others * part for part in loss.terms(z))
@@ -397,11 +394,9 @@ def _slopes(block: Block, found: Array, loss: Loss, b: Array, scales: Array, mar
     return np.asarray(others * loss.slope(z))
 
 
-def _shrunk(
-    block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float, factor: float
-) -> Array:
-    if loss.code >= 0:
-        place = (block.labels, block.weights, found, margin, b, scales)
+def _shrunk(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float, factor: float) -> Array:
+    if loss.code >= 0 and margin == 1:  # what compiled loops know
+        place = (block.labels, block.weights, found, 1.0, b, scales)
         return np.asarray(_binding.shrunk_cells(0, block.n_rows, loss.code, *place, factor))
     z, others = _slacks(block, found, b, scales, margin)
     return _by_cell(block, others * loss.conjugate(factor * loss.slope(z)))

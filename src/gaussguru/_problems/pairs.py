@@ -395,7 +395,7 @@ class PairLocal:
             return 0.0, None
         P, shifts = unfold(p, self.problem.n_classes)
         moved = self.displaced(P, shifts * self.problem.fit_intercept)
-        return moved.best_dual(target, np.inf), None
+        return moved.best_dual(target, self.value - target if target else np.inf), None
 
     @abstractmethod
     def displaced(self, P: Array, shifts: Array) -> "PairLocal":

@@ -264,7 +264,7 @@ class _Run(Bounds):
     def _was_early(self, before: LocalModel, after: LocalModel, decrement: float) -> bool:
         """Return whether a step without blur is much too long: some rows hardly have noise of their own."""
         short = before.value - after.value < self.policy.early * decrement
-        return self.skipped > self.last.blur and short and not is_lost(before.value, decrement)
+        return self.skipped > self.last.blur and short and decrement > self.target
 
     def _blurred(self, level: Problem, local: LocalModel) -> LocalModel:
         """Return to the blur that was given up too early, to go down by SPEED from now on."""
