@@ -1185,83 +1185,129 @@ class Population:
             return self.fill_means(X, X_err)
         n, d = X.shape
         missing = unmeasured(X_err, X.shape)
-        gaps = np.flatnonzero(missing.any(axis=1))
-        given, is_low_rank = X_err, isinstance(X_err, LowRank)
-        std, factors = _split_noise(X_err, missing)
         correlated = correlated and n * d * d <= LARGEST
+        noise = _noise_of(X_err, missing, correlated=correlated)
         values = np.where(missing, self.means, X).astype(np.float64, copy=False)
-        errors = std if std is not None else np.array(factors)
-        # Errors that are correlated already have a covariance for each sample: what is added to it needs no factors.
-        result = np.zeros((n, d, d)) if correlated and std is not None else None
         T = positive(self.covariance, units_of(self.means, self.spreads))
-        step = max(1, CHUNK // (d * d))
+        gaps, step = np.flatnonzero(missing.any(axis=1)), max(1, CHUNK // (d * d))
         for first in range(0, len(gaps), step):
-            part = gaps[first : first + step]
-            known = ~missing[part]
-            noise = np.zeros((len(part), d, d))
-            if std is not None:
-                np.einsum("ijj->ij", noise)[:] = np.square(std[part])
-            if factors is not None:
-                noise += factors[part] @ factors[part].transpose(0, 2, 1) if is_low_rank else factors[part]
-            seen = T * known[:, np.newaxis, :]
-            C = seen * known[:, :, np.newaxis] + noise
-            np.einsum("ijj->ij", C)[:] += ~known
-            G = np.linalg.solve(C, seen.transpose(0, 2, 1)).transpose(0, 2, 1) * ~known[:, :, np.newaxis]
-            apart = np.where(known, values[part] - self.means, 0.0)
-            values[part] += np.einsum("ijk,ik->ij", G, apart)
-            own = (T - G @ seen.transpose(0, 2, 1)) * (~known[:, :, np.newaxis] & ~known[:, np.newaxis, :])
-            if not correlated:
-                deviations = np.where(known, 0.0, np.sqrt(np.maximum(np.einsum("ijj->ij", own), 0.0)))
-                if std is not None:
-                    errors[part] += deviations
-                else:
-                    np.einsum("ijj->ij", errors)[part] += np.square(deviations)
-                continue
-            crossed = G @ noise
-            whole = noise + crossed + crossed.transpose(0, 2, 1) + own
-            if std is None:
-                errors[part] = whole
+            rows = gaps[first : first + step]
+            known, S = ~missing[rows], noise.covariances(rows)
+            G, own = _given_rest(T, S, known)
+            values[rows] += np.einsum("ijk,ik->ij", G, np.where(known, values[rows] - self.means, 0.0))
+            if correlated:
+                crossed = G @ S
+                noise.replace(rows, S + crossed + crossed.transpose(0, 2, 1) + own)
             else:
-                assert result is not None
-                result[part] = any_roots(whole)
-                errors[part] = 0.0
-        filled = like(X, values)
-        if std is None:
-            return filled, errors
-        if result is None:
-            return filled, LowRank(given.factors * ~missing[:, :, np.newaxis], errors) if is_low_rank else errors
-        if factors is not None:
-            factors = factors.copy()
-            factors[gaps] = 0.0
-            result = np.concatenate([result, factors], axis=2)
-        return filled, LowRank(result, errors)
+                noise.widen(rows, np.sqrt(np.maximum(np.einsum("ijj->ij", own), 0.0)))
+        return like(X, values), noise.result
 
     def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with mean and spread of a feature where it was not measured, whatever the others are."""
         missing = unmeasured(X_err, X.shape)
-        filled = like(X, np.where(missing, self.means, X))
-        std, factors = _split_noise(X_err, missing)
-        if std is not None:
-            std += np.where(missing, self.spreads, 0.0)
-            return filled, std if factors is None else LowRank(factors, std)
-        assert factors is not None
-        np.einsum("ijj->ij", factors)[:] += np.where(missing, np.square(self.spreads), 0.0)
-        return filled, factors
+        noise = _noise_of(X_err, missing)
+        noise.widen(slice(None), np.where(missing, self.spreads, 0.0))
+        return like(X, np.where(missing, self.means, X)), noise.result
 
 
-def _split_noise(X_err: Any, missing: NDArray[np.bool_]) -> tuple[Array | None, Array | None]:
-    """Return standard deviations, 0 where not measured, and factors or covariances of what is correlated."""
+def _given_rest(T: Array, S: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Return G, and the covariance of what was not measured given the rest (:meth:`Population.fill`); else 0."""
+    unknown, seen = ~known, T * known[:, np.newaxis, :]
+    C = seen * known[:, :, np.newaxis] + S
+    np.einsum("ijj->ij", C)[:] += unknown
+    G = np.linalg.solve(C, seen.transpose(0, 2, 1)).transpose(0, 2, 1) * unknown[:, :, np.newaxis]
+    own = (T - G @ seen.transpose(0, 2, 1)) * (unknown[:, :, np.newaxis] & unknown[:, np.newaxis, :])
+    return np.asarray(G), own
+
+
+class _Noise(Protocol):
+    """Error bars with gaps, in which they are 0 until they are filled."""
+
+    def covariances(self, rows: Index) -> Array:
+        """Return those of some samples."""
+
+    def widen(self, rows: Index | slice, deviations: Array) -> None:
+        """Give gaps independent errors."""
+
+    def replace(self, rows: Index, covariances: Array) -> None:
+        """Give samples other covariances."""
+
+    @property
+    def result(self) -> Any:
+        """X_err in its own form, or in one that has what was filled."""
+
+
+@dataclass
+class _FactoredNoise:
+    """Standard deviations, factors of what is correlated if there are any, and roots of what is replaced."""
+
+    std: Array
+    factors: Array | None
+    replaced: Array | None
+
+    def covariances(self, rows: Index) -> Array:
+        """Return ``diag(std_i^2) + F_i F_i'``."""
+        d = self.std.shape[1]
+        result = np.zeros((len(rows), d, d)) if self.factors is None else _squares(self.factors[rows])
+        np.einsum("ijj->ij", result)[:] += np.square(self.std[rows])
+        return result
+
+    def widen(self, rows: Index | slice, deviations: Array) -> None:
+        """Add to the standard deviations, which are 0 at gaps."""
+        self.std[rows] += deviations
+
+    def replace(self, rows: Index, covariances: Array) -> None:
+        """Keep roots in place of everything else."""
+        assert self.replaced is not None
+        self.replaced[rows], self.std[rows] = any_roots(covariances), 0.0
+        if self.factors is not None:
+            self.factors[rows] = 0.0
+
+    @property
+    def result(self) -> Any:
+        """Standard deviations, or LowRank."""
+        parts = [part for part in (self.replaced, self.factors) if part is not None]
+        return LowRank(np.concatenate(parts, axis=2), self.std) if parts else self.std
+
+
+@dataclass
+class _FullNoise:
+    """A covariance for each sample: what is filled has its place in it."""
+
+    result: Array
+
+    def covariances(self, rows: Index) -> Array:
+        """Return them as they are."""
+        return self.result[rows]
+
+    def widen(self, rows: Index | slice, deviations: Array) -> None:
+        """Add to the diagonals."""
+        np.einsum("ijj->ij", self.result)[rows] += np.square(deviations)
+
+    def replace(self, rows: Index, covariances: Array) -> None:
+        """Put them in place."""
+        self.result[rows] = covariances
+
+
+def _squares(factors: Array) -> Array:
+    return np.asarray(factors @ factors.transpose(0, 2, 1))
+
+
+def _noise_of(X_err: Any, missing: NDArray[np.bool_], *, correlated: bool = False) -> _Noise:
+    """Return error bars, checked, a copy that may be filled; ``correlated``: with covariances of samples."""
+    replaced = np.zeros((*missing.shape, missing.shape[1])) if correlated else None
     if isinstance(X_err, LowRank):
         factors = as_numbers(X_err.factors, "X_err.factors") * ~missing[:, :, np.newaxis]
         std = np.zeros(missing.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
         std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], missing.shape)
-        return _known(np.where(missing, 0.0, std), "X_err.std"), factors
+        return _FactoredNoise(_known(np.where(missing, 0.0, std), "X_err.std"), factors, replaced)
     errors = as_numbers(X_err, "X_err")
     if errors.ndim == 3:
         covariances = np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
         _check_finite(covariances, "X_err", map)
-        return None, covariances
-    return _known(np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis]), "X_err"), None
+        return _FullNoise(covariances)
+    std = np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis])
+    return _FactoredNoise(_known(std, "X_err"), None, replaced)
 
 
 def _known(std: Array, name: str) -> Array:
