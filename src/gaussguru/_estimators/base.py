@@ -450,6 +450,15 @@ def outside() -> int:
     return level
 
 
+def check_errors_given(estimator: Any, X_err: Any) -> None:
+    """Raise if samples come without error bars to a classifier that was fitted with them."""
+    if estimator.has_errors_ and X_err is None:
+        raise ValueError(
+            "X_err is missing: this classifier was fitted to values with error bars, and what a value says depends on "
+            "its error. Give those of these samples, or X_err=0 for exact values"
+        )
+
+
 def seed_of(random_state: Any) -> int:
     """Return the seed of a solver: 0 where none is asked for."""
     if random_state is None:

@@ -23,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._data.em import population_of
-from gaussguru._estimators.base import Classifier, seed_of
+from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
@@ -212,12 +212,8 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         check_is_fitted(self)
         components = getattr(X, "components", None)
         X, X_err = self._checked(X, X_err, reset=False)
+        check_errors_given(self, X_err)
         if X_err is None:
-            if self.has_errors_:
-                raise ValueError(
-                    "X_err is missing: this classifier was fitted to values with error bars. Give those of these "
-                    "samples, or X_err=0 for exact values"
-                )
             return self._probabilities(X)
         n, d = X.shape
         step = max(1, CHUNK // (d * max(self.n_draws, d)))

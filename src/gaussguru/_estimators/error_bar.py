@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from gaussguru._data.threads import Pool, n_threads
-from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
+from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
@@ -401,11 +401,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
         check_is_fitted(self)
         X, X_err = self._checked(X, X_err, reset=False)
-        if self.has_errors_ and X_err is None:
-            raise ValueError(
-                "X_err is missing: this classifier was fitted to values with error bars, and what a value says depends "
-                "on its error. Give those of these samples, or X_err=0 for exact values"
-            )
+        check_errors_given(self, X_err)
         if X_err is None:
             yield (X - self.centre_) / self.scale_
             return
