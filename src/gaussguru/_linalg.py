@@ -10,6 +10,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+# Of two classes a number, of more an array with one for each.
+Intercept = float | Array
 
 # The distance from 1 to the next number.
 EPS = float(np.finfo(np.float64).eps)
