@@ -358,12 +358,14 @@ class ErrorBarClassifier(ByProbability, Classifier):
         families = []
         step = 1 if len(table.labelled.classes) == 2 else 2  # a candidate of many classes takes long
         model = GuruClassifier(n_jobs=1, random_state=table.seed)
+        gurus = [method for method in methods if method in SIGMAS]
+        if gurus:
+            seen = table.posterior(self.population_, rows)
+            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
         for method in methods:
             if method == "probit":
                 families.append(_Family(method, RIDGES[::step], None))
                 continue
-            seen = table.posterior(self.population_, rows)
-            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
             n_levels, ratio = SIGMAS[method]
             families.append(_Family(method, np.geomspace(top, ratio * top, n_levels)[::step], model))
         return families
