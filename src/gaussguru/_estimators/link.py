@@ -123,9 +123,7 @@ class TwoClasses:
         return np.column_stack([self._mixed(log_ndtr(-u)), self._mixed(log_ndtr(u))])
 
     def _mixed(self, logs: Array) -> Array:
-        if logs.shape[1] == 1:
-            return logs[:, 0]
-        return log_sum(self.margins.log_weights + logs, axis=1)
+        return logs[:, 0] if logs.shape[1] == 1 else log_sum(self.margins.log_weights + logs, axis=1)
 
     def terms(self, alpha: float, beta: Array, kappa: float) -> Terms:
         """Return log probabilities (n, 2) and their derivatives by log alpha, log kappa and beta (n, 2, 4)."""
@@ -278,7 +276,7 @@ class _Likelihood:
         rows = np.arange(len(logs))
         others = logs.copy()
         others[rows, self.labels] = -np.inf
-        rest = log_sum(others, axis=1)
+        rest = others.max(axis=1) if others.shape[1] == 2 else log_sum(others, axis=1)
         # What is not for the class of a sample is for the others as they share it.
         targets = (1.0 - self.targets)[:, np.newaxis] * np.exp(others - rest[:, np.newaxis])
         targets[rows, self.labels] = self.targets
@@ -325,7 +323,7 @@ class _Likelihood:
     def _of_classes(self) -> "_Likelihood":
         """Return the same where alpha is 0: all samples of a class are alike."""
         firsts = np.unique(self.labels, return_index=True)[1]
-        weights = np.bincount(self.labels, self.weights)[self.labels[firsts]]
+        weights = np.asarray(np.bincount(self.labels, self.weights)[self.labels[firsts]], dtype=np.float64)
         model = replace(self.model, margins=self.model.margins.take(firsts))
         return replace(self, model=model, labels=self.labels[firsts], targets=self.targets[firsts], weights=weights)
 

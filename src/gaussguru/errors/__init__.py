@@ -28,7 +28,13 @@ from gaussguru.errors.missing import (
     units_of,
     unmeasured,
 )
-from gaussguru.errors.split import holds_uncertainties, mark_unmeasured, split_errors, split_uncertainties
+from gaussguru.errors.split import (
+    frame_and_units,
+    holds_uncertainties,
+    mark_unmeasured,
+    split_errors,
+    split_uncertainties,
+)
 
 __all__ = [
     "LARGEST",
@@ -54,6 +60,7 @@ __all__ = [
     "check_products",
     "check_variances",
     "finite_least",
+    "frame_and_units",
     "has_unmeasured",
     "holds_uncertainties",
     "like",

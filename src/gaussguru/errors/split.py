@@ -18,7 +18,7 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     """
     if isinstance(X, Measured):
         X, X_err = X.X, X.err
-    X = _as_values(X)
+    X, X_err = _without_units(X, X_err)
     if X_err is None and holds_uncertainties(X):
         X, X_err = split_uncertainties(X)
     if isinstance(X_err, Asymmetric):
@@ -41,20 +41,38 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
     return X, mark_unmeasured(X, X_err)
 
 
-def _as_values(X: Any) -> Any:
-    """Return X, or a DataFrame of it if it is a table of astropy."""
-    return X.to_pandas() if hasattr(X, "colnames") and hasattr(X, "to_pandas") else X
+def _without_units(X: Any, X_err: Any) -> tuple[Any, Any]:
+    """Return X and X_err, as DataFrames where they are tables of astropy, whose columns must have the same units."""
+    (X, units), (X_err, others) = frame_and_units(X), frame_and_units(X_err)
+    for name in units.keys() & others.keys():
+        if units[name] != others[name]:
+            raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {others[name]!r}")
+    return X, X_err
+
+
+def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
+    """Return a DataFrame of a table of astropy, and the units of those of its columns that have one.
+
+    Anything else is returned as it is.
+    """
+    if not (hasattr(table, "colnames") and hasattr(table, "to_pandas")):
+        return table, {}
+    for name in table.colnames:
+        if len(shape := getattr(table[name], "shape", ())) > 1:
+            raise ValueError(f"column {name!r} of the table must have one number in a row; got shape {shape}")
+    units = {name: str(getattr(table[name], "unit", None) or "") for name in table.colnames}
+    return table.to_pandas(), {name: unit for name, unit in units.items() if unit}
 
 
 def holds_uncertainties(X: Any) -> bool:
-    """Return whether X has numbers with uncertainties, as of the package ``uncertainties``."""
+    """Return whether X has numbers with uncertainties, as of the package ``uncertainties``; some may be plain."""
     if hasattr(X, "iloc"):
-        objects = [j for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
-        firsts = [X.iloc[0, j] for j in objects] if len(X) else []
-        return any(hasattr(first, "nominal_value") for first in firsts)
-    if getattr(getattr(X, "dtype", None), "kind", None) != "O" or not np.size(X):
-        return False
-    return any(hasattr(number, "nominal_value") for number in np.asarray(X)[:1].ravel())
+        columns = [X.iloc[:, j] for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
+    elif isinstance(X, list | tuple):
+        columns = [row for row in X if isinstance(row, list | tuple | np.ndarray)]
+    else:
+        columns = list(X) if getattr(getattr(X, "dtype", None), "kind", None) == "O" and np.ndim(X) == 2 else []
+    return any(hasattr(number, "nominal_value") for column in columns for number in column)
 
 
 def split_uncertainties(X: Any) -> tuple[Any, Any]:
