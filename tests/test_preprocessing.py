@@ -441,8 +441,8 @@ def test_memory_is_bounded(monkeypatch):
     inner = make_pipeline(StandardScaler(), Nystroem(n_components=30, gamma=0.2, random_state=0))
     carrier = WithErrors(inner).fit(POSITIVE)
     whole = covariances(carrier.transform(POSITIVE, SMALL).err, np.zeros((60, 30)))
-    monkeypatch.setattr(curved, "LARGEST", 60 * 30 * 4)
-    monkeypatch.setattr(curved, "CHUNK", 1 << 14)
+    monkeypatch.setattr(curved, "MOST_STORED", 60 * 30 * 4)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 1 << 17)
     part = carrier.transform(POSITIVE, SMALL).err
     assert part.factors.shape == (60, 30, 4)
     found = covariances(part, np.zeros((60, 30)))

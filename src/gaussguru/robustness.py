@@ -24,6 +24,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
@@ -271,8 +272,6 @@ def check_levels(noise_levels: Any) -> Array:
     return levels
 
 
-# Numbers of the covariances of samples that are held at a time.
-CHUNK = 1 << 23
 # How much larger than before the variance of a score may be after a re-measurement, relative, by rounding.
 LARGER = 1e-6
 # Readings of each component of a mixture over which a gain is averaged, and how far they go in standard deviations: the
@@ -337,11 +336,9 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     n, d = X.shape
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
     better = _better_errors(errors, new_err, n, d, stds=per_feature)
-    step = max(1, CHUNK // d**2)
-    blocks = (slice(first, min(first + step, n)) for first in range(0, n, step))
     parts = [
         _block_gain(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
-        for rows in blocks
+        for rows in row_blocks(n, d**2)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
 
@@ -502,9 +499,8 @@ def _mixture_gain(weights: Array, means: Array, before: Array, after: Array, ove
     z = np.linspace(-FAR, FAR, N_READINGS)
     share = np.exp(-0.5 * z**2)
     share /= share.sum()
-    step = max(1, CHUNK // (means.shape[1] ** 2 * N_READINGS))
-    for first in range(0, len(told), step):
-        rows = told[first : first + step]
+    for block in row_blocks(len(told), means.shape[1] ** 2 * N_READINGS):
+        rows = told[block]
         q, m, v, r = weights[rows], means[rows], before[rows], variance[rows]
         spread = np.sqrt(v + r)
         spread = np.maximum(spread, EPS * np.maximum(spread, np.abs(m)).max(axis=1, keepdims=True))

@@ -1,6 +1,5 @@
 """Any classifier with error bars: fitted to draws of every sample, its probabilities averaged over draws."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,6 +21,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.em import population_of
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
@@ -34,8 +34,6 @@ from gaussguru.errors import Errors, Population, check_causes, has_unmeasured, l
 SETS = 256
 # The most dimensions of a sequence of Sobol in SciPy; beyond, draws are random.
 SOBOL_DIMENSIONS = 21_201
-# Numbers of draws, and of posterior covariances, held at a time.
-CHUNK = 1 << 22
 
 
 class PosteriorDrawsClassifier(ByProbability, Classifier):
@@ -216,8 +214,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         if X_err is None:
             return self._probabilities(X)
         n, d = X.shape
-        step = max(1, CHUNK // (d * max(self.n_draws, d)))
-        parts = [slice(first, first + step) for first in range(0, max(n, 1), step)]
+        parts = row_blocks(n, d * max(self.n_draws, d)) or [slice(0)]
 
         def of(part: slice) -> Array:
             inner = None if components is None else components[part]
@@ -459,17 +456,13 @@ class _Known:
         normal, uniform = (part.reshape(SETS, 2 * half, *part.shape[1:])[:, :n_draws] for part in points)
         rows = [np.flatnonzero(~drawn)]
         parts = [np.asarray(take_rows(self.X, rows[0]), dtype=np.float64)]
-        for some in _split(np.flatnonzero(drawn), max(1, CHUNK // (d * max(n_draws, d)))):
+        chosen = np.flatnonzero(drawn)
+        for some in (chosen[part] for part in row_blocks(len(chosen), d * max(n_draws, d))):
             which = _keys(np.asarray(take_rows(self.X, some), dtype=np.float64)) % SETS
             draws = self.take(some).drawn(normal[which].transpose(1, 0, 2), uniform[which].T)
             parts.append(draws.reshape(-1, d))
             rows.append(np.tile(some, n_draws))
         return like(self.X, np.concatenate(parts)), np.concatenate(rows)
-
-
-def _split(rows: Index, step: int) -> Iterator[Index]:
-    for first in range(0, len(rows), step):
-        yield rows[first : first + step]
 
 
 def _keys(values: Array) -> Index:

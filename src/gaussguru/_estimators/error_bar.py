@@ -16,6 +16,7 @@ from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
@@ -55,8 +56,6 @@ FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
 ROUGH = 1e-4
 # What there is of a classifier with calibrated scores.
 CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
-# Numbers of posterior covariances that are held at a time in a prediction.
-CHUNK = 1 << 22
 # Scores of which the covariance with all others is computed together.
 STACK = 64
 
@@ -407,9 +406,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if X_err is None:
             yield (X - self.centre_) / self.scale_
             return
-        step = max(1, CHUNK // X.shape[1] ** 2)
-        for first in range(0, len(X), step):
-            part = slice(first, first + step)
+        for part in row_blocks(len(X), X.shape[1] ** 2):
             yield _posterior(self.population_, X[part], take_rows(X_err, part), self.centre_, self.scale_)
 
     @by_parts

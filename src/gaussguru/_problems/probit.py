@@ -22,12 +22,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, diagonal
 from gaussguru.errors import Covariances, Errors
 
-# Numbers of a block of rows and their errors, which stay in the cache of a core.
-BLOCK = 1 << 17
 ROOT_TWO_PI = float(np.sqrt(2 * np.pi))
 
 
@@ -71,8 +70,7 @@ class Probit:
         n = len(self.X)
         # Factors, covariances, or as many numbers as there are values.
         held = getattr(self.errors, "factors", getattr(self.errors, "matrices", self.X))
-        step = max(1, BLOCK * n // max(self.X.size + held.size, 1))
-        return [slice(first, min(first + step, n)) for first in range(0, n, step)]
+        return row_blocks(n, (self.X.size + held.size) / max(n, 1), cached=True)
 
     @property
     def n_unknowns(self) -> int:

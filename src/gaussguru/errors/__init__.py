@@ -19,7 +19,6 @@ from gaussguru.errors.checks import check_causes, check_errors, check_products
 from gaussguru.errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
 from gaussguru.errors.given import Asymmetric, Components, Limits, LowRank, Measured
 from gaussguru.errors.missing import (
-    LARGEST,
     LEAST,
     Population,
     has_unmeasured,
@@ -37,7 +36,6 @@ from gaussguru.errors.split import (
 )
 
 __all__ = [
-    "LARGEST",
     "LEAST",
     "ROUNDING",
     "Asymmetric",

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from gaussguru._blocks import rows_at_once
 from gaussguru._linalg import Array
 from gaussguru._native import _binding
 
@@ -14,8 +15,6 @@ from gaussguru._native import _binding
 ROUNDING = 1e-8
 # Pivots of a covariance that is far from singular, relative to the largest: variances by products then have ten digits.
 DEFINITE = 1e-3
-# Values that are looked at together: they stay in cache, and a thread has enough to do.
-CHUNK = 1 << 18
 
 
 def as_numbers(values: Any, name: str) -> Array:
@@ -58,7 +57,7 @@ def names_of(table: Any, axis: str) -> NDArray[Any] | None:
 
 def block_firsts(values: Any) -> range:
     """Return where blocks of rows begin."""
-    return range(0, len(values), max(1, CHUNK // max(1, int(np.prod(values.shape[1:])))))
+    return range(0, len(values), rows_at_once(float(np.prod(values.shape[1:])), cached=True))
 
 
 def finite_least(values: Array, map: Any = map) -> float | None:

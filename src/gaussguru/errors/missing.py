@@ -8,15 +8,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
+from gaussguru._blocks import MOST_STORED, row_blocks
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru._native import _binding
-from gaussguru.errors.arrays import CHUNK, any_roots, as_numbers, check_finite, check_sign, finite_least, like
+from gaussguru.errors.arrays import any_roots, as_numbers, check_finite, check_sign, finite_least, like
 from gaussguru.errors.given import Limits, LowRank
 
 # Rows of which deviations are formed at a time.
 PIECE = 4096
-# The most numbers of the factors of filled samples: 1 GB.
-LARGEST = 1 << 27
 # Least variance of a population in any direction, relative to the squared spreads of the features.
 LEAST = 1e-6
 
@@ -125,20 +124,19 @@ class Population:
             G = T_mo (T_oo + S_oo)^-1     x_m = mu_m + G (x_o - mu_o)     Sigma_mm = T_mm - G T_om,  Sigma_mo = G S_oo
 
         Measured values and their errors stay as they are. As the errors of a sample are then correlated, standard
-        deviations become :class:`LowRank`; unless ``correlated`` is false or they would take more than ``LARGEST``
+        deviations become :class:`LowRank`; unless ``correlated`` is false or they would take more than ``MOST_STORED``
         numbers, where the roots of the diagonal of ``Sigma_mm`` are taken alone.
         """
         if self.covariance is None:
             return self.fill_means(X, X_err)
         n, d = X.shape
         missing = unmeasured(X_err, X.shape)
-        correlated = correlated and n * d * d <= LARGEST
+        correlated = correlated and n * d * d <= MOST_STORED
         noise = _noise_of(X_err, missing, correlated=correlated)
         values = np.where(missing, self.means, X).astype(np.float64, copy=False)
         T = positive(self.covariance, units_of(self.means, self.spreads))
-        gaps, step = np.flatnonzero(missing.any(axis=1)), max(1, CHUNK // (d * d))
-        for first in range(0, len(gaps), step):
-            rows = gaps[first : first + step]
+        gaps = np.flatnonzero(missing.any(axis=1))
+        for rows in (gaps[block] for block in row_blocks(len(gaps), d * d, cached=True)):
             known, S = ~missing[rows], noise.covariances(rows)
             G, own = _given_rest(T, S, known)
             values[rows] += np.einsum("ijk,ik->ij", G, np.where(known, values[rows] - self.means, 0.0))
