@@ -4,6 +4,8 @@
 WORKING_BYTES = 32 << 20
 # Bytes that stay in the cache of a core while they are read twice.
 CACHE_BYTES = 1 << 20
+# From so many values on a pass over X takes a millisecond: threads are worth starting, and copies worth saving.
+MANY_VALUES = 1_000_000
 # The most numbers of covariances, or of their factors, that are kept for all samples of a fit: 1 GB.
 MOST_STORED = 1 << 27
 

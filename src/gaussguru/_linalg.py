@@ -15,6 +15,8 @@ Intercept = float | Array
 
 # The distance from 1 to the next number.
 EPS = float(np.finfo(np.float64).eps)
+# Numbers that differ by no more than this part of them are the same: sums are rounded in some order.
+SAME = 1e-9
 # A Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
 

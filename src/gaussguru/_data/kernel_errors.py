@@ -30,15 +30,13 @@ import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
 from gaussguru._blocks import MOST_STORED, row_blocks, rows_at_once
-from gaussguru._data.kernel_matrix import PANEL, Features, Kernel
+from gaussguru._data.kernel_matrix import PANEL, Features, Kernel, is_singular
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Errors, Factored, Roots, any_roots, check_positive, check_variances
 
 # Terms of a Gram matrix below this part of the largest are left out: it is the matrix of a step, not of a proof.
 NEGLIGIBLE = 1e-6
-# A factor with pivots below this part of the largest is close to singular: it costs eight digits of a matrix.
-SINGULAR = 1e-4
 
 REASONS = {
     "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
@@ -397,9 +395,9 @@ class KernelErrors(Errors):
         points is so close to singular that rounding would show.
         """
         used = np.flatnonzero(t > NEGLIGIBLE * t.max(initial=0.0))
-        some, pivots = self.take(used), self.points.factor.diagonal()
+        some = self.take(used)
         slopes = some._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
-        late, total = bool(pivots.min() > SINGULAR * pivots.max()), np.zeros_like(out)
+        late, total = not is_singular(self.points.factor), np.zeros_like(out)
         for j in range(self.rank):
             columns = some._columns(j)
             columns *= slopes

@@ -126,6 +126,12 @@ def _blocks(begin: int, end: int) -> tuple[list[int], list[int]]:
     return edges[:-1], edges[1:]
 
 
+def is_singular(factor: Array) -> bool:
+    """Return whether a triangular factor has so small pivots, below 1e-4 of the largest, that eight digits are lost."""
+    pivots = factor.diagonal()
+    return bool(pivots.min() < 1e-4 * pivots.max())
+
+
 @dataclass(frozen=True)
 class Features:
     """The space that some samples span, with orthonormal coordinates.

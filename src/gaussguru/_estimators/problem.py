@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import Block, BlockMap, Rows
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import EPS, Array, Index, Intercept
@@ -33,8 +34,6 @@ SMALLEST, LARGEST = 1e-60, 1e60
 # Features are far from the origin whose mean is so many times their spread. It, and the unit of X, are taken from about
 # so many samples.
 FAR, FEW = 100.0, 1000
-# Values of X that are not copied for the sake of constant features.
-MUCH = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -226,7 +225,7 @@ def centre(some: Any, n_values: int) -> Array | None:
         spreads = np.sqrt(np.square(some - means).mean(axis=0))
         far = np.isfinite(spreads) & (np.abs(means) > FAR * spreads)
     # Features that are constant in these samples, to a rounding of each, are not worth a copy of much data.
-    if not far.any() or (n_values > MUCH and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
+    if not far.any() or (n_values > MANY_VALUES and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
         return None
     # Numbers of the precision of X, so that differences are exact where they matter.
     return np.where(far, means, 0.0).astype(dtype).astype(np.float64)

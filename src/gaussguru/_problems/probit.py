@@ -26,8 +26,7 @@ from gaussguru._blocks import row_blocks
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, diagonal
 from gaussguru.errors import Covariances, Errors
-
-ROOT_TWO_PI = float(np.sqrt(2 * np.pi))
+from gaussguru.losses import ROOT
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class Probit:
         X, y, s = self.X[rows], self.signs[rows], self.weights[rows]
         d, size = X.shape[1], self.n_unknowns
         t, D = self._standardised(rows, w, b)
-        hazard = np.exp(-0.5 * np.square(t) - log_ndtr(t)) / ROOT_TWO_PI
+        hazard = np.exp(-0.5 * np.square(t) - log_ndtr(t)) / ROOT
         h = s * hazard
         c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # it is in between; far below 0 the sum cancels
         slopes = np.column_stack([X, np.ones(len(X))])[:, :size]

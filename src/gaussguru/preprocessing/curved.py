@@ -221,8 +221,8 @@ class CurvedMap:
         """Return means of what a function makes of X with these errors, and their errors in a form that suits.
 
         Standard deviations where they are independent; else covariances, or :class:`LowRank` where that takes less.
-        What takes more than ``MOST_STORED`` numbers keeps as many common causes as fit in, the largest ones, and the rest
-        of each variance as independent.
+        What takes more than ``MOST_STORED`` numbers keeps as many common causes as fit in, the largest ones, and the
+        rest of each variance as independent.
         """
         n, K = X.shape[0], len(self.outputs)
         if errors.is_independent:
