@@ -26,6 +26,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts
@@ -37,9 +38,6 @@ from gaussguru.probabilities import mixture_moments, score_covariance
 from gaussguru.sources import Fields, as_source, in_memory
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
-
-# Numbers of a covariance of scores held at a time.
-CHUNK = 1 << 22
 
 
 def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
@@ -441,11 +439,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """
         check_is_fitted(self)
         X = _with_errors(_rows_of(X), X_err)
-        n, n_classes = len(X) if isinstance(X, Measured) else X.shape[0], len(self.classes_)
-        step = max(1, CHUNK // n_classes**2)
+        n = len(X) if isinstance(X, Measured) else X.shape[0]
+        blocks = row_blocks(n, len(self.classes_) ** 2)
         parts = []
-        for first in range(0, max(n, 1), step):
-            part = X if n <= step else take_rows(X, np.arange(first, min(first + step, n)))
+        for block in blocks or [slice(0)]:
+            part = X if len(blocks) < 2 else take_rows(X, np.arange(block.start, block.stop))
             parts.append(self._log_probabilities(*score_moments(self.estimator_, part)))
         return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
 
@@ -549,10 +547,9 @@ class _Fold(NamedTuple):
         if not np.array_equal(fitted.classes_, self.classes):
             raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")
         n_scores = 1 if len(self.classes) == 2 else len(self.classes)
-        step = max(1, CHUNK // n_scores**2)
         parts = []
-        for first in range(0, len(test), step):
-            moments = score_moments(fitted, self._take(self.samples, test[first : first + step], train))
+        for block in row_blocks(len(test), n_scores**2):
+            moments = score_moments(fitted, self._take(self.samples, test[block], train))
             if moments[1].shape[2] != n_scores:
                 raise ValueError(
                     f"estimator must have {n_scores} scores a sample for {len(self.classes)} classes; "

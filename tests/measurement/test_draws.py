@@ -23,7 +23,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.error_bars import every_form, matrices
 
 from gaussguru import PosteriorDrawsClassifier
-from gaussguru._estimators import draws
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
@@ -175,7 +174,7 @@ def test_predictions_depend_on_nothing_else(monkeypatch):
     whole = fitted.predict_proba(X, ERR)
     np.testing.assert_array_equal(fitted.predict_proba(X[7:9], ERR[7:9]), whole[7:9])
     again = PosteriorDrawsClassifier(TREE, n_jobs=2).fit(X, Y, X_err=ERR)
-    monkeypatch.setattr(draws, "CHUNK", 16 * D * 10)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 8 * 16 * D * 10)
     np.testing.assert_array_equal(again.predict_proba(X, ERR), whole)
     np.testing.assert_array_equal(fitted.fit(X, Y, X_err=ERR).predict_proba(X, ERR), whole)
     other = PosteriorDrawsClassifier(TREE, random_state=5).fit(X, Y, X_err=ERR).predict_proba(X, ERR)

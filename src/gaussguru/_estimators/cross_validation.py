@@ -16,13 +16,10 @@ from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
 from gaussguru._estimators.validation import Samples, check_jobs, check_samples
-from gaussguru._linalg import Array
+from gaussguru._linalg import SAME, Array
 from gaussguru.errors import Measured, split_errors
 from gaussguru.losses import Loss
 from gaussguru.sources import Source, as_source, subsample
-
-# Mean scores that differ by no more than this fraction of them are the same: the order of a sum may do as much.
-SAME = 1e-12
 
 
 class GuruClassifierCV(GuruClassifier):

@@ -16,8 +16,9 @@ from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.threads import Pool, n_threads
-from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
+from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
@@ -55,8 +56,6 @@ FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
 ROUGH = 1e-4
 # What there is of a classifier with calibrated scores.
 CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
-# Numbers of posterior covariances that are held at a time in a prediction.
-CHUNK = 1 << 22
 # Scores of which the covariance with all others is computed together.
 STACK = 64
 
@@ -361,12 +360,14 @@ class ErrorBarClassifier(ByProbability, Classifier):
         families = []
         step = 1 if len(table.labelled.classes) == 2 else 2  # a candidate of many classes takes long
         model = GuruClassifier(n_jobs=1, random_state=table.seed)
+        gurus = [method for method in methods if method in SIGMAS]
+        if gurus:
+            seen = table.posterior(self.population_, rows)
+            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
         for method in methods:
             if method == "probit":
                 families.append(_Family(method, RIDGES[::step], None))
                 continue
-            seen = table.posterior(self.population_, rows)
-            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
             n_levels, ratio = SIGMAS[method]
             families.append(_Family(method, np.geomspace(top, ratio * top, n_levels)[::step], model))
         return families
@@ -404,17 +405,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
         check_is_fitted(self)
         X, X_err = self._checked(X, X_err, reset=False)
-        if self.has_errors_ and X_err is None:
-            raise ValueError(
-                "X_err is missing: this classifier was fitted with error bars and needs those of these samples too. "
-                "Pass X_err=0 if the values are exact"
-            )
+        check_errors_given(self, X_err)
         if X_err is None:
             yield (X - self.centre_) / self.scale_
             return
-        step = max(1, CHUNK // X.shape[1] ** 2)
-        for first in range(0, len(X), step):
-            part = slice(first, first + step)
+        for part in row_blocks(len(X), X.shape[1] ** 2):
             yield _posterior(self.population_, X[part], take_rows(X_err, part), self.centre_, self.scale_)
 
     @by_parts
