@@ -172,6 +172,19 @@ def test_layers_import_one_way(path):
             )
 
 
+def test_a_wheel_is_tried_by_the_example_of_the_landing_page():
+    subprocess.run([sys.executable, HERE / "tools" / "smoke.py"], check=True, timeout=120)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_targets_can_be_made():
+    """Every target says what it would do: what it depends on exists, or can be made."""
+    text = (HERE / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE).group(1).split()
+    run = subprocess.run(["make", "-n", "-C", HERE, *targets], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
 # --- what is installed ------------------------------------------------------------------------------------
 
 

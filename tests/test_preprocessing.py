@@ -769,9 +769,9 @@ def test_unmeasured_values_through_a_pipeline():
 def test_errors_are_not_lost_silently():
     both = Measured(X, STD)
     for model in (LogisticRegression(), make_pipeline(WithErrors(StandardScaler()), LogisticRegression())):
-        with pytest.raises(TypeError, match=r"would lose them.*WithErrors"):
+        with pytest.raises(TypeError, match=r"would drop them.*WithErrors"):
             model.fit(both, Y)
-    with pytest.raises(TypeError, match="would lose them"):
+    with pytest.raises(TypeError, match="would drop them"):
         make_pipeline(WithErrors(), StandardScaler(), Recorder()).fit(both, Y)
     make_pipeline(WithErrors(StandardScaler()), LogisticRegression()).fit(X, Y)
 
@@ -909,3 +909,21 @@ def test_bad_replicates(groups, message):
         noise_from_replicates(X, groups)
     with pytest.raises(ValueError, match="X contains NaN"):
         noise_from_replicates(X * np.nan, groups)
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [("e_flux", True), ("flux_sigma", True), ("fluxerr", True), ("sigma_flux", True), ("e_width", False)],
+)
+def test_errors_by_another_name_are_recognised(column, found):
+    """They are not used, but a table without other errors says how to."""
+    table = pd.DataFrame({"flux": [1.0, 2.0], column: [0.1, 0.2]})
+    with pytest.raises(ValueError, match="has no column that ends with") as raised:
+        errors_from_frame(table)
+    assert (f"{column!r} looks like the errors of 'flux': rename it to 'flux_err'" in str(raised.value)) == found
+
+
+def test_a_column_of_text_is_named():
+    table = pd.DataFrame({"flux": [1.0, 2.0], "flux_err": [0.1, 0.2], "kind": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"column 'kind'.*labels = frame.pop\('kind'\)"):
+        errors_from_frame(table)

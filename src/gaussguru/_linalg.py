@@ -1,11 +1,11 @@
 """Arrays: their types, lengths, and symmetric matrices given by their lower triangles."""
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dnrm2
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 Array = NDArray[np.float64]
@@ -23,12 +23,7 @@ MAX_COLUMNS = 2048
 
 def norm(v: Array) -> float:
     """Return the Euclidean length of a vector, also where its square overflows or underflows."""
-    with np.errstate(over="ignore"):
-        square = float(v.dot(v))  # quicker than v @ v on short vectors
-    if 1e-280 < square < 1e280:
-        return math.sqrt(square)
-    largest = float(np.abs(v).max(initial=0.0))
-    return largest * math.sqrt(float((v / largest) @ (v / largest))) if 0 < largest < np.inf else largest
+    return float(dnrm2(v)) if len(v) else 0.0
 
 
 def extended(v: Array, number: float) -> Array:

@@ -454,8 +454,8 @@ def check_errors_given(estimator: Any, X_err: Any) -> None:
     """Raise if samples come without error bars to a classifier that was fitted with them."""
     if estimator.has_errors_ and X_err is None:
         raise ValueError(
-            "X_err is missing: this classifier was fitted to values with error bars, and what a value says depends on "
-            "its error. Give those of these samples, or X_err=0 for exact values"
+            "X_err is missing: this classifier was fitted with error bars and needs those of these samples too. Pass "
+            "X_err=0 if the values are exact"
         )
 
 

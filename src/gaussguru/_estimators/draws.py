@@ -37,51 +37,50 @@ SOBOL_DIMENSIONS = 21_201
 
 
 class PosteriorDrawsClassifier(ByProbability, Classifier):
-    """Make any classifier of scikit-learn take the error bars of its features into account.
+    """Make any scikit-learn classifier account for error bars on its features.
 
-    What is known of the truth of a sample is a Gaussian ``N(m_i, V_i)``, or a mixture of them: X with its ``X_err``.
-    The classifier is fitted to a few draws of every sample, which share its weight, and its probabilities are averaged
-    over draws of a new sample::
+    X and ``X_err`` describe the true values of a sample by a Gaussian ``N(m_i, V_i)``, or a mixture of Gaussians. The
+    classifier is fitted to a few draws from it for every training sample; the draws share the weight of the sample. A
+    prediction averages the probabilities over draws::
 
         P(c | x) = mean_q p(c | m + L z_q),     L L' = V
 
-    so that a classifier of true values is applied to true values, as far as these are known. Use it behind
-    :class:`gaussguru.population.Deconvolve`, which turns measurements into what they say of the truth::
+    Use it after :class:`gaussguru.population.Deconvolve`, which turns measurements into posteriors of the true values::
 
         make_pipeline(WithErrors(StandardScaler()), Deconvolve(), PosteriorDrawsClassifier(RandomForestClassifier()))
 
-    On measured values and their errors it takes the truth to be around the measured value: right for noise that is
-    still to come, and too wide by the noise itself for measurements.
+    Applied directly to measured values, it centres the draws on the measured value. That is right for noise yet to
+    come; for errors already made it adds the noise a second time.
 
-    Draws come in pairs ``+z``, ``-z`` of a scrambled Sobol sequence, scaled to variance 1. Those of a prediction are
-    the same for all samples, so that it does not depend on other samples, and varies smoothly with x. Those of a
-    training sample are chosen by its values: equal samples have equal draws, wherever they are, and a weight of 2 is
-    the same as a sample that occurs twice. A sample without error is not drawn.
+    Draws are pairs ``+z``, ``-z`` from a scrambled Sobol sequence, scaled to variance 1. Predictions use the same
+    ``z`` for all samples, so a prediction does not depend on the other samples and varies smoothly with x. The draws
+    of a training sample depend only on its values, so a weight of 2 is the same as a sample that occurs twice. A
+    sample without error is used as it is.
 
     Parameters
     ----------
     estimator : classifier, default=None
-        None is ``HistGradientBoostingClassifier(random_state=0)``. Probabilities of one without ``predict_proba`` are
-        the part of the draws for which it predicts each class. If it takes no ``sample_weight``, all draws have the
-        same weight.
+        None is ``HistGradientBoostingClassifier(random_state=0)``. Without ``predict_proba``, the probability of a
+        class is the fraction of draws for which it is predicted. If ``fit`` takes no ``sample_weight``, all draws have
+        the same weight.
     n_training_draws : int, default=4
-        Draws of a training sample. Numbers of samples among the parameters of the estimator (``min_samples_leaf``)
-        are numbers of draws.
+        Number of draws per training sample. Parameters of the estimator that count samples (``min_samples_leaf``)
+        count draws.
     n_draws : int, default=16
-        Draws of a sample in a prediction.
+        Number of draws per sample in a prediction.
     random_state : int, RandomState instance or None, default=None
-        Scrambles the draws; None always the same.
+        Seed of the draws. None is a fixed seed.
     n_jobs : int or None, default=None
-        How many blocks of a prediction are worked on at the same time, in threads of joblib.
+        Number of blocks predicted in parallel, in joblib threads.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted to the draws.
+        The classifier fitted to the draws.
     has_errors_ : bool
-        Whether it was fitted with error bars. Then it wants them in every prediction.
+        Whether the fit had error bars. If so, every prediction requires them.
     population_ : gaussguru.errors.Population or None
-        What stands for values that were not measured (an infinite error); None without ``X_err``.
+        The Gaussian from which values that were not measured (infinite error) are filled; None without ``X_err``.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -126,27 +125,28 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None, **params: Any
     ) -> Self:
-        """Fit the estimator to draws of the samples.
+        """Fit the classifier to draws from the samples.
 
-        A fit that raises leaves this one as it was.
+        A fit that raises leaves the estimator unchanged.
 
         Parameters
         ----------
         X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
-            What is known of the truth: means. Sparse without errors only.
+            Means of the true values. A sparse matrix only without errors.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples, which their draws share.
-        X_err : error bars of X in any of their forms, default=None
-            Standard deviations or covariances. What was not measured (infinite, or NaN in X) is drawn given the other
-            features of the sample and a Gaussian population. None: all is exact, and the estimator is fitted as it is.
+            Weights of the samples. The draws of a sample share its weight.
+        X_err : error bars of X in any form, default=None
+            Standard deviations or covariances. A value that was not measured (infinite error, or NaN in X) is drawn
+            from a Gaussian population, given the other features of the sample. None: all values are exact, and the
+            classifier is fitted to X itself.
         groups : array-like of shape (n_samples,), default=None
-            Given to ``fit`` of the estimator, for all draws of a sample. With metadata routing an estimator that asks
-            for groups gets the numbers of the samples if there are none.
+            Passed to ``fit`` of the classifier, repeated for the draws of a sample. With metadata routing, a
+            classifier that requests groups gets the sample number if none are given.
         **params
-            What else the estimator asks for, with scikit-learn's metadata routing enabled; one value a sample is given
-            to all of its draws.
+            Further metadata that the classifier requests, with scikit-learn's metadata routing enabled. Values per
+            sample are repeated for its draws.
 
         Returns
         -------
@@ -194,14 +194,14 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         return rules(self._estimator())
 
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the probability of each class, the mean over the draws of a sample.
+        """Return the probability of each class, averaged over the draws of a sample.
 
         Parameters
         ----------
         X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            As in :meth:`fit`; they need not be of the size of those. If the fit had error bars they must be given: 0
-            for exact values.
+            As in :meth:`fit`, but they may be larger or smaller than in training. Required if the fit had error bars;
+            0 means exact values.
 
         Returns
         -------
@@ -278,8 +278,8 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         population: Population | None = self.population_
         if population is None:
             raise ValueError(
-                "X_err says that some values were not measured: that needs a fit with X_err, which finds what stands "
-                "for them"
+                "X_err marks values as not measured, but a fit without X_err cannot fill them: fit with X_err (X_err=0 "
+                "for exact values)"
             )
         return population.fill(X, X_err)
 

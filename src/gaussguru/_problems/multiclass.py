@@ -47,7 +47,10 @@ class Cells(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes."""
+    """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes.
+
+    ``margin`` is what the score of the own class should be above the others.
+    """
 
     W: Array
     b: Array
@@ -55,6 +58,7 @@ class Point(NamedTuple):
     scales: Array
     value: float
     cells: Cells
+    margin: float = 1.0
 
     @property
     def x(self) -> Array:
@@ -86,12 +90,12 @@ class Multiclass(PairProblem[Point]):
     def at(self, W: Array, b: Array, found: RowVector) -> Point:
         """Evaluate F at ``(W, b)`` from the scores."""
         scales = np.sqrt(self.squares(W))
-        sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, pointwise=True)
+        sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, margin=1.0, pointwise=True)
         return self._point(W, b, found, scales, sums)
 
-    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array) -> Point:
+    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0) -> Point:
         cells = Cells(*np.ascontiguousarray(np.moveaxis(sums[..., : len(Cells._fields)], -1, 0)))
-        return Point(W, b, found, scales, float(np.vdot(scales, cells.value)) + self.ridge(W), cells)
+        return Point(W, b, found, scales, float(np.vdot(scales, cells.value)) + self.ridge(W), cells, margin)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -111,13 +115,14 @@ class Multiclass(PairProblem[Point]):
         """Return value and gradient at a point; one pass over X."""
         return self._local(point.W, point.b, point.scores)
 
-    def _local(self, W: Array, b: Array, found: RowVector | None) -> "Local":
+    def _local(self, W: Array, b: Array, found: RowVector | None, margin: float = 1.0) -> "Local":
         scales = np.sqrt(self.squares(W))
         self.rows.count("value")
         vectors, columns = ((), np.ascontiguousarray(W.T)) if found is None else ((found,), None)
-        parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, loss=self.loss, b=b, scales=scales)
+        place = {"loss": self.loss, "b": b, "scales": scales, "margin": margin}
+        parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, **place)
         computed, *weights = self.rows.unzipped(parts, 4)
-        point = self._point(W, b, computed, scales, sums)
+        point = self._point(W, b, computed, scales, sums, margin)
         value, mass, conjugate = point.cells
         tension = conjugate / scales
         return Local(self, W, b, point.value, mass, value, tension, point, Weights(*weights), combined)
@@ -138,7 +143,7 @@ class Multiclass(PairProblem[Point]):
         return np.asarray(self.rows.total(_shrunk, point.scores, factor=factor, pointwise=True, **place))
 
     def _place(self, point: Point) -> dict[str, Any]:
-        return {"loss": self.loss, "b": point.b, "scales": point.scales}
+        return {"loss": self.loss, "b": point.b, "scales": point.scales, "margin": point.margin}
 
     def residual(self, x: Array) -> Array:
         """Return the derivatives of F by the scores."""
@@ -242,6 +247,13 @@ class Local(PairLocal[Point]):
 
     # --- certificates -------------------------------------------------------------------------------------
 
+    def displaced(self, P: Array, shifts: Array) -> "Local":
+        """Return value and gradient a step from here, the slacks in place of scores; two passes over X."""
+        problem, step = self.problem, np.column_stack([P, shifts])
+        problem.rows.count("value")
+        slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
+        return problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
+
     def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield what fits into the noise set that the rows of a pair share."""
         problem, point, demand = self.problem, self.point, []
@@ -340,11 +352,19 @@ def _thinned_grams(block: Block, curve: Array, units: Array) -> Array:
     return np.array(grams)
 
 
-def _slacks(block: Block, found: Array, b: Array, scales: Array) -> tuple[Array, Array]:
+def _slacks(block: Block, found: Array, b: Array, scales: Array, margin: float) -> tuple[Array, Array]:
     """Return z of every row and class, and 1 for every class but its own, whose z is that of no margin."""
     others, total = 1.0 - one_hot(block.labels, 1.0, len(b)), found + b
-    margin = total[np.arange(block.n_rows), block.labels, np.newaxis] - total
-    return (1.0 - margin) / scales[block.labels], others
+    found = total[np.arange(block.n_rows), block.labels, np.newaxis] - total
+    return (margin - found) / scales[block.labels], others
+
+
+def _displaced(block: Block, tilt: Array, scales: Array, step: Array) -> Array:
+    """Return ``a z`` of every row and class after a step, 0 for its own class."""
+    place, change = np.arange(block.n_rows), scores(block, np.ascontiguousarray(step[:, :-1].T)) + step[:, -1]
+    slack = scales[block.labels] * tilt + (change - change[place, block.labels, np.newaxis])
+    slack[place, block.labels] = 0.0
+    return slack
 
 
 def _by_cell(block: Block, values: Array) -> Array:
@@ -357,12 +377,12 @@ def _closed(block: Block, residual: Array) -> Array:
     return residual - one_hot(block.labels, residual.sum(axis=1), residual.shape[1])
 
 
-def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array) -> Array:
+def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
     """Return the sums over the cells, and write what every row weighs where that is given."""
-    if loss.code >= 0:
+    if loss.code >= 0 and margin == 1:  # what compiled loops know
         place = (block.labels, block.weights, found, 1.0, b, scales)
         return np.asarray(_binding.cells(0, block.n_rows, loss.code, *place, *weights))
-    z, others = _slacks(block, found, b, scales)
+    z, others = _slacks(block, found, b, scales, margin)
     f, slope, curvature = (others * part for part in loss.terms(z))
     if weights:
         s, (residual, curve, tilt) = block.weights[:, np.newaxis], weights
@@ -385,16 +405,16 @@ def _visit(block: Block, *given: Array, columns: Array | None, **place: Any) -> 
     return (found, residual, curve, tilt), (sums, combined)
 
 
-def _slopes(block: Block, found: Array, loss: Loss, b: Array, scales: Array) -> Array:
-    z, others = _slacks(block, found, b, scales)
+def _slopes(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
+    z, others = _slacks(block, found, b, scales, margin)
     return np.asarray(others * loss.slope(z))
 
 
-def _shrunk(block: Block, found: Array, loss: Loss, b: Array, scales: Array, factor: float) -> Array:
-    if loss.code >= 0:
+def _shrunk(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float, factor: float) -> Array:
+    if loss.code >= 0 and margin == 1:  # what compiled loops know
         place = (block.labels, block.weights, found, 1.0, b, scales)
         return np.asarray(_binding.shrunk_cells(0, block.n_rows, loss.code, *place, factor))
-    z, others = _slacks(block, found, b, scales)
+    z, others = _slacks(block, found, b, scales, margin)
     return _by_cell(block, others * loss.conjugate(factor * loss.slope(z)))
 
 

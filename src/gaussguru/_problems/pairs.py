@@ -23,7 +23,7 @@ import numpy as np
 from gaussguru._data.rows import Rows, RowVector
 from gaussguru._linalg import EPS, Array, Index, Intercept, diagonal, factorise, norm
 from gaussguru._problems.base import OfLoss, Smoothed
-from gaussguru._problems.binary import CONTRACTION, damping_of
+from gaussguru._problems.binary import CONTRACTION, UNRESOLVED, damping_of
 from gaussguru._problems.protocol import Inverse
 from gaussguru._problems.smoothing import NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
@@ -373,12 +373,17 @@ class PairLocal(Generic[P]):
         scales = total * max(problem.shared.rounding(self.W[c] - self.W[k]) for c, k in pairs_of(problem.n_classes))
         primal, dual = self.value + 4 * EPS * (self.value + reach) + scales, 0.0
         if primal > target and (primal - total <= target or thorough):
-            wanted = np.inf if thorough else primal - target
-            for used in touching(self.mass, target):
-                dual = max(dual, self.dual(used, wanted))
-                if primal - dual <= target:
-                    break
+            dual = self.best_dual(target, np.inf if thorough else primal - target)
         return Certificate(primal, dual), self.point
+
+    def best_dual(self, target: float, wanted: float) -> float:
+        """Return the highest dual value of several choices of pairs; no more is done than it takes to reach it."""
+        best = 0.0
+        for used in touching(self.mass, target):
+            best = max(best, self.dual(used, wanted))
+            if best >= wanted:
+                break
+        return best
 
     def dual(self, used: Array, wanted: float) -> float:
         """Return a dual value with the pairs that are ``used``; no more is done than it takes to reach ``wanted``."""
@@ -414,8 +419,20 @@ class PairLocal(Generic[P]):
         return True
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return 0: a step says no more than the point."""
-        return 0.0, None
+        """Return a lower bound from the slopes where a Newton step leads, where F resolves no more.
+
+        Where scales are tiny beside the scores, the last bits of W move the slopes more than the optimum allows. The
+        slacks have bits to spare.
+        """
+        if decrement > UNRESOLVED * self.value:
+            return 0.0, None
+        P, shifts = unfold(p, self.problem.n_classes)
+        moved = self.displaced(P, shifts * self.problem.fit_intercept)
+        return moved.best_dual(target, self.value - target if target else np.inf), None
+
+    @abstractmethod
+    def displaced(self, P: Array, shifts: Array) -> "PairLocal[P]":
+        """Return value and gradient a step from here, of which only the slopes count: W has lost bits of it."""
 
 
 class PairRoom(TypedDict):

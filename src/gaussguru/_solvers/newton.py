@@ -28,7 +28,7 @@ import numpy as np
 
 from gaussguru._linalg import Array, Intercept
 from gaussguru._problems.protocol import LocalModel, P, Problem
-from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, Smoothing
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, Smoothing
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.line_search import falls, is_lost, lowest
@@ -106,6 +106,8 @@ class _Run(Bounds[P]):
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
         self.tried, self.n_tried = np.inf, 0  # decrement before the last point that got a certificate, and iterations
+        self.skipped = 0.0  # the blur from which smoothing went to its last at once, while that may have been too early
+        self.careful = False  # whether that was too early once
         self.apart = 0.0  # by how much F at the minimum of a subsample may differ from F at its own minimum
 
     # --- where to begin -----------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class _Run(Bounds[P]):
                 break
             stalled = last and final and self._stalls(local, step.decrement)
             if stalled or (not final and (central or not patience)):
-                less, patience = local.less_smoothing(self.last, self.target), self.policy.patience
+                less, patience = self._less(local), self.policy.patience
                 if final and (less == local.problem.smoothing or self.n_lost > 2 * self.policy.stalls):
                     break
                 local = self._follow(level.smoothed(less), local, step)
@@ -202,6 +204,8 @@ class _Run(Bounds[P]):
                 before, local = local, self._advance(local, step, curved=final and last and local.is_near(self.target))
                 self.systems.learn(before, local, step.decrement)
                 previous = step.decrement
+                if self._was_early(before, local, step.decrement):
+                    local, previous = self._blurred(level, local), np.inf
         self._print(local, last)
         if not last:
             self.systems.leave(local)
@@ -248,6 +252,26 @@ class _Run(Bounds[P]):
             return local
         sharp = local.problem.smoothed(self.last)
         return sharp.expand(sharp.rescaled(sharp.again(local.point), NEGLIGIBLE))
+
+    def _less(self, local: LocalModel[P]) -> Smoothing:
+        """Return the smoothing to which the minimum is followed next."""
+        now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
+        if self.careful:
+            return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
+        self.skipped = now.blur if less.blur < now.blur / SPEED else 0.0
+        return less
+
+    def _was_early(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> bool:
+        """Return whether a step without blur is much too long: some rows hardly have noise of their own."""
+        short = before.value - after.value < self.policy.early * decrement
+        return self.skipped > self.last.blur and short and decrement > self.target
+
+    def _blurred(self, level: Problem[P], local: LocalModel[P]) -> LocalModel[P]:
+        """Return to the blur that was given up too early, to go down by SPEED from now on."""
+        problem = level.smoothed(local.problem.smoothing._replace(blur=self.skipped / SPEED))
+        self.skipped, self.careful = 0.0, True
+        self.systems.forget(factor=True)
+        return problem.expand(problem.again(local.point))
 
     def _follow(self, problem: Problem[P], local: LocalModel[P], step: Step) -> LocalModel[P]:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gaussguru._linalg import Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, nearest, quoted
 from gaussguru.errors import Asymmetric, Limits
-from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns
+from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns, similar_columns
 
 __all__ = [
     "MISSING",
@@ -137,6 +137,12 @@ class Layout:
     def has_errors(self) -> bool:
         """Whether samples have error bars."""
         return bool(self.errors) or self.missing == "unmeasured"
+
+    @property
+    def doubts(self) -> list[str]:
+        """What a user should know of features that look like the errors of others."""
+        hints = similar_columns(self.features)
+        return [f"{hints[0]} (now it is a feature), or leave it out with --drop"] if hints else []
 
     @property
     def error_columns(self) -> list[str]:
@@ -333,7 +339,7 @@ class _Gaps:
             more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
             raise TableError(
                 f"{name} lacks values: {', '.join(counts[:6])}{more}, of {n_rows} rows; a fit with --missing "
-                "unmeasured, mean or drop allows for that"
+                f"unmeasured, mean or drop allows for that{''.join(f'. Also, {doubt}' for doubt in self.layout.doubts)}"
             )
 
 

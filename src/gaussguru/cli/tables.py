@@ -68,68 +68,65 @@ ModelFile = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(
-        metavar="COL", help="The column with the labels: texts, whole numbers, or true and false. Not for libsvm."
-    ),
+    typer.Option(metavar="COL", help="Column with the labels: text, integers, or true/false. Not used for libsvm."),
 ]
 Features = Annotated[
     list[str] | None,
-    typer.Option(metavar="COL", help="Use only this column, and others given so. Default: all but the target."),
+    typer.Option(metavar="COL", help="Use this column as a feature; repeat for more. Default: all but the target."),
 ]
-Drop = Annotated[list[str] | None, typer.Option(metavar="COL", help="Leave out this column, and its errors.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COL", help="Ignore this column and its errors; repeatable.")]
 ErrSuffix = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Column 'x' + TEXT has the standard deviations of 'x'; 'x' + TEXT + 1 and 2 (or hi and lo, or _up and "
-        "_low) those above and below. Where there are any, 'x_limit' says which values are limits: -1 for an upper "
-        "one, 1 for a lower one. Default: _err, where there are such columns.",
+        help="Suffix of error columns: 'x' + TEXT holds the standard deviations of 'x'. TEXT + 1 and 2 (or hi and lo, "
+        "or _up and _low) are the upper and lower ones. A column 'x_limit' marks limits: -1 for upper, 1 for lower. "
+        "Default: _err, if there are such columns.",
     ),
 ]
-Errors = Annotated[
-    bool, typer.Option("--errors/--no-errors", help="Whether to use the columns of errors; if not, they are left out.")
-]
+Errors = Annotated[bool, typer.Option("--errors/--no-errors", help="Use the error columns, or ignore them.")]
 MissingRule = Annotated[
     str | None,
     one_of(
         MISSING,
-        "Where a feature has no value: refuse the file, leave out the row (its prediction is empty), put the mean of "
-        "the column, or take it for not measured: what the other values of the row let expect, with the error of that. "
-        "Predictions do the same. Default: unmeasured with columns of errors, else error.",
+        "What to do with missing values. error: refuse the file. drop: leave out the row (its prediction is empty). "
+        "mean: use the mean of the column. unmeasured: predict the value, with its error, from the rest of the row. "
+        "Predictions do the same. Default: unmeasured if there are error columns, else error.",
     ),
 ]
 Scale = Annotated[
     bool,
     typer.Option(
         "--scale/--no-scale",
-        help="Whether to bring every column to mean 0 and standard deviation "
-        "1; errors are scaled with it, and sigma is in these units.",
+        help="Scale every column to mean 0 and standard deviation 1. Errors are scaled too, and sigma is in these "
+        "units.",
     ),
 ]
-NoiseModel = Annotated[str, one_of(NOISES, "What noise may do: any direction, or along the axes only.")]
-LossName = Annotated[str, one_of(LOSSES, "The expected hinge loss, or an approximation of it.")]
-Ridge = Annotated[float, typer.Option(help="Weight of a ridge term; the noise regularises already.")]
+NoiseModel = Annotated[str, one_of(NOISES, "Noise in any direction, or along the feature axes only.")]
+LossName = Annotated[str, one_of(LOSSES, "gaussian is the expected hinge loss; the others approximate it.")]
+Ridge = Annotated[float, typer.Option(help="Ridge penalty. The noise alone already regularises.")]
 Balanced = Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight.")]
-Folds = Annotated[int, typer.Option(help="Parts of the cross-validation; columns are scaled before they are made.")]
-Tol = Annotated[float, typer.Option(help="Proven accuracy of the fit: gap against the objective at zero.")]
-Jobs = Annotated[int | None, typer.Option(help="Threads. Default: all cores.")]
-InputFormat = Annotated[str | None, one_of(FORMATS, "Of FILE. Default: by its name, else csv.", "--format")]
-Sep = Annotated[str | None, typer.Option(help="Separator of CSV. Default: found in the header.")]
-Decimal = Annotated[str, typer.Option(help="Decimal point of CSV.")]
+Folds = Annotated[int, typer.Option(help="Number of cross-validation folds. Columns are scaled once, before.")]
+Tol = Annotated[float, typer.Option(help="Largest duality gap, relative to the objective at zero.")]
+Jobs = Annotated[int | None, typer.Option(help="Number of threads. Default: all cores.")]
+InputFormat = Annotated[str | None, one_of(FORMATS, "Format of FILE. Default: by its name, else csv.", "--format")]
+Sep = Annotated[str | None, typer.Option(help="CSV separator. Default: found from the header.")]
+Decimal = Annotated[str, typer.Option(help="CSV decimal point.")]
 MaxColumns = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Refuse a table of more columns. Default: 60000; for libsvm 2000000."),
+    typer.Option(metavar="N", min=1, help="Largest number of columns. Default: 60000; for libsvm 2000000."),
 ]
-MaxLine = Annotated[float, typer.Option(metavar="MB", help="Length of a line that can be read, at most 2000.")]
+MaxLine = Annotated[float, typer.Option(metavar="MB", help="Longest line, up to 2000 MB.")]
 MaxUnpacked = Annotated[
     float,
     typer.Option(
-        metavar="MB", help="Refuse a compressed file that unpacks to more, and to more than 100 times its size."
+        metavar="MB",
+        help="Refuse a compressed file that unpacks to more, and to more than 100 times its size.",
     ),
 ]
 MaxClasses = Annotated[
     int | None,
-    typer.Option(metavar="N", min=2, help="Refuse more classes. Default: 20, or a tenth of the rows if that is more."),
+    typer.Option(metavar="N", min=2, help="Most classes. Default: 20, or a tenth of the rows if that is more."),
 ]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
@@ -236,41 +233,39 @@ def fit(
         str | None,
         one_of(
             CLASSIFIERS,
-            "error-bars takes values with errors for measurements of a true value, chooses all of its settings by "
-            "cross-validation, and gives calibrated probabilities; guru takes errors for noise yet to come, and has "
-            "the options --sigma to --tol. Default: error-bars with columns of errors, else guru.",
+            "error-bars: errors were made when the values were measured; nothing to tune, calibrated probabilities. "
+            "guru: errors are noise yet to come; options --sigma to --tol. "
+            "Default: error-bars if there are error columns, else guru.",
         ),
     ] = None,
     gaussians: Annotated[
         str,
-        typer.Option(metavar="N", help="Of error-bars: how many Gaussians the population of true values is; or auto."),
+        typer.Option(metavar="N", help="error-bars: number of Gaussians in the population of true values, or auto."),
     ] = "1",
     scale_errors: Annotated[
-        bool, typer.Option("--scale-errors", help="Of error-bars: errors may be wrong by a factor, which is found.")
+        bool, typer.Option("--scale-errors", help="error-bars: fit a common factor of all errors.")
     ] = False,
     sigma: Annotated[
         str,
         typer.Option(
-            help="Standard deviation of the noise on every feature: a number if you know it (with "
-            "--no-scale in the units of the file), levels to choose from as 0.1,0.3,1, or cv: "
-            "levels found from the data, chosen by cross-validation. The default is cv since the "
-            "noise is rarely known in the units of scaled columns. Columns of errors count on top "
-            "of it; sigma 0 leaves only them."
+            help="guru: standard deviation of the noise on every feature. A number, in units of the scaled columns "
+            "(with --no-scale: of the file); a list to choose from, as 0.1,0.3,1; or cv, which also finds the list. "
+            "Error columns add to it; with 0 only they count."
         ),
     ] = "cv",
     kernel: Annotated[
         str,
         one_of(
             [name for name in NAMES if name != "precomputed"],
-            "linear, or a kernel, which takes no columns of errors; its sigma is in the units of its space.",
+            "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space.",
         ),
     ] = "linear",
     gamma: Annotated[
-        str, typer.Option(help="Of the kernels rbf, poly, sigmoid, laplacian, chi2: scale, auto or a number.")
+        str, typer.Option(help="For the kernels rbf, poly, sigmoid, laplacian, chi2: scale, auto or a number.")
     ] = "scale",
-    degree: Annotated[float, typer.Option(help="Of the kernel poly.")] = 3,
+    degree: Annotated[float, typer.Option(help="For the kernel poly.")] = 3,
     components: Annotated[
-        int | None, typer.Option(help="Restrict a kernel to so many random rows, for large files.")
+        int | None, typer.Option(help="Restrict a kernel to this many random rows, for large files.")
     ] = None,
     scale: Scale = True,
     err_suffix: ErrSuffix = None,
@@ -294,7 +289,7 @@ def fit(
     max_unpacked: MaxUnpacked = 100,
     dask: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler, whose workers read FILE."),
+        typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; its workers read FILE."),
     ] = None,
     force: Force = False,
     json: AsJson = False,
@@ -302,12 +297,12 @@ def fit(
 ) -> None:
     """Fit a classifier to FILE and save it.
 
-    FILE may be a directory, or a pattern in quotes, of files with the same columns. These, and files of more than 2 GB,
-    are converted once to arrays in the directory for temporary files, and read in parts from there.
+    Columns 'x' and 'x_err' are values and their standard deviations. Every other column is a feature without errors:
+    --drop identifiers. The model file has everything that predictions need: columns, scaling, how to treat missing
+    values.
 
-    Columns 'x' and 'x_err' are values and their standard deviations: measurements, of which the model knows what they
-    say of the true value. The model has everything that predictions need: columns, scaling, what to do where there is
-    no value.
+    FILE may also be a directory, or a quoted pattern, of files with the same columns. Several files, and files of more
+    than 2 GB, are converted once to arrays in the directory for temporary files and read in parts.
 
     Example: gaussguru fit stars.csv --target class -o stars.model
     """
@@ -339,7 +334,7 @@ def fit(
     save_model(model, output, force=force)
     found = model.card["fit"]
     say(f"read {summary}")
-    warn(found["warnings"])
+    warn([*layout.doubts, *found["warnings"]])
     for line in _fit_in_words(model.card):
         say(line)
     if output != "-":
@@ -375,14 +370,11 @@ def _check_asked(file: str, layout: Layout, chosen: str, others: "GuruOptions | 
     """Raise if an option was given that is of the other classifier."""
     for option in _given(others):
         if chosen == "guru":
-            raise TableError(
-                f"{option} is for --classifier error-bars, the default with columns of errors; leave it out, or give "
-                "that"
-            )
-        why = f" the default with columns of errors ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
+            raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
+        why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
         raise TableError(
-            f"{file}: {option} is for --classifier guru;{why} error-bars chooses its settings by cross-validation: "
-            "leave it out, or give --classifier guru, or --no-errors"
+            f"{file}: {option} needs --classifier guru; error-bars{why} chooses its settings by cross-validation: "
+            "leave the option out, or give --classifier guru or --no-errors"
         )
 
 
@@ -396,7 +388,7 @@ def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
         if card["layout"]["errors"]:
             least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
             known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
-            yield f"least reliable (share of its variance that measurements know): {known}"
+            yield f"least reliable features (1: exact): {known}"
         scaled = card["parameters"]["scale_errors"]
         yield kappa_in_words(found["kappa"], found["kappa_pvalue"], scaled=scaled).rstrip(".")
     else:
@@ -462,15 +454,15 @@ def predict(
     file: File,
     output: Output = "-",
     each: Annotated[
-        bool, typer.Option("--each", help="Add the probability of every class; calibrated ones are always there.")
+        bool, typer.Option("--each", help="Add the probability of every class. Calibrated models always do.")
     ] = False,
     remeasure: Annotated[
         float | None,
         typer.Option(
             metavar="FACTOR",
-            help="Add remeasure_gain: how much less often the label will be wrong once the row is measured again, with "
-            "errors of FACTOR times those of now, from 0 (exact) to 1. Measure the largest first. Values that were not "
-            "measured stay so.",
+            help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
+            "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
+            "first. Missing values stay missing.",
         ),
     ] = None,
     keep: Annotated[
@@ -486,13 +478,16 @@ def predict(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the rows of FILE, in their order, in bounded memory.
+    """Predict every row of FILE, in order and in bounded memory.
 
-    Columns are found by name, others are ignored. The output has, for each row, label and probability. Of a model that
-    was fitted to columns of errors (error-bars) this is calibrated, and counts the errors of the row and the overlap of
-    the classes; a column for each class follows. Else it is the probability that noise (of the model and of the columns
-    of errors) leaves this label; flip_probability, that it changes it; radius, the smallest displacement that changes
-    it, in the units of sigma. Kernels have no radius, and no probabilities of more than two classes.
+    Columns are found by name; others are ignored. The output has a label and its probability for each row.
+
+    A model that was fitted with error columns (error-bars) gives calibrated probabilities, which account for the errors
+    of the row and the overlap of the classes, and adds a column for each class.
+
+    Other models (guru) give the probability that noise, of the model and of the error columns, does not change the
+    label; flip_probability, that it does; and radius, the shortest displacement that changes the label, in units of
+    sigma. Kernels have no radius, and no probabilities for more than two classes.
 
     Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
     """
@@ -567,9 +562,9 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="LEVELS",
-            help="Standard deviations of noise on every feature, as 0,0.1,1, in the units of sigma (those of scaled "
-            "features, where they were scaled). Default: 0 to 1 times the spread of the features. Of a model that was "
-            "fitted to columns of errors: what these are multiplied by, with as much noise added. Default: 1,1.5,2,3.",
+            help="guru: standard deviations of added noise, as 0,0.1,1, in units of sigma (of the scaled features, if "
+            "they were scaled). Default: 0 to 1 times the spread of the features. error-bars: factors of the errors; "
+            "noise is added to match. Default: 1,1.5,2,3.",
         ),
     ] = None,
     report: Annotated[
@@ -585,13 +580,15 @@ def evaluate(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare the predictions for FILE with its labels: accuracy, probabilities, and what noise leaves of them.
+    """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
 
-    Of a model that was fitted to columns of errors (error-bars), expected accuracy is what its probabilities promise.
-    The first table compares that with what came true, where errors are small, medium and large: a third of the rows
-    each, with the size of the errors in units of the overlap of the classes. The second says how good the model is when
-    errors are larger. Of other models, expected accuracy is that under the errors of FILE, or without any under the
-    noise of the model, and the table says how accurate the model is when noise of each level is added.
+    Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. The first
+    table compares it with the accuracy reached, separately for small, medium and large errors (a third of the rows
+    each; "noise" is the size of the errors in units of the overlap of the classes). The second table shows how the
+    model does when all errors are larger.
+
+    Other models (guru): expected accuracy is the accuracy under the errors of FILE or, if it has none, under the noise
+    of the model. The table shows the accuracy when noise of each level is added.
 
     Example: gaussguru evaluate stars.model test.csv
     """
@@ -666,9 +663,7 @@ def _report(model: Model, data: Data, result: dict[str, Any], *, title: str, sha
 def path(
     file: File,
     target: Target = None,
-    sigmas: Annotated[
-        str, typer.Option(help="How many levels, or the levels themselves with commas between them.")
-    ] = "20",
+    sigmas: Annotated[str, typer.Option(help="Number of noise levels, or a list of them, as 0.1,0.3,1.")] = "20",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the table as CSV or Parquet.")
     ] = None,
@@ -682,7 +677,7 @@ def path(
     loss: LossName = "gaussian",
     l2: Ridge = 0.0,
     balanced: Balanced = False,
-    folds: Annotated[int, typer.Option(help="Parts of the cross-validation; 0 for none.")] = 5,
+    folds: Annotated[int, typer.Option(help="Number of cross-validation folds; 0 for none.")] = 5,
     tol: Tol = 1e-6,
     jobs: Jobs = None,
     format: InputFormat = None,
@@ -696,10 +691,10 @@ def path(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit linear classifiers to FILE at one noise level after another.
+    """Fit linear classifiers to FILE at a series of noise levels.
 
-    For each sigma: the length of the weights, the accuracy on FILE, the cross-validated accuracy, and the gap: how far
-    the objective may be from its optimum.
+    For each sigma: the norm of the weights, the accuracy on FILE, the cross-validated accuracy, and the duality gap,
+    which bounds the distance of the objective to its optimum.
 
     Example: gaussguru path stars.csv --target class
     """
@@ -733,5 +728,5 @@ def path(
 
 @app.command()
 def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
-    """Print what is known of a model, as JSON: its columns, data, parameters, proof and versions."""
+    """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
     tell(load_model(model, limits=_limits(unpacked=max_unpacked)).card)

@@ -14,14 +14,14 @@ from gaussguru.errors.arrays import as_numbers, check_sign, like, names_of, take
 
 @dataclass(frozen=True)
 class LowRank:
-    """Error bars with covariances ``diag(std_i^2) + factors_i factors_i'``: correlated errors of few causes.
+    """Correlated error bars with few common causes: covariances ``diag(std_i^2) + factors_i factors_i'``.
 
     Parameters
     ----------
     factors : array of shape (n_samples, n_features, rank)
-        What a unit of each of the common causes does to the features.
+        Effect of each common cause on the features: the change for one standard deviation of the cause.
     std : array of shape (n_samples, n_features) or (n_samples,), default=None
-        Standard deviations of what is independent on top.
+        Standard deviations of the independent part of the noise. None is 0.
 
     Examples
     --------
@@ -60,17 +60,17 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Asymmetric:
-    """Error bars whose sides differ, ``x -lower +upper``: noise with a split normal distribution.
+    """Two-sided error bars, ``x -lower +upper``: a split normal distribution.
 
-    Of the truth given such a measurement, two half Gaussians of these standard deviations that meet at x, everything
-    here uses mean and variance alone::
+    The true value is taken to follow two half Gaussians with these standard deviations that meet at x. The library
+    uses the mean and the variance of this distribution::
 
         mean x + sqrt(2/pi) (upper - lower)        variance (1 - 2/pi) (upper - lower)^2 + upper lower
 
     Parameters
     ----------
     lower, upper : array-like of shape (n_samples, n_features) or (n_samples,)
-        Standard deviations below and above. An infinite one says that a value was not measured.
+        Standard deviations below and above the value. Infinity in either means that it was not measured.
 
     Examples
     --------
@@ -131,16 +131,17 @@ class Asymmetric:
 
 @dataclass(frozen=True)
 class Limits:
-    """Error bars of values of which some are only limits, as of what was too faint to be seen.
+    """Error bars for data in which some values are upper or lower limits, such as non-detections.
 
-    Where ``limits`` is -1 the truth is below the value in X, an upper limit; where it is +1 it is above; where it is 0
-    the value is a measurement. A limit u with the error r says ``P(truth is below u) = Phi((u - truth) / r)``, and with
-    r = 0 it is sharp. :class:`gaussguru.population.Deconvolve` turns limits into posteriors; classifiers take these.
+    ``limits`` is -1 where the value in X is an upper limit (the true value is below it), +1 where it is a lower limit,
+    and 0 where it is a measurement. The likelihood of an upper limit u with error r is ``Phi((u - truth) / r)``; r = 0
+    is a sharp limit. :class:`gaussguru.population.Deconvolve` and :class:`gaussguru.ErrorBarClassifier` take
+    limits; other classifiers take the posteriors that ``Deconvolve`` makes of them.
 
     Parameters
     ----------
     err : array-like of shape (n_samples, n_features) or (n_samples,), or Asymmetric
-        Standard deviations of measurements and limits.
+        Standard deviations of the measurements, and the errors r of the limits.
     limits : array-like of shape (n_samples, n_features)
         -1, 0 or +1.
 
@@ -218,21 +219,21 @@ def marked(X_err: Any, gaps: NDArray[np.bool_]) -> Any:
 
 @dataclass(frozen=True)
 class Measured:
-    """Samples that carry their error bars: ``X`` and ``X_err`` in one argument.
+    """``X`` and ``X_err`` in one object.
 
-    Transformers return a single object, and metadata routing gives every step of a pipeline the same ``X_err``. So
-    errors that change with X travel inside it: :class:`gaussguru.preprocessing.WithErrors` returns this, and the
-    estimators of the library take it for X. It can also be given to a search or cross-validation in place of X: rows
-    are taken from both together, and no metadata routing is needed.
+    Metadata routing passes the same ``X_err`` to every step of a pipeline, but a transformer changes the errors along
+    with the values. So :class:`gaussguru.preprocessing.WithErrors` returns both in this object, and every estimator of
+    the library accepts it as X. It can also replace X in a search or in cross-validation: rows are taken from both,
+    and no metadata routing is needed.
 
-    It does not turn into a plain array: an estimator that knows nothing of errors raises instead of losing them.
+    It does not convert to an array: an estimator that cannot handle errors raises instead of dropping them.
 
     Parameters
     ----------
     X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
-    err : X_err in any of its forms
+    err : X_err in any form
     components : Components, default=None
-        What is known of every sample as a mixture, of which X and ``err`` are the mean and the covariance.
+        The posterior of every sample as a mixture. X and ``err`` are its mean and covariance.
 
     Examples
     --------
@@ -279,8 +280,8 @@ class Measured:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError(
-            "X carries error bars, and a step that takes only an array would lose them: wrap a transformer in "
-            "gaussguru.preprocessing.WithErrors, or give the values alone, without X_err"
+            "X carries error bars, and this step accepts only an array, which would drop them: wrap a transformer in "
+            "gaussguru.preprocessing.WithErrors, or pass the values alone, without X_err"
         )
 
 
