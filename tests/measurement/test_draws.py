@@ -249,7 +249,7 @@ def test_values_that_were_not_measured():
     np.testing.assert_allclose(found, expected, atol=0.05)
     plain = PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=3)).fit(values, Y)  # takes NaN as it is
     assert np.isfinite(plain.predict_proba(values)).all()
-    with pytest.raises(ValueError, match="needs a fit with X_err"):
+    with pytest.raises(ValueError, match="fit with X_err"):
         PosteriorDrawsClassifier(Keeper()).fit(X, Y).predict_proba(values, errors)
 
 

@@ -220,8 +220,7 @@ class Local(PairLocal["Local"]):
         """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
         task, step = self.problem.task._replace(compiled=False), np.column_stack([P, shifts])
         before = (self.scale, self.slack)
-        moved: Local = self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
-        return moved
+        return self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
 
     def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield how often what flows through a pair fits into it, by the noise of the model and by the errors.

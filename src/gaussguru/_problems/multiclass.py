@@ -252,8 +252,7 @@ class Local(PairLocal[Point]):
         problem, step = self.problem, np.column_stack([P, shifts])
         problem.rows.count("value")
         slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
-        moved: Local = problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
-        return moved
+        return problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
 
     def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield what fits into the noise set that the rows of a pair share."""

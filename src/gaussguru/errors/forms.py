@@ -1,6 +1,6 @@
-"""Forms of error bars, seen only through the variance of ``u . noise``.
+"""Error bars: the noise covariance ``Sigma_i`` of every sample, in any form.
 
-Sample i is measured with the covariance ``Sigma_i``. Whatever form it is given in, the rest of the library asks for
+The rest of the library uses it only through
 
 ::
 
