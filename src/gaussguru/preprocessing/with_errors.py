@@ -36,18 +36,19 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     along each feature, and checked against the transformed X.
 
     *Any other transformer* f: the output values are means of ``f(x)`` under the errors, with the standard deviations or
-    covariances of ``f(x)``, by evaluating f at several points around every sample. The fit finds which outputs depend on
-    which features, so a ColumnTransformer or FeatureUnion inside (not around) has errors for each of its branches:
+    covariances of ``f(x)``, by evaluating f at several points around every sample. The fit finds which outputs depend
+    on which features, so a ColumnTransformer or FeatureUnion inside (not around) has errors for each of its branches:
 
     * outputs of one feature (logarithms, power and quantile transforms, splines, bins) use the 9-point Gauss-Hermite
       rule; if errors are correlated, covariances of such outputs follow from their Hermite coefficients;
-    * outputs of several features (ratios, products, PolynomialFeatures, Nystroem) use cubature with ``2 r`` points for r
+    * outputs of several features (ratios, products, PolynomialFeatures, Nystroem) use cubature with ``2 r`` points for
+    r
       features, and at least 64.
 
-    With error bars, ``transform`` returns :class:`gaussguru.errors.Measured`, values and errors in one object, which the
-    next ``WithErrors`` and all estimators of this library accept. Without error bars it returns the output of the
-    transformer. With metadata routing, ``X_err`` is requested in ``fit`` and ``transform`` by default, so a pipeline needs
-    only ``fit(X, y, X_err=...)``. Without routing, pass ``Measured(X, X_err)`` as X.
+    With error bars, ``transform`` returns :class:`gaussguru.errors.Measured`, values and errors in one object, which
+    the next ``WithErrors`` and all estimators of this library accept. Without error bars it returns the output of the
+    transformer. With metadata routing, ``X_err`` is requested in ``fit`` and ``transform`` by default, so a pipeline
+    needs only ``fit(X, y, X_err=...)``. Without routing, pass ``Measured(X, X_err)`` as X.
 
     Parameters
     ----------
@@ -70,10 +71,11 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     Notes
     -----
     *Correlations.* Outputs that share features have correlated errors, as colours with a common band do. These are
-    covariances, or :class:`gaussguru.errors.LowRank` if that takes less memory. Above 1 GB only the largest common causes
-    are kept, and the rest of every variance is treated as independent. Independent errors stay independent if no output
-    depends on two features and no two outputs on the same feature. Isotropic errors stay isotropic under an orthonormal
-    map. Mixtures (``Measured.components``) go through affine maps; other maps use their mean and covariance.
+    covariances, or :class:`gaussguru.errors.LowRank` if that takes less memory. Above 1 GB only the largest common
+    causes are kept, and the rest of every variance is treated as independent. Independent errors stay independent if no
+    output depends on two features and no two outputs on the same feature. Isotropic errors stay isotropic under an
+    orthonormal map. Mixtures (``Measured.components``) go through affine maps; other maps use their mean and
+    covariance.
 
     *Undefined and clipped values.* Where f is undefined at a point, as a logarithm below 0, the slope of f at the
     measured value is used. Beyond the range of the fit, QuantileTransformer and others are constant, but a value there
