@@ -84,7 +84,7 @@ def test_memory_map_is_streamed_where_it_is_large(reference, tmp_path, monkeypat
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     assert hasattr(GuruClassifier(0.3).fit(mapped, y), "alpha_")
-    monkeypatch.setattr("gaussguru.sources.STREAMED_BYTES", 1000)
+    monkeypatch.setattr("gaussguru.sources.reading.STREAMED_BYTES", 1000)
     other = fitted(GuruClassifier(0.3, **TIGHT), mapped, y, sample_weight=weight)
     assert not hasattr(other, "alpha_")
     same(one, other)

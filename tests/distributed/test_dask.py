@@ -165,7 +165,7 @@ def test_frames(client):
 
 def test_without_a_cluster(monkeypatch):
     X, y = samples()
-    monkeypatch.setattr(sources, "find_client", lambda client: None)
+    monkeypatch.setattr(sources.reading, "find_client", lambda client: None)
     with dask.config.set(scheduler="threads"):
         one = fitted(GuruClassifier(0.3, **TIGHT), X, y)
         same(one, fitted(GuruClassifier(0.3, **TIGHT), chunked(X), y))

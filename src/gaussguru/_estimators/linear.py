@@ -159,6 +159,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     True
     """
 
+    _takes_sources: ClassVar = True
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__partial_fit: ClassVar = {"X_err": True}
     __metadata_request__predict_proba: ClassVar = {"X_err": True}

@@ -26,14 +26,15 @@ from gaussguru._data.streams import (
     Part,
     StreamedRows,
     Units,
+    check_part_weights,
     in_units,
     survey,
 )
 from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
-from gaussguru._linalg import Array
-from gaussguru.errors import has_unmeasured
-from gaussguru.sources import Dask, Fields, Opened, Reading, Source, as_source, needed
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import Errors, check_errors, has_unmeasured
+from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -100,13 +101,33 @@ class Streamed(NamedTuple):
         mean = float(factors @ overview.totals) / n
         s = 1.0 if mean == 1 else float(2.0 ** -np.round(np.log2(mean)))
         order = np.argsort(factors * overview.totals, kind="stable") if C > 2 else np.arange(2)
-        rows = StreamedRows(self.parts, self.kept, overview, order, s * factors[order], self.mapped)
-        rows.count("value")  # the survey
+        rows = self._rows(order, s * factors[order])
         return pose_rows(rows, model, replace(self.units, s=s, order=order if C > 2 else None))
 
+    def rows(self, class_weight: Any) -> StreamedRows:
+        """Return the samples with the weights that they were given, times those of their classes."""
+        factors = np.array(class_factors(class_weight, self.classes, self.overview.totals.tolist()))
+        return self._rows(np.arange(len(self.classes)), factors)
 
-def surveyed(opened: Opened, *, class_weight: Any = None, centred: bool = True, exact: bool = False) -> Streamed:
-    """Return the samples of a source; ``exact`` ones without error bars have errors of 0."""
+    def _rows(self, order: Index, factors: Array) -> StreamedRows:
+        rows = StreamedRows(self.parts, self.kept, self.overview, order, factors, self.mapped)
+        rows.count("value")  # the survey
+        return rows
+
+
+def surveyed(
+    opened: Opened,
+    *,
+    class_weight: Any = None,
+    centred: bool = True,
+    exact: bool = False,
+    check: Callable[[Any, Any], Errors] = check_errors,
+) -> Streamed:
+    """Return the samples of a source; ``exact`` ones without error bars have errors of 0.
+
+    ``check`` makes of error bars what problems compute with: ``check_errors`` or ``check_products`` of
+    :mod:`gaussguru.errors`.
+    """
     parts, mapped = opened
     streamed = isinstance(parts, Local) and parts.parts is None
     heads = heads_of(parts, streamed=streamed)
@@ -117,7 +138,7 @@ def surveyed(opened: Opened, *, class_weight: Any = None, centred: bool = True, 
         _check_kind(head.X, head.number, n_features, sparse)
     units = units_of(heads, centred=centred)
     ready = parts.then(_checked, n_features=n_features, sparse=sparse, exact=exact)
-    ready = ready.then(in_units, units=Units(units.shift, units.x))
+    ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     kept, found = ready.surveyed(survey, apart=class_weight is not None)
     used = [place for place, part in enumerate(found) if part.n_rows]
     if len(used) < len(found):
@@ -149,14 +170,7 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
         raise ValueError(f"y is required; partition {part.number} has no labels")
     if part.y.dtype.kind == "f" and np.isnan(part.y).any():
         raise ValueError(f"y must not be NaN; partition {part.number}, row {int(np.argmax(np.isnan(part.y)))} is")
-    if part.weight is not None and n:
-        wrong = ~(np.isfinite(part.weight) & (part.weight >= 0))
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise ValueError(
-                f"sample_weight must be finite and not negative; got {part.weight[row]} in partition {part.number}, "
-                f"row {row}"
-            )
+    check_part_weights(part)
     if part.X_err is not None and has_unmeasured(part.X_err):
         raise ValueError(
             f"X_err has infinite errors, or X NaN, in partition {part.number}: what was not measured must be filled in "
@@ -211,7 +225,7 @@ def by_parts(method: Method) -> Method:
         check_is_fitted(self)
         fields, names = Fields(X_err=X_err), names_of(self)
         function = partial(_applied, method, light(self))
-        if isinstance(source, Dask):
+        if source.is_lazy:
             return _lazily(function, source, fields, names, _sample(method, self, X_err))
         reading = Reading(source, fields, names, self.n_jobs)
         with reading.pool as mapped:
@@ -257,11 +271,11 @@ def _stacked(found: list[Any]) -> Any:
     return np.concatenate(found)
 
 
-def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: Any, sample: Any) -> Any:
+def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names: Any, sample: Any) -> Any:
     """Return arrays of Dask, with as many blocks as X has."""
     dask, array = needed("dask", "a collection of Dask", "dask"), needed("dask.array", "a collection of Dask", "dask")
     parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]
-    sizes = [np.nan] * len(parts) if source.is_frame else source.X.chunks[0]
+    sizes = source.sizes(len(parts))
 
     def collection(like: NDArray[Any], pick: Callable[[Any], Any]) -> Any:
         blocks = [
@@ -275,20 +289,55 @@ def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: A
     return collection(sample, lambda part: part)
 
 
-def accuracy(model: Any, source: Source, fields: Fields) -> float:
-    """Return the weighted fraction of samples of a source whose class is predicted."""
+def takes_sources(estimator: Any) -> bool:
+    """Return whether ``fit`` of an estimator reads sources, all of their rows."""
+    return bool(getattr(type(estimator), "_takes_sources", False))
+
+
+def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
+    """Return the weighted mean over the samples of a source of what a function makes of a fitted model and a part.
+
+    The function returns a number, or an array, for each sample; it is not called for a part without any.
+    """
     check_is_fitted(model)
     reading = Reading(source, fields, names_of(model), model.n_jobs)
     with reading.pool as mapped, reading.session as session:
-        right, total = reading.opened(mapped, session).parts.total(_hits, model=light(model)).tolist()
-    return float(right / total)
+        parts = reading.opened(mapped, session).parts.collected(_weighted, model=light(model), numbers=numbers)
+    found = [part for part in parts if part is not None]
+    if not found:
+        raise ValueError("X must have at least one sample; all partitions are empty")
+    return sum(part[0] for part in found) / sum(part[1] for part in found)
 
 
-def _hits(part: Part, model: Any) -> Array:
-    if part.y is None:
-        raise ValueError(f"y is required; partition {part.number} has no labels")
+def _weighted(part: Part, model: Any, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
     n = part.X.shape[0]
     if not n:
-        return np.zeros(2)
+        return None
+    check_part_weights(part)
     weight = np.ones(n) if part.weight is None else part.weight
-    return np.array([weight @ (model.predict(part.X, part.X_err) == part.y), weight.sum()])
+    return weight @ numbers(model, part), float(weight.sum())
+
+
+def class_totals(source: Source, fields: Fields, classes: NDArray[Any], n_jobs: int | None) -> list[float]:
+    """Return the total weight of each class of a source; one pass."""
+    reading = Reading(source, fields, None, n_jobs)
+    with reading.pool as mapped, reading.session as session:
+        found = reading.opened(mapped, session).parts.total(_class_totals, classes=classes)
+    return [float(total) for total in found]
+
+
+def _class_totals(part: Part, classes: NDArray[Any]) -> Array:
+    check_part_weights(part)
+    places = np.searchsorted(classes, part.y)
+    return np.bincount(places, part.weight, len(classes)).astype(np.float64)
+
+
+def accuracy(model: Any, source: Source, fields: Fields) -> float:
+    """Return the weighted fraction of samples of a source whose class is predicted."""
+    return float(mean_over(model, source, fields, _hits))
+
+
+def _hits(model: Any, part: Part) -> Array:
+    if part.y is None:
+        raise ValueError(f"y is required; partition {part.number} has no labels")
+    return np.asarray(model.predict(part.X, part.X_err) == part.y, dtype=np.float64)

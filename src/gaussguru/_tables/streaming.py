@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from gaussguru._tables.fitting import FEW_CLASSES, ROWS_PER_CLASS, fit_model
 from gaussguru._tables.schema import Data, Layout, deviations, label_values, read_parts
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
-from gaussguru.sources import MOST_DRAWN, Arrays, Fields, Source, needed
+from gaussguru.sources import MOST_DRAWN, Arrays, Mapped, Source, needed
 
 # Bytes of files beyond which they are not read into memory: text takes about as much there as on disk.
 LARGE = 2 << 30
@@ -116,21 +116,8 @@ def _check_layout(layout: Layout) -> None:
         raise TableError("--missing mean is for files that are read into memory; give --missing drop")
 
 
-@dataclass(frozen=True)
-class Scaled(Source):
-    """Samples divided by scales after means were subtracted."""
-
-    source: Source
-    mean: Array
-    scale: Array
-
-    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
-        """Return functions that read one part each."""
-        return [partial(_scaled, read, self.mean, self.scale) for read in self.source.parts(fields, names)]
-
-
-def _scaled(read: Callable[[], Part], mean: Array, scale: Array) -> Part:
-    part = read()
+def _scaled(mean: Array, scale: Array, part: Part) -> Part:
+    """Return samples divided by scales after means were subtracted."""
     X_err = None if part.X_err is None else part.X_err / scale
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
@@ -153,7 +140,7 @@ def fit_cached(
     source: Source = Arrays(cached.X)
     steps: list[tuple[str, Any]] = []
     if scale:
-        source = Scaled(source, cached.scaler.mean_, cached.scaler.scale_)
+        source = Mapped(source, partial(_scaled, cached.scaler.mean_, cached.scaler.scale_))
         steps = [("scale", _step(cached.scaler, cached.layout))]
     found, fit = _fitted(source, codes, cached.X_err, len(codes), sigma, folds, options)
     found.classes_ = classes

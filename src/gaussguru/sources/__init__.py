@@ -1,0 +1,50 @@
+"""Samples that do not fit in memory, or that live on a cluster: what ``fit`` and ``predict`` take besides arrays.
+
+* :class:`Arrays`: arrays, memory maps and ``.npy`` files, read some rows at a time. A ``np.memmap`` of more than 1 GiB
+  is read so without being asked.
+* :class:`Table`: Parquet files, directories and patterns, a ``pyarrow.dataset.Dataset`` or a ``polars.LazyFrame``.
+* :class:`Stream`: any function that returns an iterator over blocks.
+* :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``; these may be given as they are.
+
+Labels, weights and error bars come with the samples. For tables they are names of columns,
+``fit(table, "label", sample_weight="weight", X_err="_err")``; for arrays they are arrays with as many rows; for Dask
+they may be either.
+
+Examples
+--------
+>>> import numpy as np
+>>> from gaussguru import GuruClassifier
+>>> from gaussguru.sources import Arrays
+>>> rng = np.random.default_rng(0)
+>>> X = rng.standard_normal((1000, 3)).astype(np.float32)
+>>> y = X[:, 0] + 0.1 * rng.standard_normal(1000) > 0
+>>> GuruClassifier(0.5).fit(Arrays(X, rows=300), y).converged_
+True
+"""
+
+from gaussguru.sources.arrays import Arrays
+from gaussguru.sources.base import Fields, Mapped, Source, needed
+from gaussguru.sources.blocks import Stream
+from gaussguru.sources.dask_parts import Dask
+from gaussguru.sources.reading import MOST_DRAWN, Drawn, Opened, Reading, as_source, drawn, subsample
+from gaussguru.sources.split import Split
+from gaussguru.sources.tables import Table
+
+__all__ = [
+    "MOST_DRAWN",
+    "Arrays",
+    "Dask",
+    "Drawn",
+    "Fields",
+    "Mapped",
+    "Opened",
+    "Reading",
+    "Source",
+    "Split",
+    "Stream",
+    "Table",
+    "as_source",
+    "drawn",
+    "needed",
+    "subsample",
+]
