@@ -61,7 +61,7 @@ def same_population(one, other, tol=1e-6):
     assert one.indicators_.tolist() == other.indicators_.tolist()
 
 
-TIGHT = {"tol": 1e-9, "max_iter": 3000}
+TIGHT = {"tol": 1e-12, "max_iter": 3000}
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_components": 2}, {"scale_errors": True}, {"rank": 1}], ids=str)
@@ -71,7 +71,7 @@ def test_population_of_all_rows(few, settings):
     errors[7, 1] = 1e6  # says nothing
     one = Deconvolve(**settings, **TIGHT).fit(X, X_err=errors, sample_weight=weight)
     other = Deconvolve(**settings, **TIGHT).fit(Arrays(X, rows=700), X_err=errors, sample_weight=weight)
-    same_population(one, other, tol=2e-6)
+    same_population(one, other)
     assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, abs=1e-9)
     # Two for the subsample, one for spreads, and one an iteration.
     assert other.n_passes_ == 3 + other.n_iter_
@@ -92,7 +92,9 @@ def test_forms_of_errors(few, form):
     }[form]
     X = X.astype(np.float32) if form == "float32" else X
     one = Deconvolve(**TIGHT).fit(X, X_err=given)
-    same_population(one, Deconvolve(**TIGHT).fit(Arrays(X, rows=500), X_err=given), tol=5e-6)
+    # With limits an iteration is approximate: it ends where the objective, on the way from its start, rises no more.
+    tol = 1e-4 if form == "limits" else 1e-6
+    same_population(one, Deconvolve(**TIGHT).fit(Arrays(X, rows=500), X_err=given), tol)
 
 
 def test_population_of_tables_and_streams(few, tmp_path):
@@ -199,7 +201,9 @@ def test_error_bar_classifier(method, tmp_path, monkeypatch):
     one = ErrorBarClassifier(**settings).fit(X, y, weight, errors)
     other = ErrorBarClassifier(**settings).fit(Arrays(X, rows=400), y, weight, errors)
     probabilities = one.predict_proba(X, errors)
-    assert np.allclose(other.predict_proba(Arrays(X, rows=300), errors), probabilities, atol=1e-6)
+    # GURU stops when its optimum is proven to 1e-6 of the objective, wherever that is.
+    tol = 1e-6 if method == "probit" else 1e-3
+    assert np.allclose(other.predict_proba(Arrays(X, rows=300), errors), probabilities, atol=tol)
     assert np.allclose(other.reliability_, one.reliability_, atol=1e-9)
     assert other.cv_scores_["log_loss"] == pytest.approx(one.cv_scores_["log_loss"], abs=1e-9)
     # Population and classifier are those of all rows where what is chosen, and calibrated, is that of some.

@@ -16,10 +16,12 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
-from gaussguru import GuruClassifier, sources
+from gaussguru import ErrorBarClassifier, GuruClassifier, sources
 from gaussguru._data import cluster as cluster_module
+from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.models import load_model
+from gaussguru.population import Deconvolve
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -161,6 +163,36 @@ def test_frames(client):
     assert other.predict(source, X_err="_err").compute().tolist() == one.predict(X).tolist()
     plain = fitted(GuruClassifier(0.2, **TIGHT), source[["a", "b", "c"]], source["label"])
     same(fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y]), plain)
+
+
+def test_measurements(client, monkeypatch):
+    """Population, posteriors, classifier and calibration of all rows, which stay on the workers."""
+    X, y = samples(d=3, dtype=np.float64)
+    rng = np.random.default_rng(2)
+    errors = rng.uniform(0.1, 0.8, X.shape)
+    X = X + errors * rng.standard_normal(X.shape)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    dx, dy, de = chunked(X), chunked(y), chunked(errors)
+    monkeypatch.setattr(sources.reading, "MOST_DRAWN", 1000)
+    monkeypatch.setattr("gaussguru.population.PART_NUMBERS", 9 * 500)
+    local = sources.Arrays(X, rows=700)
+    tight = {"tol": 1e-12, "max_iter": 3000}
+    one, other = Deconvolve(**tight).fit(X, X_err=errors), Deconvolve(**tight).fit(unknown(dx), X_err=unknown(de))
+    assert np.allclose(one.covariances_, other.covariances_, atol=1e-6)
+    assert np.allclose(other.score_samples(dx, de).compute(), one.score_samples(X, errors), atol=1e-5)
+    for method in ("posterior", "probit"):
+        settings = {"methods": [method], "cv": 2, "n_components": 1}
+        one = ErrorBarClassifier(**settings).fit(local, y, X_err=errors)
+        other = ErrorBarClassifier(**settings).fit(dx, dy, X_err=de)
+        assert other.population_.n_passes_ > 3
+        assert np.allclose(other.population_.covariances_, one.population_.covariances_, atol=1e-6)
+        assert np.allclose(other.reliability_, one.reliability_, atol=1e-6)
+        # Their subsamples are of other parts; what they say of rows that both know is nearly the same.
+        found = other.predict_proba(dx, de).compute()
+        assert np.abs(found - one.predict_proba(X, errors)).max() < 0.1
+    calibrated = CalibratedWithErrorsCV(GuruClassifier(0.2), cv=2).fit(chunked(np.nan_to_num(X)), dy, X_err=de)
+    whole = GuruClassifier(0.2).fit(np.nan_to_num(X), y, X_err=errors)
+    assert np.allclose(calibrated.estimator_.coef_, whole.coef_, atol=1e-3)
 
 
 def test_without_a_cluster(monkeypatch):

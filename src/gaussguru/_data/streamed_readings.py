@@ -115,11 +115,13 @@ def varies(most: Array, least: Array, *, is_diagonal: bool) -> NDArray[np.bool_]
 def _read(part: Part, limits: Array) -> Item:
     """Return a part as EM reads it."""
     check_part_weights(part)
-    X, X_err = split_errors(part.X, part.X_err)
+    X, X_err = split_errors(part.X, part.X_err) if part.X.shape[0] else (part.X, None)
     if X.shape[1] != len(limits):
         raise ValueError(
             f"X must have {len(limits)} features in all partitions; partition {part.number} has {X.shape[1]}"
         )
+    if not X.shape[0]:
+        return Readings(X, np.zeros(X.shape)), None
     try:
         rows = read(X, X_err, limits)
     except ValueError as error:

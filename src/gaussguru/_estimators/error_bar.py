@@ -245,14 +245,15 @@ class ErrorBarClassifier(ByProbability, Classifier):
             raise ValueError("groups are for samples in memory; got them with a source")
         X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
         self._fit(X, y, sample_weight, X_err, None, (source, fields))
+        source = Mapped(source, names_in=names_of(self))
+        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
         if X_err is None:
-            posteriors = Mapped(source, partial(_scaled_part, self.centre_, self.scale_), names_in=names_of(self))
+            posteriors = Mapped(source, to_scale)
         else:
-            found = self.population_.transform(source, fields.X_err)
-            keep = self.method_ != "shrunk"
-            posteriors = Mapped(found, partial(_scaled_part, self.centre_, self.scale_, keep_errors=keep))
-            left = self.population_.reliability(source, fields.X_err, sample_weight=fields.weight, y=fields.y)
-            self.reliability_ = left
+            posteriors = Mapped(self.population_.transform(source, fields.X_err), to_scale)
+            self.reliability_ = self.population_.reliability(
+                source, fields.X_err, sample_weight=fields.weight, y=fields.y
+            )
         if takes_sources(self.estimator_):
             self._refit_source(posteriors, fields)
         return self
@@ -291,6 +292,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
             self.population_.fit(X, X_err=X_err, sample_weight=plain)
         else:  # of which X are some
             self.population_.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
+            self.population_.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
         distribution = self.population_.population_
         self.has_errors_ = X_err is not None
         self.centre_, self.scale_ = distribution.mean, np.sqrt(np.diag(distribution.covariance))
@@ -572,7 +574,7 @@ def scaled_errors(err: Any, scale: Array) -> Any:
     return err / np.multiply.outer(scale, scale)
 
 
-def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool = False) -> Part:
+def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
     """Return posteriors in units of the spread of the population, perhaps with their covariances."""
     err = None if part.X_err is None or not keep_errors else scaled_errors(part.X_err, scale)
     return part._replace(X=(part.X - centre) / scale, X_err=err)

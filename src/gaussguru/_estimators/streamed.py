@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -246,6 +247,8 @@ def light(model: Any) -> Any:
     for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
         bare.__dict__.pop(name, None)
     bare.__dict__["n_jobs"] = 1  # parts are what threads and workers share
+    inside = {name: value for name, value in vars(bare).items() if isinstance(value, BaseEstimator)}
+    bare.__dict__.update({name: light(value) for name, value in inside.items() if name not in bare.get_params(False)})
     return bare
 
 

@@ -76,6 +76,10 @@ class Unwrapped(NamedTuple):
     functions: list[Callable[[Part], Part]]
 
 
+def _itself(part: Part) -> Part:
+    return part
+
+
 @dataclass(frozen=True)
 class Mapped(Source):
     """A source whose parts are what a function makes of those of another one.
@@ -83,9 +87,9 @@ class Mapped(Source):
     Parameters
     ----------
     source : Source
-    function : callable
-        Of a :class:`gaussguru._data.streams.Part`, returns a part of as many samples. It must be possible to pickle it
-        where the source is one of Dask.
+    function : callable, optional
+        Of a :class:`gaussguru._data.streams.Part`, returns a part of as many samples: by default, the same. It must be
+        possible to pickle it where the source is one of Dask.
     X_err : default=None
         The error bars of the other source, where they are not given with labels and weights.
     names_in, names_out : list of str, default=None
@@ -93,7 +97,7 @@ class Mapped(Source):
     """
 
     source: Source
-    function: Callable[[Part], Part]
+    function: Callable[[Part], Part] = _itself
     X_err: Any = None
     names_in: list[str] | None = None
     names_out: list[str] | None = None
@@ -115,6 +119,10 @@ class Mapped(Source):
     def sizes(self, n_parts: int) -> Sequence[float]:
         """Return how many rows each part has."""
         return self.source.sizes(n_parts)
+
+    def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
+        """Return the number of rows of every part."""
+        return self.source.part_rows(self._with_errors(fields), self.names_in or names)
 
     def feature_names(self, fields: Fields) -> list[str] | None:
         """Return the names of the features."""
