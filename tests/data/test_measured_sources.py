@@ -243,6 +243,69 @@ def test_sigma_is_chosen_on_some_and_fitted_to_all(few):
     assert other.n_passes_ > 1
 
 
+# --- what was not measured -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["std", "sample", "covariance", "low rank", "three classes", "float32", "last part"])
+def test_gaps_are_filled_part_by_part(form, tmp_path):
+    X, std, y, weight = measured(n=1500, classes=3 if form == "three classes" else 2)
+    gapped = with_gaps(X)
+    if form == "last part":
+        gapped[:1300] = X[:1300]
+    if form == "float32":
+        gapped = gapped.astype(np.float32)
+    weight[100:300] = 0.0
+    errors = {
+        "sample": std[:, 0],
+        "covariance": np.einsum("ij,jk->ijk", np.square(std), np.eye(3)) + 0.01,
+        "low rank": LowRank(0.2 * std[:, :, np.newaxis], std),
+    }.get(form, std)
+    settings = {"sigma": 0.2, "tol": 1e-11}
+    one = GuruClassifier(**settings).fit(gapped, y, weight, errors)
+    other = GuruClassifier(**settings).fit(Arrays(gapped, rows=400), y, weight, errors)
+    tol = 1e-4 if form == "float32" else 1e-6
+    assert np.allclose(other.coef_, one.coef_, atol=tol)
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-5 if form == "float32" else 1e-9)
+    assert np.allclose(other.population_.means, one.population_.means, atol=1e-12)
+    assert np.allclose(other.population_.covariance, one.population_.covariance, atol=1e-9)
+    found = other.predict_proba(Arrays(gapped, rows=300), errors)
+    assert np.allclose(found, one.predict_proba(gapped, errors), atol=tol)
+    certificate = other.certificate(Arrays(gapped, rows=300), y, weight, errors)
+    assert certificate.primal == pytest.approx(other.objective_, rel=1e-7)
+    if form == "std":
+        source = tabled(gapped, std, y, weight, tmp_path / "all.parquet")
+        third = GuruClassifier(**settings).fit(source, "kind", "weight", "_err")
+        assert np.allclose(third.coef_, one.coef_, atol=1e-6)
+
+
+def test_population_of_many_rows_is_that_of_the_same_rows():
+    """Covariances come from rows at random, the same ones as in memory."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12_000, 2)) @ np.array([[1.0, 0.6], [0.0, 1.0]])
+    y, errors = X[:, 0] + rng.standard_normal(len(X)) > 0, np.full(X.shape, 0.2)
+    for gapped in (X, with_gaps(X)):
+        one = GuruClassifier(0.2).fit(gapped, y, X_err=errors)
+        other = GuruClassifier(0.2).fit(Arrays(gapped, rows=5000), y, X_err=errors)
+        assert np.allclose(other.population_.covariance, one.population_.covariance, atol=1e-9)
+        assert np.allclose(other.coef_, one.coef_, atol=1e-3)
+
+
+def test_gaps_without_a_population():
+    X, errors, y, _ = measured(n=600)
+    model = GuruClassifier(0.2).fit(Arrays(X, rows=200), y)
+    with pytest.raises(ValueError, match="it was fitted without X_err"):
+        model.certificate(Arrays(with_gaps(X), rows=200), y, X_err=errors)
+    X[207, 2] = np.nan
+    with pytest.raises(ValueError, match="X has NaN in partition 1, row 7, column 2"):
+        GuruClassifier(0.2).fit(Arrays(X, rows=200), y)
+    X[:, 1] = np.nan
+    with pytest.raises(ValueError, match="feature 1 was measured for no sample"):
+        GuruClassifier(0.2).fit(Arrays(X, rows=200), y, X_err=errors)
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("change", ["negative weight", "NaN error", "features", "nothing measured"])
 def test_what_is_wrong_is_named(few, change):
     X, errors, _, weight = measured()

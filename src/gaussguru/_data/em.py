@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
-from gaussguru._linalg import Array, diagonal
+from gaussguru._linalg import Array, Index, diagonal
 from gaussguru.errors import LEAST, Population, has_unmeasured, positive, take_rows, units_of
 
 # Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
@@ -304,19 +304,34 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
     gaps = has_unmeasured(X_err) if gaps is None else gaps
     marginal = Population.of(X, X_err, sample_weight, gaps=gaps)
     values = np.asarray(X)
-    n, d = values.shape
+    used = np.arange(len(values)) if sample_weight is None else np.flatnonzero(sample_weight)
+    part = used[covariance_rows(len(used), values.shape[1], gaps=gaps)]
+    try:
+        errors = None if X_err is None else take_rows(X_err, part)
+    except (ValueError, IndexError):  # what is wrong with the errors is said where they are checked
+        return marginal
+    weight = None if sample_weight is None else sample_weight[part]
+    return with_covariance(marginal, take_rows(values, part), errors, weight, gaps=gaps)
+
+
+def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
+    """Return which of n samples of positive weight the covariance is found from: all, or some at random in order."""
+    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * n_features) if not gaps else EM_ROWS
+    return np.arange(n) if n <= few else np.sort(np.random.default_rng(0).choice(n, few, replace=False))
+
+
+def with_covariance(
+    marginal: Population, values: NDArray[Any], X_err: Any, weight: Array | None, *, gaps: bool
+) -> Population:
+    """Return a population of known means and spreads with the covariance that some samples tell."""
+    d = values.shape[1]
     # What is wrong with the values or the errors is said where they are checked.
     if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
         return marginal
-    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * d) if not gaps else EM_ROWS
-    part = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
-    if len(part) > few:
-        part = np.sort(np.random.default_rng(0).choice(part, few, replace=False))
     try:
-        rows = read(take_rows(values, part), None if X_err is None else take_rows(X_err, part))
+        rows = read(values, X_err)
     except (ValueError, IndexError):
         return marginal
-    weight = None if sample_weight is None else sample_weight[part]
     covariance = _pairs(rows, weight, marginal)
     if gaps and d <= EM_FEATURES:
         units = units_of(marginal.means, marginal.spreads)

@@ -7,7 +7,7 @@ the classes, their weights and moments, and what is not finite. Then the parts a
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._data.em import covariance_rows, with_covariance
 from gaussguru._data.rows import BlockMap, RowVector
 from gaussguru._data.streams import (
     Blocks,
@@ -34,8 +35,17 @@ from gaussguru._data.streams import (
 from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Errors, check_errors, has_unmeasured
-from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed
+from gaussguru.errors import (
+    LARGEST,
+    Errors,
+    Population,
+    check_errors,
+    has_unmeasured,
+    split_errors,
+    take_rows,
+    unmeasured,
+)
+from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed, stacked
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -82,6 +92,8 @@ class Streamed(NamedTuple):
     n_features: int
     measured: bool
     mapped: BlockMap
+    population: Population | None  # of the true values, where there are errors
+    n_passes: int  # so far
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -112,7 +124,8 @@ class Streamed(NamedTuple):
 
     def _rows(self, order: Index, factors: Array) -> StreamedRows:
         rows = StreamedRows(self.parts, self.kept, self.overview, order, factors, self.mapped)
-        rows.count("value")  # the survey
+        for _ in range(self.n_passes):
+            rows.count("value")
         return rows
 
 
@@ -123,11 +136,12 @@ def surveyed(
     centred: bool = True,
     exact: bool = False,
     check: Callable[[Any, Any], Errors] = check_errors,
+    gaps: "Gaps | None" = None,
 ) -> Streamed:
     """Return the samples of a source; ``exact`` ones without error bars have errors of 0.
 
     ``check`` makes of error bars what problems compute with: ``check_errors`` or ``check_products`` of
-    :mod:`gaussguru.errors`.
+    :mod:`gaussguru.errors`. ``gaps`` says how what was not measured is filled in; None: there is none.
     """
     parts, mapped = opened
     streamed = isinstance(parts, Local) and parts.parts is None
@@ -139,6 +153,10 @@ def surveyed(
         _check_kind(head.X, head.number, n_features, sparse)
     units = units_of(heads, centred=centred)
     ready = parts.then(_checked, n_features=n_features, sparse=sparse, exact=exact)
+    population, n_passes = None, 1
+    if gaps is not None and heads[0].X_err is not None and not sparse:
+        ready, population, more = gaps.filled(ready, heads)
+        n_passes += more
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     kept, found = ready.surveyed(survey, apart=class_weight is not None)
     used = [place for place, part in enumerate(found) if part.n_rows]
@@ -146,7 +164,8 @@ def surveyed(
         ready, (kept,) = ready.chosen(used, kept)
     overview = Overview([found[place] for place in used])
     check_classes(overview)
-    return Streamed(ready, kept, overview, units, n_features, heads[0].X_err is not None, mapped)
+    measured = heads[0].X_err is not None
+    return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes)
 
 
 def units_of(heads: list[Head], *, centred: bool) -> Posed:
@@ -158,6 +177,8 @@ def units_of(heads: list[Head], *, centred: bool) -> Posed:
     some = np.concatenate(X)
     with np.errstate(invalid="ignore"):
         size = float(np.nanmax(np.abs(some), initial=0.0))
+    if heads[0].X_err is not None:
+        some = np.where(np.isnan(some), about_means(heads).astype(some.dtype), some)
     # A copy of every part is not worth less than one of all samples.
     return Posed(None, unit_of(size), 1.0, centre(some, some.size) if centred and len(some) > 1 else None)
 
@@ -172,14 +193,133 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     if part.y.dtype.kind == "f" and np.isnan(part.y).any():
         raise ValueError(f"y must not be NaN; partition {part.number}, row {int(np.argmax(np.isnan(part.y)))} is")
     check_part_weights(part)
-    if part.X_err is not None and has_unmeasured(part.X_err):
-        raise ValueError(
-            f"X_err has infinite errors, or X NaN, in partition {part.number}: what was not measured must be filled in "
-            "before, by a population of samples in memory"
-        )
     if part.X_err is None and exact:
         return part._replace(X_err=np.zeros(n))
-    return part
+    if part.X_err is None or not n or sparse:
+        return part
+    X, X_err = split_errors(part.X, part.X_err)  # NaN was not measured
+    return part._replace(X=X, X_err=X_err)
+
+
+# --- what was not measured ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """How values of sources are filled in that were not measured, as in memory but part by part.
+
+    Parameters
+    ----------
+    correlated : bool
+        Whether errors may become correlated.
+    found : bool
+        Whether to find what is known of samples, or to use the ``population``.
+    population : Population or None
+    """
+
+    correlated: bool
+    found: bool = True
+    population: Population | None = None
+
+    def filled(self, parts: Blocks, heads: list[Head]) -> tuple[Blocks, Population | None, int]:
+        """Return parts without gaps, the population, and how many passes that took: one, or two where it is found."""
+        about = about_means(heads)
+        looked: list[_Seen] = parts.collected(_seen, about=about)
+        gaps, d, n_passes = any(part.gaps for part in looked), len(about), 1
+        population = self.population
+        if self.found:
+            population, n_passes = _population(parts, looked, about, gaps), 2
+        if gaps:
+            if population is None:
+                raise ValueError(
+                    "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                    "expect there: it was fitted without X_err"
+                )
+            # As many numbers as in memory decide.
+            correlated = self.correlated and sum(part.n_rows for part in looked) * d * d <= LARGEST
+            parts = parts.then(_filled, population=population, correlated=correlated)
+        return parts, population, n_passes
+
+
+class _Seen(NamedTuple):
+    """What was measured in a part; sums over rows of positive weight, feature by feature."""
+
+    n_rows: int
+    n_used: int
+    gaps: bool
+    weights: Array
+    sums: Array
+    squares: Array
+
+
+def about_means(heads: list[Head]) -> Array:
+    """Return about the means of the features, of what was measured: deviations are taken from there."""
+    some = np.concatenate([head.X for head in heads]).astype(np.float64)
+    known = np.isfinite(some)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.where(known, some, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+
+
+def _seen(part: Part, about: Array) -> _Seen:
+    n, d = part.X.shape[0], len(about)
+    if not n:
+        return _Seen(0, 0, False, np.zeros(d), np.zeros(d), np.zeros(d))
+    own = np.ones(n) if part.weight is None else part.weight
+    gaps = has_unmeasured(part.X_err)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = part.X.astype(np.float64) - about
+        weights = np.full(d, float(own.sum()))
+        if gaps:
+            known = ~unmeasured(part.X_err, part.X.shape)
+            apart, weights = np.where(known, apart, 0.0), own @ known
+        return _Seen(n, int(np.count_nonzero(own)), gaps, weights, own @ apart, own @ np.square(apart))
+
+
+def _population(parts: Blocks, looked: list[_Seen], about: Array, gaps: bool) -> Population:
+    """Return the population of samples: means and spreads of all, the covariance of some, the same as in memory."""
+    weights, sums, squares = (
+        np.sum([getattr(part, name) for part in looked], axis=0) for name in ("weights", "sums", "squares")
+    )
+    if not weights.all():
+        j = int(np.argmin(weights))
+        raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = sums / weights
+        marginal = Population(about + apart, np.sqrt(np.maximum(squares / weights - np.square(apart), 0.0)))
+    ends = np.cumsum([part.n_used for part in looked])
+    places = covariance_rows(int(ends[-1]), len(about), gaps=gaps)
+    cuts = np.searchsorted(places, ends)
+    begins = ends - [part.n_used for part in looked]
+    wanted = [places[a:b] - begin for a, b, begin in zip([0, *cuts[:-1]], cuts, begins, strict=True)]
+    found = [some for some in parts.collected(_some_rows, wanted) if some is not None]
+    X, X_err, weight = (stacked(each) for each in zip(*found, strict=True))
+    return with_covariance(marginal, X.astype(np.float64), X_err, weight, gaps=gaps)
+
+
+def _some_rows(part: Part, places: Index) -> tuple[Any, Any, Any] | None:
+    """Return rows of positive weight at given places among these, with their errors and weights."""
+    if not len(places):
+        return None
+    if part.weight is not None:
+        places = np.flatnonzero(part.weight)[places]
+    errors = part.X_err
+    if np.ndim(errors) == 1 and not hasattr(errors, "factors"):  # as wide as those of parts with gaps
+        errors = np.repeat(errors[:, np.newaxis], part.X.shape[1], axis=1)
+    return part.X[places], take_rows(errors, places), None if part.weight is None else part.weight[places]
+
+
+def _filled(part: Part, population: Population, correlated: bool) -> Part:
+    """Return a part with what its measured values let expect where there are none."""
+    if not part.X.shape[0]:
+        return part
+    try:
+        X, X_err = population.fill(part.X, part.X_err, correlated=correlated)
+    except ValueError as error:
+        raise ValueError(f"partition {part.number}: {error}") from error
+    return part._replace(X=X, X_err=X_err)
+
+
+# --- checks -------------------------------------------------------------------------------------------------
 
 
 def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:

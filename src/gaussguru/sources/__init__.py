@@ -26,7 +26,7 @@ from gaussguru.sources.arrays import Arrays
 from gaussguru.sources.base import Fields, Mapped, Source, needed
 from gaussguru.sources.blocks import Stream
 from gaussguru.sources.dask_parts import Dask
-from gaussguru.sources.reading import MOST_DRAWN, Drawn, Opened, Reading, as_source, drawn, subsample
+from gaussguru.sources.reading import MOST_DRAWN, Drawn, Opened, Reading, as_source, drawn, stacked, subsample
 from gaussguru.sources.split import Split
 from gaussguru.sources.tables import Table
 
@@ -46,5 +46,6 @@ __all__ = [
     "as_source",
     "drawn",
     "needed",
+    "stacked",
     "subsample",
 ]

@@ -149,7 +149,7 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
     wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
     places, shares = drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
     some = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
-    values, labels, weights, errors = (_stacked(each) for each in zip(*some, strict=True))
+    values, labels, weights, errors = (stacked(each) for each in zip(*some, strict=True))
     if labels is not None:
         factor = shares.min() / shares  # of a class that was drawn more often each sample counts less
         if np.any(factor < 1):
@@ -175,7 +175,8 @@ def _rows_of_part(part: Part, wanted: list[Any], classes: NDArray[Any]) -> tuple
     return tuple(None if field is None else take_rows(field, index) for field in part[:4])
 
 
-def _stacked(parts: Sequence[Any]) -> Any:
+def stacked(parts: Sequence[Any]) -> Any:
+    """Return arrays, sparse matrices or error bars of parts as one."""
     first = parts[0]
     if first is None:
         return None
@@ -183,7 +184,7 @@ def _stacked(parts: Sequence[Any]) -> Any:
         return sp.vstack(parts, format="csr")
     if is_dataclass(first) and not isinstance(first, type):  # error bars of several arrays
         names = [field.name for field in fields_of(first)]
-        return type(first)(*(_stacked([getattr(part, name) for part in parts]) for name in names))
+        return type(first)(*(stacked([getattr(part, name) for part in parts]) for name in names))
     return np.concatenate(parts)
 
 
