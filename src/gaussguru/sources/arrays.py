@@ -54,7 +54,7 @@ class Arrays(Source):
             _aligned(field, ends, name) for field, name in zip(fields, ("y", "sample_weight", "X_err"), strict=True)
         ]
         for place, (piece, end) in enumerate(zip(pieces, ends, strict=True)):
-            n, rows = piece.shape[0], _Rows(piece)
+            n, rows = piece.shape[0], FileRows(piece)
             for where in self._slices(piece):
                 mine = [None if other is None else other(place, where, end - n) for other in others]
                 readers.append(partial(_read_rows, rows, where, len(readers), *mine))
@@ -68,10 +68,10 @@ class Arrays(Source):
         return [_opened(piece) for piece in (self.X if isinstance(self.X, list | tuple) else [self.X])]
 
     def _slices(self, piece: Any) -> list[slice]:
-        return _steps(piece.shape[0], self.rows or max(1, PART_BYTES // max(1, row_bytes(piece))))
+        return row_slices(piece.shape[0], self.rows or max(1, PART_BYTES // max(1, row_bytes(piece))))
 
 
-def _steps(n: int, step: int) -> list[slice]:
+def row_slices(n: int, step: int) -> list[slice]:
     """Return slices of so many rows; of none an empty one."""
     return [slice(first, min(n, first + step)) for first in range(0, max(n, 1), step)]
 
@@ -101,18 +101,18 @@ def _aligned(field: Any, ends: list[int], name: str) -> Callable[[int, slice, in
     if isinstance(field, str):
         raise ValueError(f"{name} must be an array with a row for each sample; columns of arrays have no names")
     if isinstance(field, list | tuple) and len(field) == len(ends) and np.ndim(field[0]) > 0:
-        pieces = [_Rows(np.load(each, mmap_mode="r") if isinstance(each, str) else each) for each in field]
+        pieces = [FileRows(np.load(each, mmap_mode="r") if isinstance(each, str) else each) for each in field]
         return lambda place, where, begin: partial(pieces[place].take, where)
     whole = field if hasattr(field, "shape") or sp.issparse(field) else np.asarray(field)
     if np.ndim(whole) == 0:
         return lambda place, where, begin: partial(np.full, where.stop - where.start, float(whole))
     if whole.shape[0] != ends[-1]:
         raise ValueError(f"{name} must have a row for each of the {ends[-1]} samples of X; got shape {whole.shape}")
-    rows = _Rows(whole)
+    rows = FileRows(whole)
     return lambda place, where, begin: partial(rows.take, slice(begin + where.start, begin + where.stop))
 
 
-class _Rows:
+class FileRows:
     """Rows of an array; those of a memory map are read from its file."""
 
     def __init__(self, values: Any) -> None:
@@ -121,6 +121,7 @@ class _Rows:
         self._start = _file_offset(values) if isinstance(values, np.memmap) else None
 
     def take(self, where: slice) -> Any:
+        """Return some rows."""
         values = self.values
         if self._start is None:
             return values.iloc[where] if hasattr(values, "iloc") else values[where]
@@ -145,5 +146,5 @@ def _file_offset(values: np.memmap) -> int | None:
     return int(values.offset - values.offset % granularity + values.ctypes.data - mapped.ctypes.data)
 
 
-def _read_rows(X: _Rows, where: slice, number: int, *fields: Any) -> Part:
+def _read_rows(X: FileRows, where: slice, number: int, *fields: Any) -> Part:
     return as_part(X.take(where), number, *(None if field is None else field() for field in fields))

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,23 +16,30 @@ from numpy.typing import NDArray
 
 from gaussguru._data.streams import Part
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
+from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import Layout, layout_of
 
 
 @dataclass(frozen=True)
 class Table(Source):
-    """Parquet files, or anything that Arrow reads as a data set, some row groups at a time.
+    """Parquet or CSV files, or anything that Arrow reads as a data set, some row groups at a time.
 
     Parameters
     ----------
-    data : path, pattern or list of paths of Parquet files or directories, pyarrow.dataset.Dataset or polars.LazyFrame
+    data : path, pattern or list of paths of files or directories, pyarrow.dataset.Dataset or polars.LazyFrame
         A lazy frame is written to a temporary file once, as polars streams it.
     columns : list of str, default=None
         The features; None takes all columns that are neither label, weight nor error bars.
     filter : pyarrow.compute.Expression, default=None
         Which rows count.
+    cache : path of a directory, default=None
+        Where decoded rows are kept, for many passes or fits: one file of floats, ``gaussguru-*.rows``, for each choice of
+        columns and rows, named by a hash of these and of names, sizes and times of the files. It is written before the
+        first pass, and used as long as the files do not change; nobody removes it. A file that is not complete is
+        written again, and one of others is not touched.
 
-    A part is one row group, or several small ones. Features are float32 where none of them needs more.
+    A part is one row group, or several small ones; of CSV (by the names of the files) it is a file, and of a cache about
+    32 MB. Features are float32 where none of them needs more.
 
     Examples
     --------
@@ -50,6 +57,7 @@ class Table(Source):
     data: Any
     columns: tuple[str, ...] | list[str] | None = None
     filter: Any = None
+    cache: Any = None
 
     @property
     def dataset(self) -> Any:
@@ -72,13 +80,41 @@ class Table(Source):
                 raise TypeError(f"{name} must be the name of a column of the table; got {type(field).__name__}")
         layout = layout_of(schema.names, fields, names or self.columns)
         dtype = _common_dtype(schema, layout)
+        if self.cache is not None:
+            return self._cached(layout, dtype).parts(partial(self._batches, layout, dtype))
         group = [partial(_read_groups, fragment, layout, dtype, self.filter) for fragment in self._fragments(layout)]
         return [partial(read, number) for number, read in enumerate(group)]
 
     def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
         """Return the number of rows of every part, which the files tell."""
         layout = layout_of(self.dataset.schema.names, fields, names or self.columns)
+        if self.cache is not None:
+            dtype = _common_dtype(self.dataset.schema, layout)
+            return self._cached(layout, dtype).part_rows(partial(self._batches, layout, dtype))
         return [int(fragment.count_rows(filter=self.filter)) for fragment in self._fragments(layout)]
+
+    def _cached(self, layout: Layout, dtype: Any) -> Cache:
+        """Return the cache of these columns."""
+        files = getattr(self.dataset, "files", None)
+        if not files or type(self.data).__module__.startswith("polars"):
+            raise ValueError(
+                f"cache needs a table of files, which have names and times; got {type(self.data).__name__}"
+            )
+        known = self.dataset.filesystem.get_file_info(files)
+        names = [str(Path(info.path).resolve()) if Path(info.path).exists() else info.path for info in known]
+        stamps = [(name, int(info.size), int(info.mtime_ns)) for name, info in zip(names, known, strict=True)]
+        return Cache(self.cache, stamps, layout, dtype, str(self.filter))
+
+    def _batches(self, layout: Layout, dtype: Any) -> Iterator[Part]:
+        """Yield all rows, some at a time, whatever the files are."""
+        arrow = needed("pyarrow", "a table", "cli")
+        columns = list(dict.fromkeys(layout.used))
+        number = 0
+        for fragment in self.dataset.get_fragments(filter=self.filter):
+            schema = self.dataset.schema
+            for batch in fragment.to_batches(schema=schema, columns=columns, filter=self.filter, use_threads=False):
+                yield part_of_table(arrow.Table.from_batches([batch]), layout, dtype, number)
+                number += 1
 
     def _fragments(self, layout: Layout) -> list[Any]:
         """Return pieces of files of about ``PART_BYTES`` of values each."""
@@ -114,7 +150,8 @@ def _dataset(data: Any, owner: Any) -> Any:
         return dataset.dataset(Path(directory) / "rows.parquet")
     given = [data] if isinstance(data, str | os.PathLike) else list(data)
     paths = [path for pattern in given for path in _matching(str(pattern))]
-    return dataset.dataset(paths if len(paths) > 1 else paths[0])
+    kind = "csv" if all(path.endswith((".csv", ".csv.gz")) for path in paths) else "parquet"
+    return dataset.dataset(paths if len(paths) > 1 else paths[0], format=kind)
 
 
 def _matching(pattern: str) -> list[str]:
