@@ -13,11 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.families import (
     METHODS,
+    PREFERRED,
     Family,
     Start,
     fitted_to,
@@ -47,15 +49,14 @@ from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import in_memory
 
 KERNELS = ("linear", "rbf", "auto")
-# The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
-# that of the probabilities.
-PREFERRED = "probit"
 # Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
 # of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
 # alpha to 1 or 2 percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
 SELECTION_ROWS = 10_000
 # So many of them are of each class, if there are.
 FEWEST = 200
+# Widths of a kernel, with or without a transform, that are compared on all folds: the best on the first one.
+SURVIVORS = 2
 # What there is of a classifier with calibrated scores.
 CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
 # Numbers of posterior covariances that are held at a time in a prediction.
@@ -68,7 +69,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
     Measured values are truth plus noise. What was measured, its error bars, and the population of all samples say what
     the truth of a sample may be (:class:`gaussguru.population.Deconvolve`): ``N(m_i, V_i)``, near the measurement where
     its errors are small, near what the population and the other features let expect where they are large or a value is
-    missing. A linear classifier is fitted to that, and its scores become probabilities that count both the overlap of
+    missing. A classifier is fitted to that, linear by default, and its scores become probabilities that count both the overlap of
     the classes and the error bars of the sample (:class:`gaussguru.calibration.CalibratedWithErrorsCV`)::
 
         P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))
@@ -89,6 +90,14 @@ class ErrorBarClassifier(ByProbability, Classifier):
     * "probit": the likelihood of the formula above, maximised over ``w`` directly. It is not convex, and what is found
       is a local maximum; a sample of which little is known counts little. It is the best where errors differ much.
 
+    With ``kernel="rbf"`` the score is a function ``w`` in the span of Gaussian kernel values with 300 of the samples,
+    fitted to posterior means by GURU (:class:`KernelGuruClassifier`), and its mean and spread under the error bars
+    stand for ``w.m + b`` and ``w' V w``. Features are taken as they are, or every one through a quantile transform to a
+    normal distribution, which carries the errors (:class:`gaussguru.preprocessing.WithErrors`) and makes a population
+    of one Gaussian do. Widths, with and without the transform, are compared on the first fold, and the two best at all
+    noise levels on all folds. ``kernel="auto"`` has these candidates beside the linear ones, and "probit" also on
+    transformed features; the same rule decides.
+
     All of them, at all levels, share one loop over the folds, and the same scores of left-out samples serve to choose
     and to calibrate. With more than 10,000 samples (20,000 over the number of classes) this is done on a stratified
     subsample of so many: log losses of two candidates are then compared to about 0.002, and the calibration has two or
@@ -103,13 +112,15 @@ class ErrorBarClassifier(ByProbability, Classifier):
         (``HistGradientBoostingClassifier()``) is fitted to draws from the posteriors, and its probabilities are
         averaged over draws: :class:`PosteriorDrawsClassifier`. Then there is nothing to choose and to calibrate, and no
         ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_``, ``margin_and_spread``.
-    kernel : {None, "auto"}, default=None
-        Linear classifiers are the only ones so far: None and "auto" mean the same.
+    kernel : {None, "linear", "rbf", "auto"}, default=None
+        Linear classifiers (None is the same), functions of RBF kernel values, or whichever of the two has the lower log
+        loss. The last two take some ten times as long as the first, and are for two or more classes of any shape.
     n_components : int or "auto", default="auto"
         Number of Gaussians of the population; "auto" lets held-out likelihood decide, and is 1 where ``rank_`` is not
-        None.
+        None, and of transformed features.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
-        The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out.
+        The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out. Functions of
+        kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
     cv : int, cross-validation generator or iterable, default=5
         How to split the samples. A number is that of stratified folds of samples in random order, which keep
         ``groups`` together; there are no more of them than samples of the smallest class.
@@ -129,20 +140,28 @@ class ErrorBarClassifier(ByProbability, Classifier):
     method_ : str
         The method chosen; "shrunk" without error bars is a plain :class:`GuruClassifier`. "draws" of an ``estimator``
         that is not linear.
+    kernel_ : {"linear", "rbf"} or None
+        The kernel chosen; None of an ``estimator``.
+    gamma_ : float or None
+        The width of the "rbf" kernel chosen, for features in units of the spread of the population.
+    transform_ : gaussguru.preprocessing.WithErrors or None
+        What features go through, if that was chosen: the population is one of transformed features.
     sigma_ : float or None
-        The noise level chosen, in units of the spread of the population; None for "probit" and for an ``estimator``.
+        The noise level chosen, in units of the spread of the population, or of a kernel's space; None for "probit" and
+        for an ``estimator``.
     ridge_ : float or None
         The ridge chosen, of "probit".
     cv_scores_ : dict of ndarrays
-        "method", "level" (sigma, ridge, or NaN) and "log_loss" of every candidate: of calibrated probabilities of
-        left-out samples, with ``kappa = 1``.
+        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge, or NaN) and "log_loss" of
+        every candidate: of calibrated probabilities of left-out samples, with ``kappa = 1``.
     rank_ : int or None
         Number of factors of the covariance of the population, with more than 60 features or fewer than 4 samples for
         each of them; None is a full one.
     population_ : gaussguru.population.Deconvolve
-        The population, in the units of X.
+        The population, in the units of X, or of what ``transform_`` makes of it.
     reliability_ : ndarray of shape (n_features,)
-        Which part of the variance of each feature in the population the measurements know: 1 where errors are 0.
+        Which part of the variance of each feature (as transformed) in the population the measurements know: 1 where
+        errors are 0.
     alpha_, beta_, kappa_, kappa_pvalue_
         The probabilities, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
     estimator_ : classifier
@@ -341,15 +360,17 @@ class ErrorBarClassifier(ByProbability, Classifier):
         inside[rows] = True
         folds = [(train[inside[train]], test[inside[test]]) for train, test in folds]
         families = [(table, self._families(table, rows, weights)) for table in tables]
-        candidates = [
-            (table, family, float(level)) for table, mine in families for family in mine for level in family.levels
-        ]
         pool = Pool(n_threads(self.n_jobs))
-        job = _Job(families, weights, pool.here, sklearn.get_config())
+        job = _Job(labels, weights, len(labelled.classes), pool.here, sklearn.get_config())
         # What does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
         with warnings.catch_warnings(), pool as mapped:
             warnings.simplefilter("ignore", ConvergenceWarning)
-            parts, starts = (list(part) for part in zip(*mapped(job.run, folds), strict=True))
+            families = job.screened(families, folds[0], mapped)
+            candidates = [
+                (table, family, float(level)) for table, mine in families for family in mine for level in family.levels
+            ]
+            found_in = mapped(job.run, folds, [families] * len(folds))
+            parts, starts = (list(part) for part in zip(*found_in, strict=True))
             order = np.concatenate([test for _, test in folds])
             truth = labels[order], weights[order], len(labelled.classes)
 
@@ -523,6 +544,9 @@ def _preferred(losses: Array, weights: Array, preferred: NDArray[np.bool_]) -> i
     return other if means[other] - means[best] <= error else best
 
 
+_Families = list[tuple[Table, list[Family]]]
+
+
 class _Candidate(NamedTuple):
     """A family at a level, its probabilities, and what the first fold found, to start from."""
 
@@ -536,22 +560,43 @@ class _Candidate(NamedTuple):
 class _Job(NamedTuple):
     """What all folds share."""
 
-    families: list[tuple[Table, list[Family]]]
+    labels: Index
     weights: Array
+    n_classes: int
     mapped: Any
     config: dict[str, Any]
 
-    def run(self, fold: tuple[Index, Index]) -> tuple[list[Margins], list[Start]]:
+    def run(self, fold: tuple[Index, Index], families: _Families) -> tuple[list[Margins], list[Start]]:
         """Return the scores of left-out samples of every candidate, and what to start from."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
             margins: list[Margins] = []
             starts: list[Start] = []
-            for table, mine in self.families:
+            for table, mine in families:
                 seen = table.single_threaded().fold(*fold, self.weights, self.mapped)
                 for scored, found in (family.scored(seen) for family in mine):
                     margins += scored
                     starts += found
             return margins, starts
+
+    def screened(self, families: _Families, fold: tuple[Index, Index], mapped: BlockMap) -> _Families:
+        """Return families without rivals that are worse on one fold than some others."""
+        rivals = [(table, [family for family in mine if family.has_rivals]) for table, mine in families]
+        if sum(len(mine) for _, mine in rivals) <= SURVIVORS:
+            return families
+        losses = [part for parts in mapped(self._losses, [fold] * len(rivals), rivals) for part in parts]
+        worst = sorted(losses)[SURVIVORS - 1]
+        kept = iter([loss <= worst for loss in losses])
+        return [(table, [family for family in mine if not family.has_rivals or next(kept)]) for table, mine in families]
+
+    def _losses(self, fold: tuple[Index, Index], families: tuple[Table, list[Family]]) -> list[float]:
+        """Return the log loss of left-out samples of every family, at its best level."""
+        margins, test = iter(self.run(fold, [families])[0]), fold[1]
+        truth = self.labels[test], self.weights[test], self.n_classes
+
+        def loss(scored: Margins) -> float:
+            return float(np.average(_judged(scored, *truth, rough=True)[1], weights=truth[1]))
+
+        return [min(loss(next(margins)) for _ in family.levels) for family in families[1]]
 
 
 def _subsample(samples: Samples, seed: int) -> tuple[Index, Array]:
