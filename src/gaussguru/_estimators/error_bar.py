@@ -69,8 +69,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
     Measured values are truth plus noise. What was measured, its error bars, and the population of all samples say what
     the truth of a sample may be (:class:`gaussguru.population.Deconvolve`): ``N(m_i, V_i)``, near the measurement where
     its errors are small, near what the population and the other features let expect where they are large or a value is
-    missing. A classifier is fitted to that, linear by default, and its scores become probabilities that count both the overlap of
-    the classes and the error bars of the sample (:class:`gaussguru.calibration.CalibratedWithErrorsCV`)::
+    missing. A classifier is fitted to that, linear by default, and its scores become probabilities that count both the
+    overlap of the classes and the error bars of the sample (:class:`gaussguru.calibration.CalibratedWithErrorsCV`)::
 
         P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))
 
@@ -152,8 +152,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
     ridge_ : float or None
         The ridge chosen, of "probit".
     cv_scores_ : dict of ndarrays
-        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge, or NaN) and "log_loss" of
-        every candidate: of calibrated probabilities of left-out samples, with ``kappa = 1``.
+        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge, or NaN) and "log_loss"
+        of every candidate: of calibrated probabilities of left-out samples, with ``kappa = 1``.
     rank_ : int or None
         Number of factors of the covariance of the population, with more than 60 features or fewer than 4 samples for
         each of them; None is a full one.
@@ -504,6 +504,19 @@ class ErrorBarClassifier(ByProbability, Classifier):
         parts = [score_moments(self.estimator_, part) for part in self._posteriors(X, X_err)]
         weights, means, covariances = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return weights, means, covariances
+
+    @property
+    def _spreads(self) -> Array:
+        """The spreads of the features, in the units of X."""
+        if self.transform_ is None:
+            return self.scale_
+        assert self.transform_.population_ is not None  # of a dense X
+        return self.transform_.population_.spreads
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether scores are linear in the measured values."""
+        return self.transform_ is None and hasattr(self.estimator_, "coef_")
 
     def _check_scores(self) -> None:
         check_is_fitted(self)

@@ -496,7 +496,7 @@ class _Calibrated:
         if self.has_errors:
             self.curve += n * np.array(larger_error_scores(self.model.estimator, X, X_err, y, self.levels, rng))
             return
-        spreads = getattr(self.model.classifier, "scale_", 1.0)
+        spreads = getattr(self.model.classifier, "_spreads", 1.0)
         for k, level in enumerate(self.levels):
             noisy = samples + level * spreads * rng.standard_normal(samples.shape)
             probabilities = self.model.classifier.predict_proba(noisy)
