@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, RobustScaler, StandardScaler
 
 from gaussguru._data.kernel_matrix import Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
@@ -164,10 +164,19 @@ def _check_quantiles(step: Any, n_features: int) -> None:
     if _of(step, "n_features_in_", int) != n_features:
         raise ValueError("its WithErrors has other features than its card")
     _check_population(step, "population_", n_features)
-    normal = _of(step, "transformer_", QuantileTransformer)
+    pipeline = _of(step, "transformer_", Pipeline)
+    _is(pipeline, Pipeline)
+    scaler, normal = (step for _, step in _of(pipeline, "steps", list))
+    _is(scaler, RobustScaler)
     _is(normal, QuantileTransformer)
-    if _of(normal, "n_features_in_", int) != n_features or normal.output_distribution != "normal":
+    if any(_of(part, "n_features_in_", int) != n_features for part in (scaler, normal)):
+        raise ValueError("its QuantileTransformer has other features than its card")
+    if normal.output_distribution != "normal":
         raise ValueError("its QuantileTransformer is another one than that of a fit")
+    _check_numbers(scaler, "center_", n_features)
+    _check_numbers(scaler, "scale_", n_features)
+    if not (scaler.scale_ > 0).all():
+        raise ValueError("scale_ of its RobustScaler is not above 0")
     n_quantiles = _of(normal, "n_quantiles_", int)
     _check_numbers(normal, "quantiles_", n_quantiles, n_features)
     _check_numbers(normal, "references_", n_quantiles)

@@ -22,7 +22,7 @@ from gaussguru._tables.files import (
     write_tables,
     writing,
 )
-from gaussguru._tables.fitting import CLASSIFIERS, evaluate_model, fit_model, path_table
+from gaussguru._tables.fitting import CLASSIFIERS, ERROR_BAR_KERNELS, evaluate_model, fit_model, path_table
 from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
 from gaussguru._tables.streaming import convert, files_of, fit_cached, fit_on_cluster, is_large
 from gaussguru.cli.console import (
@@ -187,8 +187,10 @@ def fit(
     kernel: Annotated[
         str,
         one_of(
-            [name for name in NAMES if name != "precomputed"],
-            "linear, or a kernel, which takes no columns of errors; its sigma is in the units of its space.",
+            [*(name for name in NAMES if name != "precomputed"), "auto"],
+            "linear, or a kernel, whose sigma is in the units of its space. Of error-bars: linear, rbf, which takes "
+            "some ten times as long, or auto: the one with the lower log loss. Of guru a kernel takes no columns of "
+            "errors, and there is no auto.",
         ),
     ] = "linear",
     gamma: Annotated[
@@ -242,7 +244,7 @@ def fit(
     _check_output(output, force, json)
     options: dict[str, Any] = {"loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
     options["class_weight"] = "balanced" if balanced else None
-    if kernel == "linear":
+    if kernel in ("linear", "auto"):
         options["noise"] = noise
     else:
         if noise != "isotropic":
@@ -252,28 +254,32 @@ def fit(
     # What was asked for that one of the two classifiers has.
     of_guru = {
         f"--sigma {sigma}": sigma != "cv",
-        f"--kernel {kernel}": kernel != "linear",
+        f"--kernel {kernel}": kernel not in ERROR_BAR_KERNELS,
         "--no-scale": not scale,
         f"--noise {noise}": noise != "isotropic",
         f"--loss {loss}": loss != "gaussian",
         f"--l2 {l2:g}": l2 != 0.0,
         f"--tol {tol:g}": tol != 1e-6,
     }
-    of_error_bars = {f"--gaussians {gaussians}": gaussians != "1", "--scale-errors": scale_errors}
+    of_error_bars = {
+        f"--kernel {kernel}": kernel == "auto",
+        f"--gaussians {gaussians}": gaussians != "1",
+        "--scale-errors": scale_errors,
+    }
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
     files = files_of(file)
     with closing(open_table(files[0], **how)) as table:
         layout = Layout.of(table, target, **roles)
-        if kernel != "linear" and layout.has_errors:
+        chosen = classifier or ("error-bars" if layout.errors else "guru")
+        if kernel not in ("linear", "auto") and chosen == "guru" and layout.has_errors:
             what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
             raise TableError(f"{file}: --kernel {kernel} takes no errors ({what}); --no-errors leaves them out")
-        chosen = classifier or ("error-bars" if layout.errors else "guru")
         _check_asked(file, layout, chosen, of_guru if chosen == "error-bars" else of_error_bars)
         if chosen == "error-bars":
             options = {"n_jobs": jobs, "class_weight": options["class_weight"], "scale_errors": scale_errors}
-            options["n_components"] = _count_of(gaussians)
+            options |= {"n_components": _count_of(gaussians), "kernel": kernel}
         streamed = dask is not None or is_large(files)
         digest: str | None = None
         if not streamed:
@@ -282,12 +288,12 @@ def fit(
                 digest = table.sha256()
     shared = {"sigma": level, "scale": scale, "folds": folds, "max_classes": max_classes, **options}
     if streamed:
-        if kernel != "linear":
+        if kernel != "linear" and chosen == "guru":
             raise TableError(f"{file}: --kernel {kernel} needs a table that is read into memory; use some of its rows")
         model, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
         with busy(f"fitting {summary}"):
-            model = fit_model(data, kernel=kernel, classifier=chosen, **shared)
+            model = fit_model(data, classifier=chosen, **{"kernel": kernel, **shared})
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
@@ -353,7 +359,10 @@ def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
     if "method" in found:
         level = f"ridge {found['ridge']:.3g}" if found["sigma"] is None else f"sigma {found['sigma']:.3g}"
-        yield f"method {found['method']}, {level} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
+        kernel = found["kernel"] if found["gamma"] is None else f"{found['kernel']} (gamma {found['gamma']:.3g})"
+        features = ", features through a quantile transform" if found["transform"] == "quantile" else ""
+        chosen = f"kernel {kernel}{features}, method {found['method']}, {level}"
+        yield f"{chosen} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
         if card["layout"]["errors"]:
             least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
             known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
