@@ -711,7 +711,7 @@ def test_a_kernel_for_columns_of_errors(run):
     assert cards["linear"]["fit"]["kernel"] == "linear"
     assert cards["auto"]["fit"]["cv_log_loss"] < cards["linear"]["fit"]["cv_log_loss"] - 0.2
     succeeds(run("predict", "auto", "t.csv", "--remeasure", "0.5", "-o", "p.csv"))
-    assert (pd.read_csv("p.csv")["label"] == y).mean() > 0.9
+    assert (pd.read_csv("p.csv")["label"] == y).mean() > 0.85
     assert pd.read_csv("p.csv")["remeasure_gain"].between(0, 0.5).all()
 
 

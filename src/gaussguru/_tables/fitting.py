@@ -209,7 +209,7 @@ def _fit_error_bars(
         "scaled": True,
         "spread": 1.0,
         "reliability": reliability,
-        "cross_validation": {name: part.tolist() for name, part in found.cv_scores_.items()} | {"folds": folds},
+        "cross_validation": {name: _listed(part) for name, part in found.cv_scores_.items()} | {"folds": folds},
     }
     return steps, found, fit, more
 
@@ -375,6 +375,11 @@ def _fit_classifier(
     return search.best_estimator_, {
         "sigmas": levels, "accuracy": accuracy.tolist(), "best": int(search.best_index_), "folds": folds
     }  # fmt: skip
+
+
+def _listed(values: NDArray[Any]) -> list[Any]:
+    """Return values as JSON has them: None where there is no number."""
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]
 
 
 def _is_plain(value: Any) -> bool:
