@@ -93,8 +93,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
     With ``kernel="rbf"`` the score is a function ``w`` in the span of Gaussian kernel values with 300 of the samples,
     fitted to posterior means by GURU (:class:`KernelGuruClassifier`), and its mean and spread under the error bars
     stand for ``w.m + b`` and ``w' V w``. Features are taken as they are, or every one through a quantile transform to a
-    normal distribution, which carries the errors (:class:`gaussguru.preprocessing.WithErrors`) and makes a population
-    of one Gaussian do. Widths, with and without the transform, are compared on the first fold, and the two best at all
+    normal distribution, which carries the errors (:class:`gaussguru.preprocessing.WithErrors`), with a population of
+    what comes out. Widths, with and without the transform, are compared on the first fold, and the two best at all
     noise levels on all folds. ``kernel="auto"`` has these candidates beside the linear ones, and "probit" also on
     transformed features; the same rule decides.
 
@@ -117,7 +117,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         loss. The last two take some ten times as long as the first, and are for two or more classes of any shape.
     n_components : int or "auto", default="auto"
         Number of Gaussians of the population; "auto" lets held-out likelihood decide, and is 1 where ``rank_`` is not
-        None, and of transformed features.
+        None.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
         The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out. Functions of
         kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
@@ -278,8 +278,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Return the samples of a fit, with the population of their transformed values."""
         if transform is not None:
             X, X_err = transformed(transform, X, X_err)
-        one = self.rank_ or X_err is None or transform is not None
-        number = 1 if self.n_components == "auto" and one else self.n_components
+        number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
         population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
         population.fit(X, X_err=X_err, sample_weight=weights)
         return Table(View.of(transform, population), X, X_err, weights, labelled, seed)
