@@ -16,8 +16,8 @@ measures only ours again, with the same splits and the same noise.
 | made | made data with few good and many hopeless training samples, clean test |
 
 Noise is added as ``sqrt(c^2 - 1) err``, so that errors ``c err`` are true. Fluxes that may be negative (snpcc) go
-through asinh, errors by its derivative, the same for all models; "fluxes" is snpcc without. Splits are random, 30 % test
-(koi by star), of at most 6,000 rows. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
+through asinh, errors by its derivative, the same for all models; "fluxes" is snpcc without. Splits are random, 30 %
+test (koi by star), of at most 6,000 rows. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
 """
 
 import argparse

@@ -114,7 +114,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_``, ``margin_and_spread``.
     kernel : {None, "linear", "rbf", "auto"}, default=None
         Linear classifiers (None is the same), functions of RBF kernel values, or whichever of the two has the lower log
-        loss. The last two take some ten times as long as the first, and are for two or more classes of any shape.
+        loss, which takes two to four times as long as "linear".
     n_components : int or "auto", default="auto"
         Number of Gaussians of the population; "auto" lets held-out likelihood decide, and is 1 where ``rank_`` is not
         None.

@@ -188,8 +188,8 @@ def fit(
         str,
         one_of(
             [*(name for name in NAMES if name != "precomputed"), "auto"],
-            "linear, or a kernel, whose sigma is in the units of its space. Of error-bars: linear, rbf, which takes "
-            "some ten times as long, or auto: the one with the lower log loss. Of guru a kernel takes no columns of "
+            "linear, or a kernel, whose sigma is in the units of its space. Of error-bars: linear, rbf, or "
+            "auto, which takes two to four times as long: the one with the lower log loss. Of guru a kernel takes no columns of "
             "errors, and there is no auto.",
         ),
     ] = "linear",
