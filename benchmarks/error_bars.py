@@ -16,8 +16,8 @@ measures only ours again, with the same splits and the same noise.
 | made | made data with few good and many hopeless training samples, clean test |
 
 Noise is added as ``sqrt(c^2 - 1) err``, so that errors ``c err`` are true. Fluxes that may be negative (snpcc) go
-through asinh, errors by its derivative, the same for all models. Splits are random, 30 % test (koi by star), of at most
-6,000 rows. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
+through asinh, errors by its derivative, the same for all models; "fluxes" is snpcc without. Splits are random, 30 %
+test (koi by star), of at most 6,000 rows. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
 """
 
 import argparse
@@ -89,6 +89,7 @@ REAL: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "wdbc": (datasets.load_wdbc, _unchanged),
     "koi": (lambda: datasets.load_koi(data_home=DATA), _unchanged),
     "snpcc": (lambda: datasets.load_snpcc(data_home=DATA), _asinh),
+    "fluxes": (lambda: datasets.load_snpcc(data_home=DATA), _unchanged),
     "chandra": (_chandra, _unchanged),
 }
 BARRED = ("fermi", "blazar", "wdbc")
@@ -153,18 +154,23 @@ class Fits:
 
 
 def of_real_data(
-    name: str, number: int, only: tuple[str, ...], kinds: tuple[str, ...], wanted: list[str] | None
+    name: str,
+    number: int,
+    only: tuple[str, ...],
+    levels: tuple[float, ...],
+    kinds: tuple[str, ...],
+    wanted: list[str] | None,
 ) -> list[Record]:
     split = Split(name, number)
     models = chosen(kinds, wanted)
-    return [{"data": name, "split": number, **record} for record in _of_split(split, only, models)]
+    return [{"data": name, "split": number, **record} for record in _of_split(split, only, models, levels)]
 
 
-def _of_split(split: Split, only: tuple[str, ...], models: list[Model]) -> Iterator[Record]:
+def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: tuple[float, ...]) -> Iterator[Record]:
     natural = Fits(split.training())
     once = [model for model in models if not model.by_level]
     if "T0" in only or "T1" in only:
-        for level in LEVELS if "T1" in only else (1,):
+        for level in levels if "T1" in only else (1,):
             yield from _compared(natural, models, "T1", f"x{level:g}", split, split.samples(split.test, level), level)
     if "T5" in only:
         Z, F = split.samples(split.test)
@@ -503,7 +509,9 @@ def jobs(options: argparse.Namespace) -> list[Any]:
     for number in range(options.splits):
         models = (options.kinds, options.model)
         if real:
-            made += [delayed(_timed)(of_real_data, name, number, real, *models) for name in options.data]
+            made += [
+                delayed(_timed)(of_real_data, name, number, real, options.levels, *models) for name in options.data
+            ]
         if "made" in only:
             made.append(delayed(_timed)(of_good_and_hopeless, number, *models))
         if "T9" in only:
@@ -530,10 +538,15 @@ def names(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(number) for number in text.split(","))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--only", type=names(PROTOCOLS), default=PROTOCOLS, help="protocols, with commas")
+    parser.add_argument("--levels", type=numbers, default=LEVELS, help="of T1, with commas")
     parser.add_argument("--data", type=names(tuple(REAL)), default=BARRED, help="data sets, with commas")
     parser.add_argument("--kinds", type=names(KINDS), default=KINDS, help="of models, with commas")
     parser.add_argument("--model", action="append", help="measure these alone", metavar="NAME")

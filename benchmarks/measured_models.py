@@ -199,13 +199,17 @@ def ours(**options: Any) -> Callable[[Training, float], Predictor]:
     return fit
 
 
-def ours_without_errors(data: Training, level: float) -> Predictor:
-    imputer = SimpleImputer(keep_empty_features=True).fit(data.X)
-    fitted = ErrorBarClassifier(n_jobs=1).fit(imputer.transform(data.X), data.y, groups=data.groups)
-    return lambda Z, F: fitted.predict_proba(imputer.transform(Z))[:, 1]
+def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor]:
+    def fit(data: Training, level: float) -> Predictor:
+        imputer = SimpleImputer(keep_empty_features=True).fit(data.X)
+        fitted = ErrorBarClassifier(n_jobs=1, **options).fit(imputer.transform(data.X), data.y, groups=data.groups)
+        return lambda Z, F: fitted.predict_proba(imputer.transform(Z))[:, 1]
+
+    return fit
 
 
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
+AUTO, AUTO_IGNORED = f"{OURS}, kernel auto", f"{OURS}, kernel auto, errors ignored"
 SINGLE, DECONVOLUTION = f"{OURS}, one component", "extreme deconvolution of each class"
 QUANTILES = QuantileTransformer(output_distribution="normal", random_state=0)
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
@@ -236,8 +240,10 @@ MODELS = [
     *_of_trees("boosting", BOOSTING),
     Model(DECONVOLUTION, "deconvolution", extreme_deconvolution),
     Model("GURU with X_err as it was", "baseline", guru_as_it_was),
-    Model(IGNORED, "baseline", ours_without_errors, uses_errors=False),
+    Model(IGNORED, "baseline", ours_without_errors(), uses_errors=False),
+    Model(AUTO_IGNORED, "baseline", ours_without_errors(kernel="auto"), uses_errors=False),
     Model(OURS, "ours", ours()),
+    Model(AUTO, "ours", ours(kernel="auto")),
     Model(SINGLE, "ours", ours(n_components=1)),
     Model("part: shrunk values, one component", "ours", ours(n_components=1, methods=("shrunk",))),
     Model("part: posteriors in the fit, one component", "ours", ours(n_components=1, methods=("posterior",))),

@@ -675,9 +675,44 @@ def test_lines_are_short_and_have_no_control_characters(run, fails):
 
 def test_kernels_refuse_errors(run, fails):
     toy().assign(a_err=0.1).to_csv("t.csv", index=False)
-    options = ("fit", "t.csv", "--target", "y", "--kernel", "rbf", "--sigma", "0.1", "-o", "m")
+    options = ("fit", "t.csv", "--target", "y", "--kernel", "rbf", "--sigma", "0.1", "-o", "m", "--classifier", "guru")
     fails(*options, words=["t.csv", "rbf", "'a_err'", "--no-errors"])
     succeeds(run(*options, "--no-errors"))
+    fails("fit", "t.csv", "--target", "y", "--kernel", "poly", "-o", "n", words=["--kernel poly", "--classifier guru"])
+    fails(
+        "fit",
+        "t.csv",
+        "--target",
+        "y",
+        "--kernel",
+        "auto",
+        "--no-errors",
+        "-o",
+        "n",
+        words=["--kernel auto", "--classifier error-bars"],
+    )
+
+
+def test_a_kernel_for_columns_of_errors(run):
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(-1, 1, (300, 2))
+    y = np.where(np.square(truth).sum(axis=1) > 0.6, "out", "in")
+    table = pd.DataFrame(truth + 0.1 * rng.standard_normal((300, 2)), columns=["a", "b"])
+    table.assign(a_err=0.1, b_err=0.1, y=y).to_csv("t.csv", index=False)
+    cards = {}
+    for kernel in ("linear", "auto"):
+        options = ("fit", "t.csv", "--target", "y", "--kernel", kernel, "--folds", "3", "-o", kernel)
+        code, _, err = run(*options)
+        assert code == 0
+        assert any("kernel rbf (gamma" in line for line in err) == (kernel == "auto")
+        cards[kernel] = json.loads(succeeds(run("show", kernel)))
+    assert cards["auto"]["fit"]["kernel"] == "rbf"
+    assert cards["auto"]["fit"]["certified"]
+    assert cards["linear"]["fit"]["kernel"] == "linear"
+    assert cards["auto"]["fit"]["cv_log_loss"] < cards["linear"]["fit"]["cv_log_loss"] - 0.2
+    succeeds(run("predict", "auto", "t.csv", "--remeasure", "0.5", "-o", "p.csv"))
+    assert (pd.read_csv("p.csv")["label"] == y).mean() > 0.85
+    assert pd.read_csv("p.csv")["remeasure_gain"].between(0, 0.5).all()
 
 
 def test_an_output_that_exists_needs_force(run, fails):

@@ -52,6 +52,8 @@ LAYERS = [
     ["preprocessing"],
     ["calibration"],
     ["_estimators.draws"],
+    ["_estimators.posteriors"],
+    ["_estimators.families"],
     ["_estimators.error_bar"],
     ["robustness"],
     ["datasets"],

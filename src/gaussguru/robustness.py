@@ -296,7 +296,8 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     There are two approximations. With several components in the population, a new reading counts as a reading of the
     score alone, although it also tells something about the component; this agrees with a simulation within a few
     percent. With more than two classes the gain, ``E max p' - max p``, is that of the best comparison of the predicted
-    class with one other; it is somewhat too small if three or more classes are likely.
+    class with one other; it is somewhat too small if three or more classes are likely. Scores that are not linear in
+    the values (a kernel, a transform) use the spread ``v'`` of a reading at the current values, and at most ``v``.
 
     Parameters
     ----------
@@ -398,12 +399,16 @@ def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
 
 
 class _Latent(NamedTuple):
-    """Scores as mixtures, and the covariance ``overlap`` of what makes classes overlap beside the error bars."""
+    """Scores as mixtures, and the covariance ``overlap`` of what makes classes overlap beside the error bars.
+
+    Of scores that are linear in the values, spreads depend on the errors alone.
+    """
 
     weights: Array
     means: Array
     covariances: Array
     overlap: Array
+    linear: bool
 
 
 def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
@@ -414,9 +419,10 @@ def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
         centre = np.einsum("ik,ikc->ic", weights, means)[:, np.newaxis]
         means = final.alpha_ * (centre + final.kappa_ * (means - centre)) + final.beta_
         overlap = np.eye(n_scores) * (1.0 if n_scores == 1 else 0.5)
-        return _Latent(weights, means, np.square(final.alpha_ * final.kappa_) * covariances, overlap)
+        linear = getattr(final, "_is_linear", True)
+        return _Latent(weights, means, np.square(final.alpha_ * final.kappa_) * covariances, overlap, linear)
     own = final._score_noise() if hasattr(final, "_score_noise") else np.zeros((n_scores, n_scores))
-    return _Latent(weights, means, covariances, own)
+    return _Latent(weights, means, covariances, own, not hasattr(final, "dual_coef_") or hasattr(final, "coef_"))
 
 
 def _gain(now: _Latent, then: _Latent) -> Array:
@@ -425,7 +431,8 @@ def _gain(now: _Latent, then: _Latent) -> Array:
         raise ValueError("model must have as many components with new_err as with X_err")
     if now.means.shape[2] == 1:
         before, after = now.covariances[:, :, 0, 0], then.covariances[:, :, 0, 0]
-        _check_smaller(before, after)
+        if now.linear:
+            _check_smaller(before, after)
         after, overlap = np.minimum(after, before), float(now.overlap[0, 0])
         if now.weights.shape[1] > 1:
             return _mixture_gain(now.weights, now.means[:, :, 0], before, after, overlap)
@@ -445,7 +452,9 @@ def _gain(now: _Latent, then: _Latent) -> Array:
             np.maximum(part[rows, best, best] + part[rows, rival, rival] - 2 * part[rows, best, rival], 0.0)
             for part in (after, before, between, np.broadcast_to(now.overlap, (n, n_classes, n_classes)))
         )
-        _check_smaller(unsure, sure)
+        if now.linear:
+            _check_smaller(unsure, sure)
+        sure = np.minimum(sure, unsure)
         both = p[rows, best] + p[:, rival]
         # The lead that makes these two probabilities of them.
         lead = np.sqrt(unsure + overlap + mixed) * ndtri(np.clip(p[rows, best] / both, 0.5, 1 - EPS))

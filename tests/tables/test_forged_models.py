@@ -6,6 +6,7 @@ import json
 import time
 import tracemalloc
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ def far_index(X):
 def backwards(X):
     X.indptr = X.indptr[::-1].copy()
     return X
+
+
+def forged_step(k, name, value, steps):
+    if value is ABSENT:
+        del vars(steps[k][1])[name]
+    else:
+        vars(steps[k][1])[name] = value
+    return steps
 
 
 # A case of test_models, an attribute of one of its steps, and what it is replaced by, or a function of what it was.
@@ -127,7 +136,33 @@ FORGED = [
     ("measured", "classify._calibrated.predict_log_proba", 5),
     ("measured", "classify._calibrated.estimator", "text"),
     ("measured", "classify.estimator", 5),
-    ("measured", "classify.kernel", "rbf"),
+    ("measured", "classify.kernel", "poly"),
+    *(
+        ("measured-quantile", f"classify.{path}", value)
+        for path in [
+            "transform_", "transform_._map", "transform_._map.features", "transform_._map.outputs",
+            "transform_._map.low", "transform_._map.above", "transform_._map.signs", "transform_.transformer_",
+            "transform_.n_features_in_", "transform_.population_", "estimator_.dual_coef_", "estimator_._kernel",
+            "estimator_.X_fit_",
+        ]
+        for value in (ABSENT, "text", np.zeros(2), [1.0])
+    ),
+    ("measured-quantile", "classify.transform_.transformer_.steps", lambda old: old[:1]),
+    ("measured-quantile", "classify.transform_.transformer_.steps", lambda old: old[::-1]),
+    *(
+        ("measured-quantile", "classify.transform_.transformer_.steps", partial(forged_step, k, name, value))
+        for k, names in enumerate([["center_", "scale_"], ["quantiles_", "references_", "n_quantiles_"]])
+        for name in [*names, "n_features_in_"]
+        for value in (ABSENT, "text", np.zeros(2), np.full(3, np.nan), 5)
+    ),
+    *(
+        ("measured-quantile", "classify.transform_.transformer_.steps", partial(forged_step, k, name, value))
+        for k, name, value in [
+            (0, "scale_", np.zeros(3)), (1, "references_", np.linspace(1, 0, 90)), (1, "output_distribution", "x"),
+        ]
+    ),
+    ("measured-quantile", "classify.transform_._map.outputs", lambda old: 0 * old),
+    ("measured-quantile", "classify.transform_.transform", 5),
     ("measured", "classify.methods", "probit"),
     ("measured", "classify.scale_", lambda old: -old),
     ("measured", "classify.scale_", lambda old: 0 * old),

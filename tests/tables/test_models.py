@@ -34,7 +34,7 @@ from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import remeasure_gain
 
 
-def table(n=90, n_classes=2, *, errors=False, missing="error", sparse=False, labels="c{}", seed=0):
+def table(n=90, n_classes=2, *, errors=False, missing="error", skewed=False, sparse=False, labels="c{}", seed=0):
     rng = np.random.default_rng(seed)
     k = np.arange(n) % n_classes
     X = rng.standard_normal((n, 3)) + 1.5 * np.eye(3)[k % 3]
@@ -43,6 +43,9 @@ def table(n=90, n_classes=2, *, errors=False, missing="error", sparse=False, lab
         X[::7, 1] = np.nan
         if missing == "unmeasured":
             X_err = np.where(np.isnan(X), np.inf, 0.0 if X_err is None else X_err)
+    if skewed:
+        X = np.exp(3 * X)
+        X_err = 0.1 * X
     names = ["1", "2", "3"] if sparse else ["a", "b", "c"]
     values = sp.csr_matrix(X) if sparse else pd.DataFrame(X, columns=names)
     layout = Layout(names, names if errors else [], "_err", None if sparse else "y", missing)
@@ -72,6 +75,8 @@ CASES = {
     "measured": ({"errors": True}, {"methods": ("shrunk",)}),
     "measured-gaps": ({"errors": True, "missing": "unmeasured"}, {"scale_errors": True, "n_components": 2}),
     "measured-three": ({"n_classes": 3, "errors": True}, {"methods": ("probit",), "class_weight": "balanced"}),
+    "measured-rbf": ({"errors": True, "missing": "unmeasured"}, {"kernel": "rbf"}),
+    "measured-quantile": ({"errors": True, "skewed": True}, {"kernel": "rbf"}),
     "measured-exact": ({"missing": "mean"}, {"classifier": "error-bars", "methods": ("shrunk",)}),
 }
 
@@ -126,6 +131,23 @@ def test_pipelines_with_populations_and_calibration_can_be_saved(tmp_path, name,
     np.testing.assert_array_equal(np.column_stack([found[f"probability_{label}"] for label in labels]), expected)
     gain = remeasure_gain(estimator, data.X, data.X_err, 0.5 * data.X_err)
     np.testing.assert_allclose(found["remeasure_gain"], gain, rtol=1e-9, atol=1e-12)
+
+
+def test_a_transform_that_carries_errors_is_judged_as_it_was_saved(tmp_path):
+    model, data = fitted("measured-quantile")
+    assert model.card["fit"]["transform"] == "quantile"
+    save_model(model, str(tmp_path / "model"))
+    y = model.labels(data.y, "table")
+    before, after = (
+        evaluate_model(one, [(data.X, data.X_err, y)]) for one in (model, load_model(str(tmp_path / "model")))
+    )
+    assert before == after
+    exact = fit_model(
+        data._replace(X_err=None, layout=replace(data.layout, errors=[])), classifier="error-bars", kernel="rbf"
+    )
+    assert exact.card["fit"]["transform"] == "quantile"
+    accuracy = evaluate_model(exact, [(data.X, None, y)])["robustness"]["accuracy"]
+    assert accuracy[0] > accuracy[-1]
 
 
 def test_a_model_of_measurements_is_that_of_the_library():

@@ -13,22 +13,40 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from gaussguru._blocks import row_blocks
-from gaussguru._data.streams import Part
+from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
-from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.families import (
+    METHODS,
+    PREFERRED,
+    Family,
+    Start,
+    fitted_to,
+    given_families,
+    knows_spread,
+    linear_families,
+    rbf_families,
+)
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
-from gaussguru._estimators.path import follow, noise_levels
-from gaussguru._estimators.probit import ProbitWithErrors, probit_path
+from gaussguru._estimators.posteriors import (
+    Table,
+    View,
+    quantile_transform,
+    rank_of,
+    scaled_part,
+    transformed,
+    variances,
+    weighted_part,
+)
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of, takes_sources
 from gaussguru._estimators.validation import (
     Samples,
+    check_choice,
     check_count,
     check_flag,
     check_jobs,
@@ -38,36 +56,23 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
-from gaussguru.errors import LowRank, Measured, check_products, split_errors, take_rows
+from gaussguru.errors import split_errors, take_rows
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing.affine import AffineComponents, NotLinearError
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
 
-METHODS = ("shrunk", "posterior", "probit")
-# The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
-# that of the probabilities.
-PREFERRED = "probit"
-# Noise levels of the two paths of GURU, from the top of their grid (see sigma_path) down to so much of it. With the
-# posterior covariances in the fit the level matters less, and a fit costs ten times as much. Every second of these
-# levels, and of the ridges, is tried where there are more than two classes.
-SIGMAS = {"shrunk": (10, 1e-3), "posterior": (5, 1e-2)}
-# Ridges of the probit, from coefficients that are nothing for features of spread 1 to any that occur.
-RIDGES = np.geomspace(300.0, 1e-3, 12)
+KERNELS = ("linear", "rbf", "auto")
 # Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
 # of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
 # alpha to 1 or 2 percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
 SELECTION_ROWS = 10_000
 # So many of them are of each class, if there are.
 FEWEST = 200
-# Covariances of the population have few factors where there are more features than this, or fewer samples for each:
-# time and memory go with their cube and square, and a full covariance of so few samples is mostly chance.
-FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
-# Gradients of the probit, in units of the total weight, at which its log loss is the same to all digits that count.
-ROUGH = 1e-4
+# Widths of a kernel, with or without a transform, that are compared on all folds: the best on the first one.
+SURVIVORS = 2
 # What there is of a classifier with calibrated scores.
 CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
-# Scores of which the covariance with all others is computed together.
-STACK = 64
 
 
 class ErrorBarClassifier(ByProbability, Classifier):
@@ -103,6 +108,13 @@ class ErrorBarClassifier(ByProbability, Classifier):
     of that size, on which log losses of two candidates are compared to about 0.002. Population and classifier are
     always fitted to all samples.
 
+    With ``kernel="rbf"`` the score is a function in the span of Gaussian kernel values with 300 of the samples, fitted
+    to posterior means (:class:`KernelGuruClassifier`). Its mean and variance under the posterior replace ``w.m + b``
+    and ``w' V w``. Features are taken as they are, or through a quantile transform to a normal distribution that
+    carries the errors (:class:`gaussguru.preprocessing.WithErrors`), with a population of the transformed values.
+    Kernel widths, with and without the transform, are compared on the first fold, and the two best at all noise levels
+    on all folds. ``kernel="auto"`` tries these candidates, the linear ones, and "probit" on transformed features.
+
     The number of components of the population maximises the likelihood of held-out measurements. Log loss cannot
     choose it: the training samples do not show how the classifier behaves at errors larger than theirs.
 
@@ -115,12 +127,14 @@ class ErrorBarClassifier(ByProbability, Classifier):
         posteriors, and its probabilities are averaged over draws (:class:`PosteriorDrawsClassifier`). In that case
         nothing is chosen or calibrated, and ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_`` and
         ``margin_and_spread`` do not exist.
-    kernel : {None, "auto"}, default=None
-        Reserved. Both values mean a linear classifier.
+    kernel : {None, "linear", "rbf", "auto"}, default=None
+        Linear classifiers (None is the same), functions of RBF kernel values, or the better of the two by log loss.
+        "auto" takes two to four times as long as "linear".
     n_components : int or "auto", default="auto"
         Number of Gaussians in the population. "auto" chooses by held-out likelihood; it is 1 if ``rank_`` is not None.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
-        The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out.
+        The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out. Functions of
+        kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
     cv : int, cross-validation generator or iterable, default=5
         How to split the samples. An integer is the number of shuffled, stratified folds. They keep ``groups``
         together, and there are at most as many as the smallest class has samples.
@@ -140,20 +154,29 @@ class ErrorBarClassifier(ByProbability, Classifier):
     method_ : str
         The chosen method. "shrunk" without error bars is a plain :class:`GuruClassifier`; "draws" means an
         ``estimator`` that was fitted to draws.
+    kernel_ : {"linear", "rbf"} or None
+        The chosen kernel; None for an ``estimator``.
+    gamma_ : float or None
+        The chosen width of the "rbf" kernel, for features in units of the spread of the population.
+    transform_ : gaussguru.preprocessing.WithErrors or None
+        The transform of the features, if one was chosen. The population is then one of transformed features.
     sigma_ : float or None
-        The chosen noise level, in units of the spread of the population; None for "probit" and for an ``estimator``.
+        The chosen noise level, in units of the spread of the population, or of the space of the kernel; None for
+        "probit" and for an ``estimator``.
     ridge_ : float or None
         The chosen ridge penalty of "probit"; None otherwise.
     cv_scores_ : dict of ndarrays
-        "method", "level" (sigma, ridge penalty, or NaN) and "log_loss" of every candidate. The log loss is that of
-        calibrated probabilities of held-out samples, with ``kappa = 1``.
+        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge penalty, or NaN) and
+        "log_loss" of every candidate. The log loss is that of calibrated probabilities of held-out samples, with
+        ``kappa = 1``.
     rank_ : int or None
         Number of factors of the population covariance if there are more than 60 features or fewer than 4 samples per
         feature; None for a full covariance.
     population_ : gaussguru.population.Deconvolve
-        The population, in the units of X.
+        The population, in the units of X, or of what ``transform_`` makes of it.
     reliability_ : ndarray of shape (n_features,)
-        Fraction of the population variance of each feature that the measurements resolve: 1 for exact values.
+        Fraction of the population variance of each (transformed) feature that the measurements resolve: 1 for exact
+        values.
     alpha_, beta_, kappa_, kappa_pvalue_
         The calibration, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
     estimator_ : classifier
@@ -219,8 +242,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
             The measured values. NaN means "not measured" and is allowed if ``X_err`` is given. If X is a source
             (:mod:`gaussguru.sources`), methods are compared and probabilities calibrated on a subsample of at most
-            100,000 rows; the population and the classifier are fitted to all rows (an ``estimator`` that does not read
-            sources is fitted to the subsample).
+            100,000 rows; the population and the classifier are fitted to all rows. A kernel, a transform, and an
+            ``estimator`` that does not read sources are fitted to the subsample.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -247,8 +270,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
             raise ValueError("groups are for samples in memory; got them with a source")
         X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
         self._fit(X, y, sample_weight, X_err, None, (source, fields))
+        if self.transform_ is not None:
+            return self
         source = Mapped(source, names_in=names_of(self))
-        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
+        to_scale = partial(scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
         if X_err is None:
             posteriors = Mapped(source, to_scale)
         else:
@@ -270,7 +295,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if self.class_weight is not None:
             totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
             factors = np.array(class_factors(self.class_weight, self.classes_, totals))
-            posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
+            posteriors = Mapped(posteriors, partial(weighted_part, self.classes_, factors))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollapseWarning)
             model.fit(posteriors, fields.y, sample_weight=fields.weight)
@@ -286,37 +311,71 @@ class ErrorBarClassifier(ByProbability, Classifier):
         # Of classes and weights alone: what X holds is looked at by the population.
         labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
         seed = seed_of(self.random_state)
-        few = X.shape[1] > min(FULL_FEATURES, len(X) / SAMPLES_PER_FEATURE)
-        self.rank_ = min(RANK, X.shape[1]) if few and X_err is not None else None
-        number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
-        self.population_ = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
-        if whole is None:
-            self.population_.fit(X, X_err=X_err, sample_weight=plain)
-        else:  # of which X are some
-            self.population_.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
-            self.population_.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
-        distribution = self.population_.population_
-        self.has_errors_ = X_err is not None
-        self.centre_, self.scale_ = distribution.mean, np.sqrt(np.diag(distribution.covariance))
-        table = _Table(self, X, X_err, plain, labelled, seed)
-        self.classes_ = labelled.classes
+        errors = X_err is not None
+        self.has_errors_, self.classes_ = errors, labelled.classes
+        self.rank_ = rank_of(*X.shape) if errors else None
+        tables = [
+            self._table(transform, X, X_err, plain, labelled, seed, whole)
+            for transform in self._transforms(X, X_err, plain)
+        ]
         for name in CALIBRATED:
             self.__dict__.pop(name, None)
-        drawn = self.estimator is not None and not knows_spread(self.estimator)
-        chosen = None if drawn else self._chosen(table, groups)
+        if self.estimator is not None and not knows_spread(self.estimator):
+            self._adopt(tables[0], plain)
+            self._fit_draws(tables[0].posterior(slice(None)), labelled, groups, seed)
+            return self
+        chosen, scores = self._chosen(tables, groups)
         # Not before: these are many numbers, which the loop over the folds has no use for.
-        seen = table.posterior(self.population_, slice(None))
-        self.reliability_ = np.ones(X.shape[1])
+        seen = self._adopt(chosen.table, plain)
+        self._fit_calibrated(chosen, scores, seen)
+        return self
+
+    def _transforms(self, X: Array, X_err: Any, weights: Array | None) -> list[WithErrors | None]:
+        """Return what features may go through: nothing, or also a transform to normal ones."""
+        if self.estimator is not None or self.kernel in (None, "linear"):
+            return [None]
+        return [None, quantile_transform(X, X_err, weights)]
+
+    def _table(
+        self,
+        transform: WithErrors | None,
+        X: Array,
+        X_err: Any,
+        weights: Array | None,
+        labelled: Samples,
+        seed: int,
+        whole: tuple[Source, Fields] | None,
+    ) -> Table:
+        """Return the samples of a fit, with the population of their transformed values.
+
+        That of values as they are is the population of the whole source, if the samples are some of one.
+        """
+        if transform is not None:
+            X, X_err = transformed(transform, X, X_err)
+        number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
+        population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
+        if whole is None or transform is not None:
+            population.fit(X, X_err=X_err, sample_weight=weights)
+        else:
+            source, fields = whole
+            population.fit(source, fields.y, fields.X_err, fields.weight)
+            population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
+        return Table(View.of(transform, population), X, X_err, weights, labelled, seed)
+
+    def _adopt(self, table: Table, weights: Array | None) -> Any:
+        """Keep how samples are seen; return all of those of the fit."""
+        self.transform_, self.population_, self.centre_, self.scale_ = table.view
+        seen = table.posterior(slice(None))
+        n, d = table.X.shape
+        self.reliability_ = np.ones(d)
         if self.has_errors_:
-            shares = np.full(len(X), 1.0 / len(X)) if plain is None else plain / plain.sum()
-            self.reliability_ -= shares @ _variances(seen.err)
+            shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+            self.reliability_ -= shares @ variances(seen.err)
         self.sigma_: float | None = None
         self.ridge_: float | None = None
-        if chosen is None:
-            self._fit_draws(seen, labelled, groups, seed)
-        else:
-            self._fit_calibrated(*chosen, seen, table)
-        return self
+        self.gamma_: float | None = None
+        self.kernel_: str | None = None
+        return seen
 
     def _fit_draws(self, seen: Any, labelled: Samples, groups: Any, seed: int) -> None:
         """Fit any classifier to draws from the posteriors."""
@@ -326,21 +385,29 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.method_ = "draws"
         self.estimator_ = self._calibrated = drawn.fit(seen, y, labelled.weights, **given)
 
-    def _fit_calibrated(
-        self, chosen: "_Candidate", scores: dict[str, NDArray[Any]], seen: Any, table: "_Table"
-    ) -> None:
+    def _fit_calibrated(self, chosen: "_Candidate", scores: dict[str, NDArray[Any]], seen: Any) -> None:
         """Fit the method chosen to all posteriors, with the calibration of its scores."""
-        self.cv_scores_, self.method_ = scores, chosen.method
-        self.sigma_ = chosen.level if chosen.method in SIGMAS and self.estimator is None else None
-        self.ridge_ = chosen.level if chosen.method == "probit" else None
-        self.estimator_ = self._refitted(chosen, seen, table)
+        family, table = chosen.family, chosen.table
+        self.cv_scores_, self.method_, self.gamma_ = scores, family.method, family.gamma
+        self.kernel_ = None if self.estimator is not None else family.kernel
+        self.sigma_ = chosen.level if family.unit == "sigma" else None
+        self.ridge_ = chosen.level if family.unit == "ridge" else None
+        X, X_err = split_errors(seen)
+        model = family.estimator(chosen.level, chosen.start, table, self.n_jobs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
+            self.estimator_ = fitted_to(model, X, table.labelled, X_err if family.in_fit else None)
         self._calibrated = self._with_probabilities(chosen.found)
         for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_"):
             setattr(self, name, getattr(self._calibrated, name))
 
     def _check_parameters(self) -> None:
-        if self.kernel is not None and not (isinstance(self.kernel, str) and self.kernel == "auto"):
-            raise ValueError(f"kernel must be None or 'auto', both of which are linear so far; got {self.kernel!r}")
+        if self.kernel is not None:
+            check_choice("kernel", self.kernel, KERNELS)
+        if self.kernel in ("rbf", "auto") and self.estimator is not None:
+            raise ValueError(
+                f"kernel={self.kernel!r} chooses a classifier, and estimator is another one: leave one of them None"
+            )
         if isinstance(self.methods, str) or not len(self.methods) or any(name not in METHODS for name in self.methods):
             raise ValueError(f"methods must be one or more of {list(METHODS)}; got {self.methods!r}")
         check_flag("scale_errors", self.scale_errors)
@@ -360,43 +427,48 @@ class ErrorBarClassifier(ByProbability, Classifier):
             )
         return values, X_err
 
-    def _chosen(self, table: "_Table", groups: Any) -> tuple["_Candidate", dict[str, NDArray[Any]]]:
+    def _chosen(self, tables: list[Table], groups: Any) -> tuple["_Candidate", dict[str, NDArray[Any]]]:
         """Return the candidate of least log loss, with its probabilities, and the log losses of all."""
-        labelled = table.labelled
-        rows, factors = _subsample(labelled, table.seed)
+        labelled, seed = tables[0].labelled, tables[0].seed
+        rows, factors = _subsample(labelled, seed)
         weights = labelled.all_weights * factors
         labels = labelled.labels.astype(np.intp)
-        folds = self._folds(labels, labelled, groups, table.seed)
+        folds = self._folds(labels, labelled, groups, seed)
         inside = np.zeros(len(labels), dtype=bool)
         inside[rows] = True
         folds = [(train[inside[train]], test[inside[test]]) for train, test in folds]
-        methods = [name for name in dict.fromkeys(self.methods) if self.has_errors_ or name != "posterior"]
-        families = self._families(methods or ["shrunk"], table, rows, weights)
+        families = [(table, self._families(table, rows, weights)) for table in tables]
         pool = Pool(n_threads(self.n_jobs))
-        job = _Fold(table, families, weights, _single_threaded(self.population_), pool.here, sklearn.get_config())
+        job = _Job(labels, weights, len(labelled.classes), pool.here, sklearn.get_config())
         # What does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
         with warnings.catch_warnings(), pool as mapped:
             warnings.simplefilter("ignore", ConvergenceWarning)
-            parts, starts = (list(part) for part in zip(*mapped(job.run, folds), strict=True))
+            families = job.screened(families, folds[0], mapped)
+            candidates = [
+                (table, family, float(level)) for table, mine in families for family in mine for level in family.levels
+            ]
+            found_in = mapped(job.run, folds, [families] * len(folds))
+            parts, starts = (list(part) for part in zip(*found_in, strict=True))
             order = np.concatenate([test for _, test in folds])
-            candidates = [(family.method, level) for family in families for level in family.levels]
-
             truth = labels[order], weights[order], len(labelled.classes)
 
             def losses_of(k: int) -> Array:
                 return _judged(Margins.joined([part[k] for part in parts]), *truth, rough=True)[1]
 
             losses = np.stack(list(mapped(losses_of, range(len(candidates)))))
-            names = np.array([method for method, _ in candidates])
+            names = np.array([family.method for _, family, *_ in candidates])
             best = _preferred(losses, truth[1], names == PREFERRED)
             found, losses[best] = _judged(Margins.joined([part[best] for part in parts]), *truth)
         scores = {
+            "kernel": np.array([family.kernel for _, family, *_ in candidates]),
+            "transform": np.array(["none" if t.view.transform is None else "quantile" for t, *_ in candidates]),
             "method": names,
-            "level": np.array([level for _, level in candidates]),
+            "gamma": np.array([np.nan if family.gamma is None else family.gamma for _, family, *_ in candidates]),
+            "level": np.array([level for *_, level in candidates]),
             "log_loss": np.average(losses, axis=1, weights=truth[1]),
         }
-        method, level = candidates[best]
-        return _Candidate(method, float(level), found, starts[0][best]), scores
+        table, family, level = candidates[best]
+        return _Candidate(table, family, level, found, starts[0][best]), scores
 
     def _folds(self, labels: Index, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
         cv = self.cv
@@ -410,47 +482,18 @@ class ErrorBarClassifier(ByProbability, Classifier):
         split = CalibratedWithErrorsCV(cv=cv)._folds
         return split(np.zeros((len(y), 1)), y, labels, labelled.classes, labelled.weights, {"groups": groups})
 
-    def _families(self, methods: list[str], table: "_Table", rows: Index, weights: Array) -> list["_Family"]:
-        """Return the methods with their levels."""
+    def _families(self, table: Table, rows: Index, weights: Array) -> list[Family]:
+        """Return what to choose from, with levels."""
+        methods = [name for name in dict.fromkeys(self.methods) if self.has_errors_ or name != "posterior"]
+        methods = methods or ["shrunk"]
         if self.estimator is not None:
-            methods = [method for method in methods if method != "probit"] or ["shrunk"]
-            if not has_fit_parameter(self.estimator, "X_err"):
-                methods = ["shrunk"]
-            return [_Family(method, np.array([np.nan]), self.estimator) for method in methods]
-        families = []
-        step = 1 if len(table.labelled.classes) == 2 else 2  # a candidate of many classes takes long
-        model = GuruClassifier(n_jobs=1, random_state=table.seed)
-        gurus = [method for method in methods if method in SIGMAS]
-        if gurus:
-            seen = table.posterior(self.population_, rows)
-            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
-        for method in methods:
-            if method == "probit":
-                families.append(_Family(method, RIDGES[::step], None))
-                continue
-            n_levels, ratio = SIGMAS[method]
-            families.append(_Family(method, np.geomspace(top, ratio * top, n_levels)[::step], model))
-        return families
-
-    def _refitted(self, chosen: "_Candidate", seen: Any, table: "_Table") -> Any:
-        """Return the classifier chosen, fitted to all samples."""
-        X, X_err = split_errors(seen)
-        model: Any = self.estimator
-        if model is not None:
-            model = clone(model)
-        elif chosen.method == "probit":
-            model = ProbitWithErrors(chosen.level, warm_start=True, n_jobs=self.n_jobs)
-        else:
-            model = GuruClassifier(chosen.level, warm_start=True, random_state=table.seed, n_jobs=self.n_jobs)
-        labelled = table.labelled
-        if chosen.start is not None:
-            model.classes_, (model.coef_, model.intercept_) = labelled.classes, chosen.start
-        given = {} if labelled.weights is None else {"sample_weight": labelled.weights}
-        if chosen.method != "shrunk" and X_err is not None:
-            given["X_err"] = X_err
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
-            return model.fit(X, labelled.classes[labelled.labels.astype(np.intp)], **given)
+            return given_families(self.estimator, methods, weighted=table.labelled.weights is not None)
+        found: list[Family] = []
+        if self.kernel != "rbf":
+            found += linear_families(methods, table, rows, weights)
+        if self.kernel in ("rbf", "auto"):
+            found += rbf_families(methods, table)
+        return found
 
     def _with_probabilities(self, found: Calibration) -> CalibratedWithErrorsCV:
         """Return the classifier of posteriors with its probabilities."""
@@ -466,11 +509,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         check_is_fitted(self)
         X, X_err = self._checked(X, X_err, reset=False)
         check_errors_given(self, X_err)
-        if X_err is None:
-            yield (X - self.centre_) / self.scale_
-            return
-        for part in row_blocks(len(X), X.shape[1] ** 2):
-            yield _posterior(self.population_, X[part], take_rows(X_err, part), self.centre_, self.scale_)
+        view = View(self.transform_, self.population_, self.centre_, self.scale_)
+        for part in row_blocks(len(X), X.shape[1] ** 2) or [slice(0)]:
+            yield view.of_measured(X[part], None if X_err is None else take_rows(X_err, part))
 
     @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
@@ -536,6 +577,19 @@ class ErrorBarClassifier(ByProbability, Classifier):
         weights, means, covariances = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return weights, means, covariances
 
+    @property
+    def _spreads(self) -> Array:
+        """The spreads of the features, in the units of X."""
+        if self.transform_ is None:
+            return self.scale_
+        assert self.transform_.population_ is not None  # of a dense X
+        return self.transform_.population_.spreads
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether scores are linear in the measured values."""
+        return self.transform_ is None and hasattr(self.estimator_, "coef_")
+
     def _check_scores(self) -> None:
         check_is_fitted(self)
         if self.method_ == "draws":
@@ -548,47 +602,6 @@ class ErrorBarClassifier(ByProbability, Classifier):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
-
-
-def knows_spread(estimator: Any) -> bool:
-    """Return whether the spread of scores under error bars is known: of linear ones, and of gaussguru's classifiers."""
-    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
-    return isinstance(last, LinearClassifierMixin) or hasattr(last, "_score_moments")
-
-
-def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scale: Array) -> Measured:
-    """Return what is known of the truth, in units of the spread of the population."""
-    found = population.transform(X, X_err)
-    components: Any = None
-    if found.components is not None:
-        components = AffineComponents(found.components, np.diag(1 / scale), -centre / scale)
-    return Measured((found.X - centre) / scale, scaled_errors(found.err, scale), components)
-
-
-def scaled_errors(err: Any, scale: Array) -> Any:
-    """Return posterior covariances in other units of the features."""
-    if isinstance(err, LowRank):
-        return LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
-    return err / np.multiply.outer(scale, scale)
-
-
-def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
-    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
-    err = None if part.X_err is None or not keep_errors else scaled_errors(part.X_err, scale)
-    return part._replace(X=(part.X - centre) / scale, X_err=err)
-
-
-def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
-    """Return a part with the weights of its classes."""
-    own = factors[np.searchsorted(classes, part.y)]
-    return part._replace(weight=own if part.weight is None else part.weight * own)
-
-
-def _variances(err: Any) -> Array:
-    """Return the variance of every feature of every sample."""
-    if isinstance(err, LowRank):
-        return np.asarray(np.square(err.std) + np.einsum("ijr,ijr->ij", err.factors, err.factors))
-    return np.asarray(np.einsum("ijj->ij", err))
 
 
 def _judged(
@@ -616,137 +629,59 @@ def _preferred(losses: Array, weights: Array, preferred: NDArray[np.bool_]) -> i
     return other if means[other] - means[best] <= error else best
 
 
-def _single_threaded(population: Deconvolve) -> Deconvolve:
-    """Return the same population for one thread of several."""
-    other = copy.copy(population)
-    other.n_jobs = 1
-    return other
+_Families = list[tuple[Table, list[Family]]]
 
 
 class _Candidate(NamedTuple):
-    """A method at a level, its probabilities, and coefficients and intercepts of the first fold to start from."""
+    """A family at a level, its probabilities, and what the first fold found, to start from."""
 
-    method: str
+    table: Table
+    family: Family
     level: float
     found: Calibration
-    start: tuple[Array, Array] | None
+    start: Start
 
 
-class _Family(NamedTuple):
-    """A method and its levels, with a classifier as a template."""
-
-    method: str
-    levels: Array
-    model: Any
-
-
-class _Table(NamedTuple):
-    """The samples of a fit."""
-
-    owner: ErrorBarClassifier
-    X: Array
-    X_err: Any
-    weights: Array | None
-    labelled: Samples
-    seed: int
-
-    def posterior(self, population: Deconvolve, rows: Any) -> Any:
-        """Return what is known of the truth of some rows; of exact ones an array."""
-        X, centre, scale = self.X[rows], self.owner.centre_, self.owner.scale_
-        if self.X_err is None:
-            return (X - centre) / scale
-        return _posterior(population, X, take_rows(self.X_err, rows), centre, scale)
-
-    def samples(self, seen: Any, rows: Any, weights: Array) -> Samples:
-        """Return rows with their labels."""
-        X = split_errors(seen)[0]
-        return Samples(X, self.labelled.classes, self.labelled.labels[rows], weights[rows])
-
-    def population(self, whole: Deconvolve, rows: Index) -> Deconvolve:
-        """Return the population of some rows; that of all where some feature is not among them."""
-        if self.X_err is None:
-            return whole
-        weights = None if self.weights is None else self.weights[rows]
-        try:
-            return whole.refit_population(self.X[rows], take_rows(self.X_err, rows), weights)
-        except ValueError:
-            return whole
-
-
-class _Fold(NamedTuple):
+class _Job(NamedTuple):
     """What all folds share."""
 
-    table: _Table
-    families: list[_Family]
+    labels: Index
     weights: Array
-    whole: Deconvolve
+    n_classes: int
     mapped: Any
     config: dict[str, Any]
 
-    def run(self, fold: tuple[Index, Index]) -> tuple[list[Margins], list[Any]]:
-        """Return the scores of left-out samples of every candidate, and its coefficients and intercepts."""
+    def run(self, fold: tuple[Index, Index], families: _Families) -> tuple[list[Margins], list[Start]]:
+        """Return the scores of left-out samples of every candidate, and what to start from."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
-            return self._run(*fold)
+            margins: list[Margins] = []
+            starts: list[Start] = []
+            for table, mine in families:
+                seen = table.single_threaded().fold(*fold, self.weights, self.mapped)
+                for scored, found in (family.scored(seen) for family in mine):
+                    margins += scored
+                    starts += found
+            return margins, starts
 
-    def _run(self, train: Index, test: Index) -> tuple[list[Margins], list[Any]]:
-        table = self.table
-        population = table.population(self.whole, train)
-        inside, outside = table.posterior(population, train), table.posterior(population, test)
-        samples = table.samples(inside, train, self.weights)
-        margins: list[Margins] = []
-        classifiers: list[Any] = []
-        for family in self.families:
-            if self.table.owner.estimator is not None:
-                margins.append(self._of_estimator(family, inside, outside, train))
-                classifiers.append(None)
-                continue
-            path = list(self._path(family, samples, inside))
-            margins.extend(_margins_of(path, outside))
-            classifiers.extend(path)
-        return margins, classifiers
+    def screened(self, families: _Families, fold: tuple[Index, Index], mapped: BlockMap) -> _Families:
+        """Return families without rivals that are worse on one fold than some others."""
+        rivals = [(table, [family for family in mine if family.has_rivals]) for table, mine in families]
+        if sum(len(mine) for _, mine in rivals) <= SURVIVORS:
+            return families
+        losses = [part for parts in mapped(self._losses, [fold] * len(rivals), rivals) for part in parts]
+        worst = sorted(losses)[SURVIVORS - 1]
+        kept = iter([loss <= worst for loss in losses])
+        return [(table, [family for family in mine if not family.has_rivals or next(kept)]) for table, mine in families]
 
-    def _path(self, family: _Family, samples: Samples, inside: Any) -> Iterator[tuple[Array, Array]]:
-        """Yield coefficients and intercepts, level after level."""
-        errors = split_errors(inside)[1]
-        if family.method == "probit":
-            checked = None if errors is None else check_products(errors, samples.X)
-            for found in probit_path(samples, checked, family.levels, tol=ROUGH, map=self.mapped):
-                yield found.coef, found.intercept
-            return
-        errors = errors if family.method == "posterior" else None
-        for fitted, _ in follow(family.model, samples, family.levels, errors, self.mapped):
-            yield fitted.coef_, fitted.intercept_
+    def _losses(self, fold: tuple[Index, Index], families: tuple[Table, list[Family]]) -> list[float]:
+        """Return the log loss of left-out samples of every family, at its best level."""
+        margins, test = iter(self.run(fold, [families])[0]), fold[1]
+        truth = self.labels[test], self.weights[test], self.n_classes
 
-    def _of_estimator(self, family: _Family, inside: Any, outside: Any, train: Index) -> Margins:
-        X, X_err = split_errors(inside)
-        labelled = self.table.labelled
-        given = {} if labelled.weights is None else {"sample_weight": self.weights[train]}
-        if family.method == "posterior" and X_err is not None:
-            given["X_err"] = X_err
-        y = labelled.classes[labelled.labels[train].astype(np.intp)]
-        return Margins.of(*score_moments(clone(family.model).fit(X, y, **given), outside))
+        def loss(scored: Margins) -> float:
+            return float(np.average(_judged(scored, *truth, rough=True)[1], weights=truth[1]))
 
-
-def _stacked(found: list[tuple[Array, Array]]) -> ProbitWithErrors:
-    """Return a classifier with the scores of several at once."""
-    stack = ProbitWithErrors(n_jobs=1)
-    stack.coef_, stack.intercept_ = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    stack.n_features_in_ = stack.coef_.shape[1]
-    return stack
-
-
-def _margins_of(found: list[tuple[Array, Array]], seen: Any) -> list[Margins]:
-    """Return the scores that classifiers give to samples."""
-    width = len(found[0][1])
-    step = max(1, STACK // width)
-    result = []
-    for first in range(0, len(found), step):
-        some = found[first : first + step]
-        weights, means, covariances = _stacked(some)._score_moments(seen)
-        for k in range(len(some)):
-            part = slice(k * width, (k + 1) * width)
-            result.append(Margins.of(weights, means[:, :, part], covariances[:, :, part, part]))
-    return result
+        return [min(loss(next(margins)) for _ in family.levels) for family in families[1]]
 
 
 def _subsample(samples: Samples, seed: int) -> tuple[Index, Array]:

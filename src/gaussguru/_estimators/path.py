@@ -24,7 +24,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import Array
 from gaussguru._solvers.result import Result
-from gaussguru.errors import split_errors
+from gaussguru.errors import Errors, split_errors
 from gaussguru.losses import Loss
 
 # The bottom of a grid of sigmas, relative to its top.
@@ -163,12 +163,15 @@ def _grid(n_sigmas: int, samples: Samples, model: GuruClassifier) -> Array:
 
 
 def follow(
-    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap, errors: Errors | None = None
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
-    """Yield fitted classifiers, one for each level, each found from those before it."""
+    """Yield fitted classifiers, one for each level, each found from those before it.
+
+    Errors come as a user gives them, ``X_err``, or checked, ``errors``.
+    """
     first = at_level(model, float(levels[0]))
-    errors = first._errors(samples, X_err, mapped)
-    posed = pose(samples, first._resolved(samples, X_err), mapped, errors)
+    errors = first._errors(samples, X_err, mapped) if errors is None else errors
+    posed = pose(samples, first._resolved(samples, errors), mapped, errors)
     factors = (levels / levels[0]).tolist()
     try:
         results: Iterable[Result] = first._method.make(**first._settings()).follow(posed.problem, factors)

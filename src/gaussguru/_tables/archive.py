@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import skops.io
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, RobustScaler, StandardScaler
 
 from gaussguru._tables.files import Limits, TableError, quoted
 
@@ -39,7 +39,7 @@ LARGE_ARCHIVE = (1 << 31) - 1
 
 _SCALARS = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_]
 _SPARSE = [sp.csr_array, sp.csr_matrix]
-_ESTIMATORS = [FunctionTransformer, Pipeline, SimpleImputer, StandardScaler]
+_ESTIMATORS = [FunctionTransformer, Pipeline, QuantileTransformer, RobustScaler, SimpleImputer, StandardScaler]
 
 
 def _paths(*types: type) -> list[str]:
@@ -67,6 +67,7 @@ _OURS = [
     "gaussguru.noise.Shape",
     "gaussguru.population.Deconvolve",
     "gaussguru.preprocessing.affine.AffineMap",
+    "gaussguru.preprocessing.curved.CurvedMap",
     "gaussguru.preprocessing.with_errors.WithErrors",
     "gaussguru._solvers.sgd.State",
 ]

@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.error_bar import ErrorBarClassifier
+from gaussguru._estimators.error_bar import KERNELS, ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
@@ -33,10 +33,13 @@ from gaussguru.probabilities import winners
 from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
 
-__all__ = ["CLASSIFIERS", "evaluate_model", "fit_model", "path_table"]
+__all__ = ["CLASSIFIERS", "ERROR_BAR_KERNELS", "evaluate_model", "fit_model", "path_table"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
+
+# Kernels of the first; the other has those of scikit-learn.
+ERROR_BAR_KERNELS = KERNELS
 
 # Levels to choose from where samples have length 1 in the space of the kernel.
 KERNEL_SIGMAS = tuple(np.geomspace(0.3, 0.001, 8).tolist())
@@ -73,7 +76,8 @@ def fit_model(
     sigma : float, list of float or "cv", default="cv"
         Of "guru": the noise level, levels to choose from by cross-validation, or "cv": the library's levels.
     kernel : str, default="linear"
-        Of "guru": "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars.
+        Of "guru": "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars. Of
+        "error-bars" that of :class:`ErrorBarClassifier`: "linear", "rbf" or "auto".
     scale : bool, default=True
         Of "guru": whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is
         then in these units.
@@ -99,7 +103,8 @@ def fit_model(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if classifier == "error-bars":
-            steps, found, fit, more = _fit_error_bars(data, classes, y, folds, for_codes(options, classes))
+            chosen = {"kernel": kernel, **for_codes(options, classes)}
+            steps, found, fit, more = _fit_error_bars(data, classes, y, folds, chosen)
         else:
             chosen = {"sigma": sigma, "kernel": kernel, "scale": scale, "folds": folds}
             steps, found, fit, more = _fit_guru(data, classes, y, for_codes(options, classes), **chosen)
@@ -193,6 +198,9 @@ def describe_error_bars(
     """Return how a fit to label numbers went, and what else the card says; its labels are the classes from now on."""
     pvalue = float(found.kappa_pvalue_)
     fit = {
+        "kernel": found.kernel_,
+        "transform": "none" if found.transform_ is None else "quantile",
+        "gamma": found.gamma_,
         "method": found.method_,
         "sigma": found.sigma_,
         "ridge": found.ridge_,
@@ -208,7 +216,7 @@ def describe_error_bars(
         "scaled": True,
         "spread": 1.0,
         "reliability": dict(zip(features, found.reliability_.tolist(), strict=True)),
-        "cross_validation": {name: part.tolist() for name, part in found.cv_scores_.items()} | {"folds": folds},
+        "cross_validation": {name: _listed(part) for name, part in found.cv_scores_.items()} | {"folds": folds},
     }
     return fit, more
 
@@ -377,6 +385,11 @@ def _fit_classifier(
     }  # fmt: skip
 
 
+def _listed(values: NDArray[Any]) -> list[Any]:
+    """Return values as JSON has them: None where there is no number."""
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]
+
+
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
@@ -504,7 +517,7 @@ class _Calibrated:
         if self.has_errors:
             self.curve += n * np.array(larger_error_scores(self.model.estimator, X, X_err, y, self.levels, rng))
             return
-        spreads = getattr(self.model.classifier, "scale_", 1.0)
+        spreads = getattr(self.model.classifier, "_spreads", 1.0)
         for k, level in enumerate(self.levels):
             noisy = samples + level * spreads * rng.standard_normal(samples.shape)
             probabilities = self.model.classifier.predict_proba(noisy)

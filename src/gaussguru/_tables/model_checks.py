@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, RobustScaler, StandardScaler
 
 from gaussguru._data.kernel_matrix import Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
@@ -29,6 +29,7 @@ from gaussguru.errors import Population
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
+from gaussguru.preprocessing.curved import CurvedMap
 
 CLASSIFIERS = (GuruClassifier, GuruClassifierCV, KernelGuruClassifier, ErrorBarClassifier, CalibratedWithErrorsCV)
 NO_CLASSIFIER = "it holds no classifier of the features and labels of its card"
@@ -157,6 +158,47 @@ def _check_scaling(thing: Any, name: str, n_features: int) -> None:
         raise ValueError("monomial of its AffineMap holds no factors of features")
 
 
+def _check_quantiles(step: Any, n_features: int) -> None:
+    """Check a transform of every feature to a normal distribution that carries errors."""
+    _is(step, WithErrors)
+    if _of(step, "n_features_in_", int) != n_features:
+        raise ValueError("its WithErrors has other features than its card")
+    _check_population(step, "population_", n_features)
+    pipeline = _of(step, "transformer_", Pipeline)
+    _is(pipeline, Pipeline)
+    scaler, normal = (step for _, step in _of(pipeline, "steps", list))
+    _is(scaler, RobustScaler)
+    _is(normal, QuantileTransformer)
+    if any(_of(part, "n_features_in_", int) != n_features for part in (scaler, normal)):
+        raise ValueError("its QuantileTransformer has other features than its card")
+    if normal.output_distribution != "normal":
+        raise ValueError("its QuantileTransformer is another one than that of a fit")
+    _check_numbers(scaler, "center_", n_features)
+    _check_numbers(scaler, "scale_", n_features)
+    if not (scaler.scale_ > 0).all():
+        raise ValueError("scale_ of its RobustScaler is not above 0")
+    n_quantiles = _of(normal, "n_quantiles_", int)
+    _check_numbers(normal, "quantiles_", n_quantiles, n_features)
+    _check_numbers(normal, "references_", n_quantiles)
+    if any((np.diff(vars(normal)[name], axis=0) < 0).any() for name in ("quantiles_", "references_")):
+        raise ValueError("quantiles_ of its QuantileTransformer fall")
+    curved = _of(step, "_map", CurvedMap)
+    _is(curved, CurvedMap)
+    for name in ("features", "outputs"):
+        groups = _of(curved, name, np.ndarray)
+        # A feature that never varied has no group.
+        if (
+            groups.dtype.kind != "i"
+            or groups.shape != (n_features,)
+            or not ((groups >= -1) & (groups < n_features)).all()
+        ):
+            raise ValueError(f"{name} of its CurvedMap holds no groups of features")
+    if not curved.is_one_to_one:
+        raise ValueError("its CurvedMap mixes features")
+    for name in ("low", "high", "below", "above", "signs"):
+        _check_numbers(curved, name, n_features)
+
+
 def _check_noise(noise: Any, n_features: int) -> None:
     if noise is None:
         return
@@ -228,6 +270,8 @@ def _check_error_bars(classifier: ErrorBarClassifier, features: list[str], n_sco
     )
     _check_calibration(classifier, n_scores)
     _of(classifier, "method_", str)
+    if vars(classifier)["transform_"] is not None:
+        _check_quantiles(classifier.transform_, d)
     _check_unfitted(vars(classifier)["estimator"])
     calibrated = _of(classifier, "_calibrated", CalibratedWithErrorsCV)
     _check_calibrated(calibrated, features, n_scores, classifier.classes_)
@@ -247,16 +291,19 @@ def _check_calibrated(
 
 
 def _check_inner(estimator: Any, features: list[str], n_scores: int, classes: np.ndarray[Any, Any]) -> None:
-    """Check what makes the scores of a calibrated classifier: a linear one, maybe after steps that carry errors."""
+    """Check what makes the scores of a calibrated classifier, maybe after steps that carry errors."""
     if isinstance(estimator, Pipeline):
         _is(estimator, Pipeline)
         *steps, estimator = (step for _, step in _of(estimator, "steps", list))
         for step in steps:
             _check_transformer(step, features)
-    _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors)
+    _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier)
     if not np.array_equal(_of(estimator, "classes_", np.ndarray), classes):
         raise ValueError(NO_CLASSIFIER)
     _check_input(estimator, features)
+    if isinstance(estimator, KernelGuruClassifier):
+        _check_kernel(estimator, features, n_scores)
+        return
     _check_numbers(estimator, "intercept_", n_scores)
     _check_numbers(estimator, "coef_", n_scores, len(features))
     if isinstance(estimator, GuruClassifier):
@@ -271,7 +318,7 @@ def _check_unfitted(estimator: Any) -> None:
         for step in steps:
             _is(step, StandardScaler, SimpleImputer, WithErrors, Deconvolve)
     if estimator is not None:
-        _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors)
+        _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier)
 
 
 def _check_linear(classifier: GuruClassifier, features: list[str], n_scores: int) -> None:
@@ -294,6 +341,10 @@ def _check_classifier(classifier: Any, features: list[str], n_scores: int) -> No
     if isinstance(classifier, GuruClassifier):
         _check_linear(classifier, features, n_scores)
         return
+    _check_kernel(classifier, features, n_scores)
+
+
+def _check_kernel(classifier: KernelGuruClassifier, features: list[str], n_scores: int) -> None:
     classifier._check_parameters()
     _check_noise(vars(classifier)["noise_"], len(features))
     _check_numbers(classifier, "intercept_", n_scores)

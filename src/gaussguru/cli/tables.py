@@ -23,7 +23,7 @@ from gaussguru._tables.files import (
     write_tables,
     writing,
 )
-from gaussguru._tables.fitting import CLASSIFIERS, evaluate_model, fit_model, path_table
+from gaussguru._tables.fitting import CLASSIFIERS, ERROR_BAR_KERNELS, evaluate_model, fit_model, path_table
 from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
 from gaussguru._tables.streaming import convert, files_of, fit_cached, fit_on_cluster, is_large
 from gaussguru.cli.console import (
@@ -177,13 +177,17 @@ class GuruOptions:
         kernel = {"kernel": self.kernel, "gamma": level, "degree": degree}
         return shared | kernel | {"n_components": components, "random_state": 0}
 
-    def check_kernel(self, file: str, layout: Layout) -> None:
+    def takes(self, name: str, value: Any) -> bool:
+        """Return whether a value of an option of both classifiers is one for this one."""
+        return name == "kernel" and value != "auto"
+
+    def check_errors(self, file: str, layout: Layout) -> None:
         """Raise if a kernel would have errors."""
         if self.kernel != "linear" and layout.has_errors:
             what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
             raise TableError(f"{file}: --kernel {self.kernel} takes no errors ({what}); --no-errors leaves them out")
 
-    def check_linear(self, file: str) -> None:
+    def check_parts(self, file: str) -> None:
         """Raise if there is a kernel, of a table that is read in parts."""
         if self.kernel != "linear":
             raise TableError(
@@ -197,11 +201,22 @@ class ErrorBarOptions:
 
     gaussians: str = "1"
     scale_errors: bool = False
+    kernel: str = "linear"
 
     @property
     def parameters(self) -> dict[str, Any]:
         """What :func:`fit_model` is given."""
-        return {"n_components": self._n_components, "scale_errors": self.scale_errors}
+        return {"n_components": self._n_components, "scale_errors": self.scale_errors, "kernel": self.kernel}
+
+    def takes(self, name: str, value: Any) -> bool:
+        """Return whether a value of an option of both classifiers is one for this one."""
+        return name == "kernel" and value in ERROR_BAR_KERNELS
+
+    def check_errors(self, file: str, layout: Layout) -> None:
+        """Errors are what it is for."""
+
+    def check_parts(self, file: str) -> None:
+        """All of it can be fitted in parts; a kernel is fitted to a subsample."""
 
     @property
     def _n_components(self) -> int | str:
@@ -212,11 +227,11 @@ class ErrorBarOptions:
         return int(self.gaussians)
 
 
-def _given(options: GuruOptions | ErrorBarOptions) -> Iterator[str]:
-    """Yield the options that are not as by default, as they were written."""
-    for option in fields(options):
-        name, value = option.name.replace("_", "-"), getattr(options, option.name)
-        if option.compare and value != option.default:
+def _given(others: GuruOptions | ErrorBarOptions, asked: GuruOptions | ErrorBarOptions) -> Iterator[str]:
+    """Yield the options of the other classifier that are not as by default, as they were written."""
+    for option in fields(others):
+        name, value = option.name.replace("_", "-"), getattr(others, option.name)
+        if option.compare and value != option.default and not asked.takes(option.name, value):
             flags = {True: f"--{name}", False: f"--no-{name}"}
             text = f"{value:g}" if isinstance(value, float) else value
             yield flags[value] if isinstance(value, bool) else f"--{name} {text}"
@@ -256,8 +271,9 @@ def fit(
     kernel: Annotated[
         str,
         one_of(
-            [name for name in NAMES if name != "precomputed"],
-            "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space.",
+            [*(name for name in NAMES if name != "precomputed"), "auto"],
+            "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space. "
+            "error-bars: linear, rbf, or auto, the one with the lower log loss, which takes two to four times as long.",
         ),
     ] = "linear",
     gamma: Annotated[
@@ -309,22 +325,22 @@ def fit(
     talk.quiet = quiet
     _check_output(output, force, json)
     guru = GuruOptions(sigma, kernel, scale, noise, loss, l2, tol, (gamma, degree, components))
-    bars = ErrorBarOptions(gaussians, scale_errors)
+    bars = ErrorBarOptions(gaussians, scale_errors, kernel)
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
     files = files_of(file)
     with closing(open_table(files[0], **how)) as table:
         layout = Layout.of(table, target, **roles)
-        guru.check_kernel(file, layout)
         chosen = classifier or ("error-bars" if layout.errors else "guru")
         asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
-        _check_asked(file, layout, chosen, others)
+        _check_asked(file, layout, chosen, asked, others)
+        asked.check_errors(file, layout)
         shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
         shared["class_weight"] = "balanced" if balanced else None
         read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
     if read is None:
-        guru.check_linear(file)
+        asked.check_parts(file)
         model, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
         data, summary, digest = read
@@ -364,9 +380,11 @@ def _fit_streamed(
             return fit_cached(cached, classifier=chosen, **shared), summary, cached.sha256
 
 
-def _check_asked(file: str, layout: Layout, chosen: str, others: "GuruOptions | ErrorBarOptions") -> None:
+def _check_asked(
+    file: str, layout: Layout, chosen: str, asked: GuruOptions | ErrorBarOptions, others: GuruOptions | ErrorBarOptions
+) -> None:
     """Raise if an option was given that is of the other classifier."""
-    for option in _given(others):
+    for option in _given(others, asked):
         if chosen == "guru":
             raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
         why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
@@ -382,7 +400,10 @@ def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
     if "method" in found:
         level = f"ridge {found['ridge']:.3g}" if found["sigma"] is None else f"sigma {found['sigma']:.3g}"
-        yield f"method {found['method']}, {level} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
+        kernel = found["kernel"] if found["gamma"] is None else f"{found['kernel']} (gamma {found['gamma']:.3g})"
+        features = ", features through a quantile transform" if found["transform"] == "quantile" else ""
+        chosen = f"kernel {kernel}{features}, method {found['method']}, {level}"
+        yield f"{chosen} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
         if card["layout"]["errors"]:
             least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
             known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)

@@ -587,6 +587,9 @@ def _population(model: Any, samples: Any) -> tuple[Deconvolve, Any] | None:
     """Return the population of true values that a model knows, and samples in its units."""
     model = getattr(model, "best_estimator_", model)
     if isinstance(getattr(model, "population_", None), Deconvolve):
+        if getattr(model, "transform_", None) is not None:
+            values, errors = split_errors(samples)
+            samples = model.transform_.transform(np.asarray(values, dtype=np.float64), errors)
         return model.population_, samples
     if hasattr(model, "estimator_"):
         return _population(model.estimator_, samples)

@@ -1,0 +1,188 @@
+"""What measurements say of the truth: posteriors under a population, of features as they are or transformed."""
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import QuantileTransformer, RobustScaler
+
+from gaussguru._data.rows import BlockMap
+from gaussguru._data.streams import Part
+from gaussguru._estimators.validation import Samples
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import LowRank, Measured, has_unmeasured, split_errors, take_rows, unmeasured
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import AffineComponents
+
+# Covariances of the population have few factors where there are more features than this, or fewer samples for each:
+# time and memory go with their cube and square, and a full covariance of so few samples is mostly chance.
+FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
+# Quantiles of a feature, as scikit-learn has by default; between them the transform is a straight line of probability.
+QUANTILES = 1000
+
+
+def rank_of(n_samples: int, n_features: int) -> int | None:
+    """Return the number of factors of the covariance of a population; None is a full one."""
+    few = n_features > min(FULL_FEATURES, n_samples / SAMPLES_PER_FEATURE)
+    return min(RANK, n_features) if few else None
+
+
+def quantile_transform(X: Array, X_err: Any, weights: Array | None) -> WithErrors:
+    """Return a transform of every feature to a normal distribution, fitted to what was measured, that carries errors.
+
+    It is fitted to quantiles of the samples, counted by their weights: that is all that matters of them.
+    """
+    lost = np.isnan(X) | (unmeasured(X_err, X.shape) if has_unmeasured(X_err) else False)
+    given = np.ones(len(X)) if weights is None else weights
+    n_quantiles = min(QUANTILES, len(X))
+    levels = np.linspace(0.0, 1.0, n_quantiles)
+    columns = [_quantiles(*_sorted(X[known, j], given[known]), levels) for j, known in enumerate(~lost.T)]
+    normal = QuantileTransformer(n_quantiles=n_quantiles, output_distribution="normal", random_state=0)
+    # Its limits are within 1e-7 of the ends, whatever the unit.
+    return WithErrors(make_pipeline(RobustScaler(), normal)).fit(np.column_stack(columns))
+
+
+def _sorted(values: Array, weights: Array) -> tuple[Array, Array]:
+    values, weights = values[weights > 0], weights[weights > 0]
+    order = np.argsort(values, kind="stable")
+    return values[order], weights[order]
+
+
+def _quantiles(values: Array, weights: Array, levels: Array) -> Array:
+    """Return quantiles of sorted values; of equal weights those that NumPy has."""
+    if not len(values):
+        raise ValueError("a feature has no value in any sample")
+    ends = np.cumsum(weights)
+    # A value of weight w is as w values: the first and the last of them are w - 1 steps apart.
+    places = np.repeat(ends, 2) - np.stack([weights, np.minimum(weights, 1.0)], axis=1).ravel()
+    return np.asarray(np.interp(levels * places[-1], places, np.repeat(values, 2)))
+
+
+def transformed(transform: WithErrors, X: Array, X_err: Any) -> tuple[Array, Any]:
+    """Return what a transform makes of values and errors."""
+    values, errors = split_errors(transform.transform(X, X_err))
+    return np.asarray(values, dtype=np.float64), errors
+
+
+class View(NamedTuple):
+    """What a classifier is given in place of measurements: posteriors under a population of transformed features.
+
+    Attributes
+    ----------
+    transform : WithErrors, or None for features as they are
+    population : of the truth, in the units of transformed features
+    centre, scale : its mean and spread
+    """
+
+    transform: WithErrors | None
+    population: Deconvolve
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, transform: WithErrors | None, population: Deconvolve) -> "View":
+        """Return the view of a population."""
+        whole = population.population_
+        return cls(transform, population, whole.mean, np.sqrt(np.diag(whole.covariance)))
+
+    def of_measured(self, X: Array, X_err: Any) -> Any:
+        """Return what measured values say of the truth."""
+        if self.transform is not None:
+            X, X_err = transformed(self.transform, X, X_err)
+        return self.posterior(X, X_err)
+
+    def posterior(self, X: Array, X_err: Any) -> Any:
+        """Return what transformed values say of the truth, in units of the spread; of exact ones an array."""
+        if X_err is None:
+            return (X - self.centre) / self.scale
+        found = self.population.transform(X, X_err)
+        components: Any = None
+        if found.components is not None:
+            components = AffineComponents(found.components, np.diag(1 / self.scale), -self.centre / self.scale)
+        return Measured((found.X - self.centre) / self.scale, _scaled(found.err, self.scale), components)
+
+
+class Fold(NamedTuple):
+    """Posteriors of the samples to fit to, with labels and weights, and of those that are left out."""
+
+    samples: Samples
+    inside: Any
+    outside: Any
+    mapped: BlockMap
+
+    @property
+    def errors(self) -> Any:
+        """The posterior covariances of the samples to fit to."""
+        return split_errors(self.inside)[1]
+
+
+class Table(NamedTuple):
+    """The samples of a fit as a view transforms them, and their labels."""
+
+    view: View
+    X: Array
+    X_err: Any
+    weights: Array | None
+    labelled: Samples
+    seed: int
+
+    def posterior(self, rows: Any, population: Deconvolve | None = None) -> Any:
+        """Return what is known of the truth of some rows, under the population of all or another one."""
+        view = self.view if population is None else self.view._replace(population=population)
+        return view.posterior(self.X[rows], None if self.X_err is None else take_rows(self.X_err, rows))
+
+    def samples(self, seen: Any, rows: Any, weights: Array) -> Samples:
+        """Return rows with their labels."""
+        return Samples(split_errors(seen)[0], self.labelled.classes, self.labelled.labels[rows], weights[rows])
+
+    def fold(self, train: Index, test: Index, weights: Array, mapped: BlockMap) -> Fold:
+        """Return a fold, with the population of its training samples."""
+        population = self._population(train)
+        inside = self.posterior(train, population)
+        return Fold(self.samples(inside, train, weights), inside, self.posterior(test, population), mapped)
+
+    def single_threaded(self) -> "Table":
+        """Return the same for one thread of several."""
+        population = copy.copy(self.view.population)
+        population.n_jobs = 1
+        return self._replace(view=self.view._replace(population=population))
+
+    def _population(self, rows: Index) -> Deconvolve:
+        """Return the population of some rows; that of all where some feature is not among them."""
+        whole = self.view.population
+        if self.X_err is None:
+            return whole
+        weights = None if self.weights is None else self.weights[rows]
+        try:
+            return whole.refit_population(self.X[rows], take_rows(self.X_err, rows), weights)
+        except ValueError:
+            return whole
+
+
+def variances(err: Any) -> Array:
+    """Return the variance of every feature of every sample."""
+    if isinstance(err, LowRank):
+        return np.asarray(np.square(err.std) + np.einsum("ijr,ijr->ij", err.factors, err.factors))
+    return np.asarray(np.einsum("ijj->ij", err))
+
+
+def _scaled(err: Any, scale: Array) -> Any:
+    """Return posterior covariances in other units of the features."""
+    if isinstance(err, LowRank):
+        return LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
+    return err / np.multiply.outer(scale, scale)
+
+
+def scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
+    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
+    err = None if part.X_err is None or not keep_errors else _scaled(part.X_err, scale)
+    return part._replace(X=(part.X - centre) / scale, X_err=err)
+
+
+def weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
+    """Return a part with the weights of its classes."""
+    own = factors[np.searchsorted(classes, part.y)]
+    return part._replace(weight=own if part.weight is None else part.weight * own)
