@@ -308,9 +308,9 @@ def test_errors_at_prediction_alone():
 def test_errors_that_are_missing_at_prediction_are_asked_for(fitted):
     clf, X, err, y = fitted
     for call in (clf.predict, clf.predict_proba, clf.predict_log_proba, clf.decision_function, clf.margin_and_spread):
-        with pytest.raises(ValueError, match="X_err=0 for exact values"):
+        with pytest.raises(ValueError, match="X_err=0 if the values are exact"):
             call(X)
-    with pytest.raises(ValueError, match="X_err=0 for exact values"):
+    with pytest.raises(ValueError, match="X_err=0 if the values are exact"):
         clf.score(X, y)
     zero = clf.predict_proba(X, 0)
     np.testing.assert_allclose(zero, clf.predict_proba(X, np.zeros(X.shape)), rtol=1e-12)
