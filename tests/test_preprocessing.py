@@ -828,7 +828,7 @@ def test_frames():
     [
         (table(), "_sigma", ValueError, r"no column that ends with suffix='_sigma'.*flux"),
         (table().drop(columns="flux"), "_err", ValueError, r"\['flux_err'\] without the columns"),
-        (table().assign(flux=["a", "b"]), "_err", ValueError, "column 'flux' or its errors"),
+        (table().assign(flux=["a", "b"]), "_err", ValueError, "column 'flux' does not"),
         (table(), "", ValueError, "suffix must be"),
         (table().to_numpy(), "_err", TypeError, "DataFrame; got ndarray"),
         (pd.concat([table(), table()], axis=1), "_err", ValueError, "more than once"),

@@ -346,6 +346,8 @@ def test_tables_of_astropy(kind):
     np.testing.assert_array_equal(X_err, [[0.1, 0.0], [0.2, 0.0]])
     with pytest.raises(ValueError, match="has the unit 'mJy', and its errors 'Jy'"):
         errors_from_frame(kind(columns | {"flux_err": [0.1, 0.2] * u.Jy}))
+    with pytest.raises(ValueError, match="has the unit '', and its errors 'mJy'"):
+        errors_from_frame(kind(columns | {"flux": [1.0, 2.0]}))
     assert list(split_errors(kind(columns))[0].columns) == list(columns)
     with pytest.raises(ValueError, match=r"column 'spectrum' of the table must have one number in a row; got shape"):
         errors_from_frame(kind(columns | {"spectrum": np.ones((2, 3))}))

@@ -42,16 +42,16 @@ def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:
 
 
 def _without_units(X: Any, X_err: Any) -> tuple[Any, Any]:
-    """Return X and X_err, as DataFrames where they are tables of astropy, whose columns must have the same units."""
+    """Return X and X_err, as DataFrames where they are tables of astropy; units, where both have any, must agree."""
     (X, units), (X_err, others) = frame_and_units(X), frame_and_units(X_err)
     for name in units.keys() & others.keys():
-        if units[name] != others[name]:
+        if units[name] and others[name] and units[name] != others[name]:
             raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {others[name]!r}")
     return X, X_err
 
 
 def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame of a table of astropy, and the units of those of its columns that have one.
+    """Return a DataFrame of a table of astropy, and the units of its columns; "" is none.
 
     Anything else is returned as it is.
     """
@@ -60,8 +60,7 @@ def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
     for name in table.colnames:
         if len(shape := getattr(table[name], "shape", ())) > 1:
             raise ValueError(f"column {name!r} of the table must have one number in a row; got shape {shape}")
-    units = {name: str(getattr(table[name], "unit", None) or "") for name in table.colnames}
-    return table.to_pandas(), {name: unit for name, unit in units.items() if unit}
+    return table.to_pandas(), {name: str(getattr(table[name], "unit", None) or "") for name in table.colnames}
 
 
 def holds_uncertainties(X: Any) -> bool:
