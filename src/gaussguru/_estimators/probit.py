@@ -16,7 +16,7 @@ from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import Classifier, LinearScores, outside
 from gaussguru._estimators.streamed import note_features, surveyed
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
-from gaussguru._linalg import Array, diagonal
+from gaussguru._linalg import Array, Intercept, diagonal
 from gaussguru._problems.probit import Probit, StreamedProbit
 from gaussguru._solvers.damped_newton import Minimum, minimise
 from gaussguru.errors import Covariances, Errors, check_products, split_errors
@@ -80,7 +80,10 @@ def probit_path(
     if start is None:
         points = [p.join(np.zeros(len(centre)), float(ndtri(shares @ (p.signs > 0)))) for p in problems]
     else:
-        points = [p.join(w, float(b + centre @ w)) for p, w, b in zip(problems, *start, strict=True)]
+        points = [
+            p.join(w, float(b + centre @ w))
+            for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)
+        ]
     for ridge in ridges:
         minima = [
             minimise(replace(p, ridge=float(ridge)), u, tol=tol, max_iter=max_iter)
@@ -94,7 +97,7 @@ def probit_path(
 
 
 def streamed_probit(
-    rows: Rows, ridge: float, fit_intercept: bool, start: tuple[Array, Array] | None, *, tol: float, max_iter: int
+    rows: Rows, ridge: float, fit_intercept: bool, start: tuple[Array, Intercept] | None, *, tol: float, max_iter: int
 ) -> ProbitFit:
     """Return the probit regression of rows that are read in parts, in their units: a pass for each step."""
     total = float(rows.total_weight)
@@ -107,7 +110,10 @@ def streamed_probit(
     if start is None:
         points = [p.join(np.zeros(len(mean)), float(ndtri(rows.class_weights[p.positive] / total))) for p in problems]
     else:
-        points = [p.join(w, float(b + centre @ w)) for p, w, b in zip(problems, *start, strict=True)]
+        points = [
+            p.join(w, float(b + centre @ w))
+            for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)
+        ]
     minima = [minimise(p, u, tol=tol, max_iter=max_iter) for p, u in zip(problems, points, strict=True)]
     coef, intercept = (
         np.array(part) for part in zip(*(p.split(m.u) for p, m in zip(problems, minima, strict=True)), strict=True)

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._blocks import MOST_STORED
 from gaussguru._data.em import covariance_rows, with_covariance
 from gaussguru._data.rows import BlockMap, RowVector
 from gaussguru._data.streams import (
@@ -36,7 +37,6 @@ from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, 
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import (
-    LARGEST,
     Errors,
     Population,
     check_errors,
@@ -236,7 +236,7 @@ class Gaps:
                     "expect there: it was fitted without X_err"
                 )
             # As many numbers as in memory decide.
-            correlated = self.correlated and sum(part.n_rows for part in looked) * d * d <= LARGEST
+            correlated = self.correlated and sum(part.n_rows for part in looked) * d * d <= MOST_STORED
             parts = parts.then(_filled, population=population, correlated=correlated)
         return parts, population, n_passes
 

@@ -133,11 +133,11 @@ def _scaled(mean: Array, scale: Array, part: Part) -> Part:
 def fit_cached(
     cached: Cached,
     *,
-    sigma: Any,
-    scale: bool,
     folds: int,
     max_classes: int | None,
     classifier: str,
+    sigma: Any = "cv",
+    scale: bool = True,
     **options: Any,
 ) -> Model:
     """Fit a model to converted tables."""

@@ -1,14 +1,13 @@
-"""Samples that do not fit in memory, or that live on a cluster: what ``fit`` and ``predict`` take besides arrays.
+"""Data that does not fit in memory, or that lives on a cluster: sources that ``fit`` and ``predict`` accept as X.
 
-* :class:`Arrays`: arrays, memory maps and ``.npy`` files, read some rows at a time. A ``np.memmap`` of more than 1 GiB
-  is read so without being asked.
+* :class:`Arrays`: arrays, memory maps and ``.npy`` files, read in parts. A ``np.memmap`` of more than 1 GiB is read in
+  parts automatically.
 * :class:`Table`: Parquet files, directories and patterns, a ``pyarrow.dataset.Dataset`` or a ``polars.LazyFrame``.
-* :class:`Stream`: any function that returns an iterator over blocks.
-* :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``; these may be given as they are.
+* :class:`Stream`: a function that returns an iterator over blocks.
+* :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``. These can also be passed directly.
 
-Labels, weights and error bars come with the samples. For tables they are names of columns,
-``fit(table, "label", sample_weight="weight", X_err="_err")``; for arrays they are arrays with as many rows; for Dask
-they may be either.
+Labels, weights and error bars are column names for tables, ``fit(table, "label", sample_weight="weight",
+X_err="_err")``; arrays with one row per sample for arrays; and either for Dask.
 
 Examples
 --------

@@ -17,17 +17,17 @@ from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part
 
 @dataclass(frozen=True)
 class Arrays(Source):
-    """Arrays, memory maps or ``.npy`` files, read some rows at a time.
+    """Arrays, memory maps or ``.npy`` files, read in parts.
 
     Parameters
     ----------
     X : array, memory map, CSR matrix, path of a ``.npy`` file, or list of these
-        The samples; of a list one after the other. Rows of a memory map are read from its file, so that they do not
-        stay in memory.
+        The samples. The arrays of a list follow one another. Rows of a memory map are read from its file, so they do
+        not stay in memory.
     rows : int, default=None
-        Rows of a part; None chooses about 32 MB.
+        Number of rows in a part. None chooses parts of about 32 MB.
 
-    ``y``, ``sample_weight`` and ``X_err`` are arrays with as many rows as all of X, or lists like X.
+    ``y``, ``sample_weight`` and ``X_err`` are arrays with one row per sample, or lists that match X.
 
     Examples
     --------

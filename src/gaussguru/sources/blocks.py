@@ -11,15 +11,15 @@ from gaussguru.sources.base import Fields, Source, as_part
 
 @dataclass(frozen=True)
 class Stream(Source):
-    """Blocks that a function of the user makes, one after the other.
+    """Blocks of samples that a function yields.
 
     Parameters
     ----------
     blocks : callable
-        Called without arguments, once for each pass, it returns an iterable of blocks, every time the same: tuples
-        ``(X, y)``, ``(X, y, sample_weight)`` or ``(X, y, sample_weight, X_err)``; for predictions ``X`` alone will do.
+        Called without arguments once per pass over the data. Returns an iterable of blocks, the same in every pass:
+        tuples ``(X, y)``, ``(X, y, sample_weight)`` or ``(X, y, sample_weight, X_err)``; ``X`` alone for predictions.
 
-    The labels are those of the blocks: ``fit(Stream(blocks), None)``.
+    The labels come with the blocks, so ``y`` is None: ``fit(Stream(blocks), None)``.
 
     Examples
     --------

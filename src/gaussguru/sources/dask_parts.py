@@ -22,14 +22,14 @@ class Dask(Source):
     Parameters
     ----------
     X : dask.array.Array or dask.dataframe.DataFrame
-        Blocks of rows; of arrays with blocks of columns these are put together. Their sizes need not be known.
+        Chunks along columns are joined; the sizes of chunks along rows need not be known.
     client : distributed.Client, default=None
-        Where to compute; None takes the client of this thread or process, and without any the threads of this process.
+        Where to compute. None uses the current client or, if there is none, the threads of this process.
     columns : list of str, default=None
-        The features of a frame; None takes all columns that are neither label, weight nor error bars.
+        The features of a frame. None: all columns but labels, weights and errors.
 
-    ``y``, ``sample_weight`` and ``X_err`` are names of columns of a frame, or collections of Dask with the same blocks
-    of rows, or arrays if the sizes of the blocks are known.
+    ``y``, ``sample_weight`` and ``X_err`` are column names of a frame, Dask collections with the same chunks of rows,
+    or arrays if the sizes of the chunks are known.
 
     Examples
     --------

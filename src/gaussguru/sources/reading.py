@@ -87,28 +87,28 @@ def subsample(
     random_state: int = 0,
     n_jobs: int | None = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return some samples of a source in memory, drawn evenly over its parts.
+    """Draw a random subsample of a source into memory.
 
-    Every class is drawn in proportion, but at least 50 of its samples if there are so many; their weights then make up
-    for it. Two passes over the data.
+    Classes are drawn in proportion, with at least 50 samples of each (or all it has); weights correct for classes that
+    were drawn more often. Takes two passes over the data.
 
     Parameters
     ----------
-    X : source, or anything that a fit takes as one
-    y, sample_weight, X_err : as in a fit
-        Names of columns, or arrays.
+    X : source, or anything that ``fit`` accepts as one
+    y, sample_weight, X_err : as in ``fit``
+        Column names, or arrays.
     n_samples : int, default=None
-        About how many; None takes as many as 128 MB hold, and at most 100,000.
+        Approximate number of samples. None: as many as fit in 128 MB, at most 100,000.
     random_state : int, default=0
-        Chooses them.
+        Seed.
     n_jobs : int or None, default=None
-        Threads that read.
+        Number of threads that read.
 
     Returns
     -------
     X, y, sample_weight, X_err
-        Arrays, X a DataFrame where features have names and pandas is there; None for what was not given. Weights are
-        given where a class was drawn more often than others.
+        Arrays, and None for arguments that were not given. X is a DataFrame if features have names and pandas is
+        installed. Weights are also returned if a class was drawn more often than others.
     """
     source = as_source(X)
     if source is None:
