@@ -1,6 +1,6 @@
 """How fits grow: in memory, out of core, on a Dask cluster; and what a tree of sums costs on many workers.
 
-    python benchmarks/scaling.py memory out-of-core dask tree --json scaling.json
+    python benchmarks/scaling.py memory features classes out-of-core dask tree --json scaling.json
 
 Each row is a problem (rows and columns), a solver (where the rows live) and, where it installs, a peer. Times are those
 of one run; the load of the machine is written down beside them. ``--rows``, ``--gigabytes`` and ``--columns`` change
@@ -29,16 +29,21 @@ SIGMA = 0.1
 ROWS = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 
 
-def make(n, d, seed=0, out=None):
-    """Fill float32 samples of two classes, a million rows at a time, and return them with their labels."""
+def make(n, d, seed=0, out=None, distinct=None):
+    """Fill float32 samples of two classes, a million rows at a time, and return them with their labels.
+
+    Beyond ``distinct`` million rows the last million is written again: the disk, and not the generator, sets the pace.
+    """
     rng = np.random.default_rng(seed)
     w = rng.standard_normal(d).astype(np.float32) / np.float32(np.sqrt(d))
     X = np.empty((n, d), dtype=np.float32) if out is None else out
     y = np.empty(n, dtype=bool)
-    for first in range(0, n, 1_000_000):
-        part = rng.standard_normal((min(1_000_000, n - first), d), dtype=np.float32)
-        X[first : first + len(part)] = part
-        y[first : first + len(part)] = part @ w + 0.5 * rng.standard_normal(len(part), dtype=np.float32) > 0.3
+    for number, first in enumerate(range(0, n, 1_000_000)):
+        size = min(1_000_000, n - first)
+        if distinct is None or number < distinct:
+            part = rng.standard_normal((size, d), dtype=np.float32)
+            labels = part @ w + 0.5 * rng.standard_normal(size, dtype=np.float32) > 0.3
+        X[first : first + size], y[first : first + size] = part[:size], labels[:size]
     return X, y
 
 
@@ -75,12 +80,7 @@ def memory(options):
             best = clock if best is None or clock.cpu < best.cpu else best
         rows.append(row(f"{n:.0e} x {options.columns}", "threads", best, model) | {"n": n})
         del X, y, model
-    exponents = []
-    for unit in ("seconds", "cpu"):
-        slope = np.polyfit(np.log([r["n"] for r in rows]), np.log([r[unit] for r in rows]), 1)[0]
-        print(f"exponent of n, {unit}: {slope:.2f}")
-        exponents.append({"exponent": unit, "value": round(float(slope), 3)})
-    return [*rows, *exponents]
+    return [*rows, *exponent(rows, "n")]
 
 
 OUT_OF_CORE = """
@@ -113,7 +113,7 @@ def out_of_core(options):
         path, labels = Path(directory) / "X.npy", Path(directory) / "y.npy"
         n = int(options.gigabytes * 1e9 / (4 * options.columns))
         X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, options.columns))
-        _, y = make(n, options.columns, out=X)
+        _, y = make(n, options.columns, out=X, distinct=options.distinct)
         X.flush()
         np.save(labels, y)
         del X, y
@@ -138,6 +138,44 @@ def out_of_core(options):
         print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
         rows.append(found)
     return rows
+
+
+def exponent(rows, name):
+    """Return the slope of logarithms: time against one of the sizes."""
+    found = []
+    for unit in ("seconds", "cpu"):
+        slope = np.polyfit(np.log([r[name] for r in rows]), np.log([r[unit] for r in rows]), 1)[0]
+        print(f"exponent of {name}, {unit}: {slope:.2f}", flush=True)
+        found.append({"exponent": name, "of": unit, "value": round(float(slope), 3)})
+    return found
+
+
+def features(options):
+    """Curve in the number of features, at a fixed number of rows."""
+    return _curve(options, "d", [(d, 2) for d in options.curve_columns])
+
+
+def classes(options):
+    """Curve in the number of classes, at a fixed number of rows and features."""
+    return _curve(options, "classes", [(options.columns, C) for C in options.curve_classes])
+
+
+def _curve(options, name, sizes):
+    rows = []
+    for d, C in sizes:
+        n = options.curve_rows
+        X, _ = make(n, d)
+        rng = np.random.default_rng(1)
+        W = rng.standard_normal((d, C)).astype(np.float32) / np.float32(np.sqrt(d))
+        y = np.argmax(X @ W + 0.5 * rng.standard_normal((n, C), dtype=np.float32), axis=1)
+        best = None
+        for _ in range(options.repeat):
+            with Clock() as clock:
+                model = GuruClassifier(SIGMA).fit(X, y)
+            best = clock if best is None or clock.cpu < best.cpu else best
+        rows.append(row(f"{n:.0e} x {d}, {C} classes", "threads", best, model) | {"d": d, "classes": C})
+        del X, y, model
+    return [*rows, *exponent(rows, name)]
 
 
 def dask(options):
@@ -263,16 +301,23 @@ def tree(options):
     return [{"seconds a row": costs, "parts": n_parts, "bytes of a message": sizes}, *rows]
 
 
-PARTS = {"memory": memory, "out-of-core": out_of_core, "dask": dask, "tree": tree}
+PARTS = {
+    "memory": memory, "features": features, "classes": classes, "out-of-core": out_of_core, "dask": dask, "tree": tree,
+}  # fmt: skip
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["memory", "out-of-core", "dask", "tree"], choices=[*PARTS, []])
-    parser.add_argument("--rows", type=lambda text: [int(float(part)) for part in text.split(",")], default=ROWS)
+    numbers = {"type": lambda text: [int(float(part)) for part in text.split(",")]}
+    parser.add_argument("parts", nargs="*", default=list(PARTS), choices=[*PARTS, []])
+    parser.add_argument("--rows", **numbers, default=ROWS)
+    parser.add_argument("--curve-rows", type=lambda text: int(float(text)), default=200_000)
+    parser.add_argument("--curve-columns", **numbers, default=(10, 30, 100, 300))
+    parser.add_argument("--curve-classes", **numbers, default=(2, 4, 8, 16))
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--distinct", type=int, default=None, help="millions of rows of the file that differ")
     parser.add_argument("--directory", default=None, help="where the large file is written")
     parser.add_argument("--dask-rows", type=lambda text: int(float(text)), default=10_000_000)
     parser.add_argument("--partitions", type=int, default=8)
