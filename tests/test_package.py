@@ -21,12 +21,13 @@ SOURCE = HERE / "src"
 PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Lowest first: a module imports only from lower layers, or from its own package in the same layer.
 LAYERS = [
-    ["_linalg", "_files", "_native"],
+    ["_linalg", "_files", "_blocks", "_native"],
     ["losses", "noise", "errors"],
     ["probabilities"],
     ["_data.rows"],
     ["_data.streams"],
     ["_data.threads", "_data.kernel_matrix", "_data.kernel_errors", "_data.readings", "_data.mixtures", "_data.em"],
+    ["_data.streamed_readings"],
     ["_data.cluster"],
     ["sources"],
     ["certificates"],

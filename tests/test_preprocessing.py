@@ -35,6 +35,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils.estimator_checks import check_estimator
 from support.error_bars import conditional
+from uncertainties import ufloat
 
 from gaussguru import GuruClassifier
 from gaussguru.errors import Limits, LowRank, Measured, check_errors, split_errors
@@ -440,8 +441,8 @@ def test_memory_is_bounded(monkeypatch):
     inner = make_pipeline(StandardScaler(), Nystroem(n_components=30, gamma=0.2, random_state=0))
     carrier = WithErrors(inner).fit(POSITIVE)
     whole = covariances(carrier.transform(POSITIVE, SMALL).err, np.zeros((60, 30)))
-    monkeypatch.setattr(curved, "LARGEST", 60 * 30 * 4)
-    monkeypatch.setattr(curved, "CHUNK", 1 << 14)
+    monkeypatch.setattr(curved, "MOST_STORED", 60 * 30 * 4)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 1 << 17)
     part = carrier.transform(POSITIVE, SMALL).err
     assert part.factors.shape == (60, 30, 4)
     found = covariances(part, np.zeros((60, 30)))
@@ -838,19 +839,13 @@ def test_bad_frames(frame, suffix, error, message):
         errors_from_frame(frame, suffix)
 
 
-class Number:
-    """As in the package ``uncertainties``."""
-
-    def __init__(self, nominal_value, std_dev):
-        self.nominal_value, self.std_dev = nominal_value, std_dev
-
-
 def test_uncertainties():
-    numbers = np.array([[Number(1.0, 0.1), 2.0], [Number(3.0, 0.0), Number(4, 5)]], dtype=object)
+    twice = 2 * ufloat(1.5, 0.2)  # computed from others, as most are
+    numbers = np.array([[ufloat(1.0, 0.1), 2.0], [twice, ufloat(4, 5)]], dtype=object)
     for form in (lambda a: a, lambda a: a.tolist(), pd.DataFrame):
         values, errors = errors_from_uncertainties(form(numbers))
         np.testing.assert_array_equal(values, [[1, 2], [3, 4]])
-        np.testing.assert_array_equal(errors, [[0.1, 0], [0, 5]])
+        np.testing.assert_array_equal(errors, [[0.1, 0], [0.4, 5]])
     assert errors_from_uncertainties(pd.DataFrame(numbers, columns=["a", "b"]))[1].columns.tolist() == ["a", "b"]
     with pytest.raises(ValueError, match="two dimensions"):
         errors_from_uncertainties(numbers[0])

@@ -10,9 +10,13 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+# Of two classes a number, of more an array with one for each.
+Intercept = float | Array
 
 # The distance from 1 to the next number.
 EPS = float(np.finfo(np.float64).eps)
+# Numbers that differ by no more than this part of them are the same: sums are rounded in some order.
+SAME = 1e-9
 # A Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
 

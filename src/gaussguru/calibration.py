@@ -26,20 +26,18 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
-from gaussguru._estimators.streamed import accuracy, by_parts
+from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Measured, check_products, split_errors, take_rows
 from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance
-from gaussguru.sources import Fields, as_source, in_memory
+from gaussguru.sources import Fields, as_source, subsample
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
-
-# Numbers of a covariance of scores held at a time.
-CHUNK = 1 << 22
 
 
 def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
@@ -293,6 +291,8 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
     True
     """
 
+    _takes_sources: ClassVar = True
+
     def __init__(
         self, estimator: Any = None, *, cv: Any = 5, scale_errors: bool = False, n_jobs: int | None = None
     ) -> None:
@@ -311,8 +311,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         Parameters
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-            Of a source (:mod:`gaussguru.sources`) a subsample of at most 100,000 samples is taken; for a classifier
-            of all of them, fit that first, and calibrate ``FrozenEstimator(classifier)``.
+            Or a source (:mod:`gaussguru.sources`): the two or three parameters of the probabilities are those of
+            left-out samples among at most 100,000, drawn by class, to which the folds are fitted; the classifier is
+            then fitted to all samples if it reads sources (:class:`gaussguru.GuruClassifier` and its relatives; any
+            other to those in memory). ``alpha_`` is known to about 1 percent then, and is that of a classifier of 4/5
+            of them: with thousands of features, whose scores say less, it is a little too small.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -331,7 +334,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
-        X, y, sample_weight, X_err = in_memory(X, y, sample_weight, X_err)
+        source, fields = as_source(X), Fields(y, sample_weight, X_err)
+        if source is not None:
+            if groups is not None:
+                raise ValueError("groups are for samples in memory; got them with a source")
+            X, y, sample_weight, X_err = subsample(source, *fields)
         samples, values, y, classes, labels = self._checked(X, y, X_err)
         weights = check_weights(sample_weight, len(labels))
         estimator = self._estimator()
@@ -345,7 +352,10 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
             Margins.joined(parts), labels[order], np.ones(len(order)) if weights is None else weights[order],
             len(classes),
         )  # fmt: skip
-        final = _fit(clone(estimator), seen, y, routed.estimator.fit)
+        if source is not None and takes_sources(estimator):
+            final = clone(estimator).fit(source, fields.y, sample_weight=fields.weight, X_err=fields.X_err)
+        else:
+            final = _fit(clone(estimator), seen, y, routed.estimator.fit)
         self.estimator_, self.classes_ = final, classes
         self.alpha_, beta, self.kappa_ = fitted.scaled if self.scale_errors else fitted.stated
         self.beta_ = float(beta[1]) if len(classes) == 2 else beta
@@ -441,11 +451,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """
         check_is_fitted(self)
         X = _with_errors(_rows_of(X), X_err)
-        n, n_classes = len(X) if isinstance(X, Measured) else X.shape[0], len(self.classes_)
-        step = max(1, CHUNK // n_classes**2)
+        n = len(X) if isinstance(X, Measured) else X.shape[0]
+        blocks = row_blocks(n, len(self.classes_) ** 2)
         parts = []
-        for first in range(0, max(n, 1), step):
-            part = X if n <= step else take_rows(X, np.arange(first, min(first + step, n)))
+        for block in blocks or [slice(0)]:
+            part = X if len(blocks) < 2 else take_rows(X, np.arange(block.start, block.stop))
             parts.append(self._log_probabilities(*score_moments(self.estimator_, part)))
         return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
 
@@ -549,10 +559,9 @@ class _Fold(NamedTuple):
         if not np.array_equal(fitted.classes_, self.classes):
             raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")
         n_scores = 1 if len(self.classes) == 2 else len(self.classes)
-        step = max(1, CHUNK // n_scores**2)
         parts = []
-        for first in range(0, len(test), step):
-            moments = score_moments(fitted, self._take(self.samples, test[first : first + step], train))
+        for block in row_blocks(len(test), n_scores**2):
+            moments = score_moments(fitted, self._take(self.samples, test[block], train))
             if moments[1].shape[2] != n_scores:
                 raise ValueError(
                     f"estimator must have {n_scores} scores a sample for {len(self.classes)} classes; "

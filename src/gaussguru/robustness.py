@@ -24,10 +24,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
-from gaussguru.errors import LowRank, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru.errors import Measured, check_errors, has_unmeasured, like, split_errors, take_rows
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.probabilities import (
     bivariate_normal,
@@ -268,8 +269,6 @@ def check_levels(noise_levels: Any) -> Array:
     return levels
 
 
-# Numbers of the covariances of samples that are held at a time.
-CHUNK = 1 << 23
 # How much larger than before the variance of a score may be after a re-measurement, relative, by rounding.
 LARGER = 1e-6
 # Readings of each component of a mixture over which a gain is averaged, and how far they go in standard deviations: the
@@ -331,42 +330,46 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     n, d = X.shape
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
     better = _better_errors(errors, new_err, n, d, stds=per_feature)
-    step = max(1, CHUNK // d**2)
-    blocks = (slice(first, min(first + step, n)) for first in range(0, n, step))
     parts = [
         _block_gain(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
-        for rows in blocks
+        for rows in row_blocks(n, d**2)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
 
 
 def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> Any:
-    """Return the errors after a new reading, checked against those of now where both are standard deviations."""
+    """Return the errors after a new reading, checked against those of now where both are standard deviations.
+
+    What covariances make of a score is checked when it is known (:func:`_check_smaller`).
+    """
     split_errors(X_err, new_err)  # tables with the same columns and rows
     new = new_err.toarray() if sp.issparse(new_err) else new_err
-    deviations = not isinstance(X_err, LowRank) and np.ndim(X_err) < 3
-    if stds and not (deviations and not isinstance(new, LowRank) and np.ndim(new) < 3):
+    # Standard deviations have up to two dimensions; covariances and their factors have three.
+    now_ndim, ndim = (len(part.shape) if hasattr(part, "shape") else np.ndim(part) for part in (X_err, new))
+    if stds and max(now_ndim, ndim) > 2:
         raise ValueError("X_err and new_err must be standard deviations with per_feature=True; got covariances")
-    if not isinstance(new, LowRank) and np.ndim(new) == 0:
+    if ndim == 0:
         level = check_real("new_err", new, inclusive=True)
-        if not deviations:
-            return np.full(n, level)
-        return like(X_err, np.minimum(np.asarray(X_err, dtype=np.float64), level))
-    if deviations and not isinstance(new, LowRank) and np.ndim(new) < 3:
-        now, then = (np.asarray(part, dtype=np.float64) for part in (X_err, new))
-        if then.shape not in ((n,), (n, d)):
-            raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
-        now, then = (part.reshape(n, -1) for part in (now, then))
-        if np.isnan(then).any() or np.any(then < 0):
-            raise ValueError("new_err must hold no NaN and nothing below 0")
-        worse = np.argwhere(np.broadcast_to(then > now * (1 + LARGER), (n, max(now.shape[1], then.shape[1]))))
-        if len(worse):
-            i, j = worse[0]
-            raise ValueError(
-                "new_err must not be larger than X_err: it is the error of all readings together; got "
-                f"{then[i, min(j, then.shape[1] - 1)]:g} for {now[i, min(j, now.shape[1] - 1)]:g} in row {i}"
-            )
+        return np.full(n, level) if now_ndim > 2 else like(X_err, np.minimum(np.asarray(X_err, np.float64), level))
+    if max(now_ndim, ndim) <= 2:
+        _check_deviations(np.asarray(X_err, dtype=np.float64), np.asarray(new, dtype=np.float64), n, d)
     return new
+
+
+def _check_deviations(now: Array, then: Array, n: int, d: int) -> None:
+    """Raise if standard deviations are not those of better readings."""
+    if then.shape not in ((n,), (n, d)):
+        raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
+    if np.isnan(then).any() or np.any(then < 0):
+        raise ValueError("new_err must hold no NaN and nothing below 0")
+    now, then = np.broadcast_arrays(now.reshape(n, -1), then.reshape(n, -1))
+    worse = np.argwhere(then > now * (1 + LARGER))
+    if len(worse):
+        i, j = worse[0]
+        raise ValueError(
+            "new_err must not be larger than X_err: it is the error of all readings together; got "
+            f"{then[i, j]:g} for {now[i, j]:g} in row {i}"
+        )
 
 
 def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
@@ -490,9 +493,8 @@ def _mixture_gain(weights: Array, means: Array, before: Array, after: Array, ove
     z = np.linspace(-FAR, FAR, N_READINGS)
     share = np.exp(-0.5 * z**2)
     share /= share.sum()
-    step = max(1, CHUNK // (means.shape[1] ** 2 * N_READINGS))
-    for first in range(0, len(told), step):
-        rows = told[first : first + step]
+    for block in row_blocks(len(told), means.shape[1] ** 2 * N_READINGS):
+        rows = told[block]
         q, m, v, r = weights[rows], means[rows], before[rows], variance[rows]
         spread = np.sqrt(v + r)
         spread = np.maximum(spread, EPS * np.maximum(spread, np.abs(m)).max(axis=1, keepdims=True))

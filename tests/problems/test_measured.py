@@ -123,7 +123,7 @@ def test_blocks_and_pieces_add_up(form, monkeypatch):
     x = np.random.default_rng(0).standard_normal(8)
     whole = problem(form=form, n=300)[0].visit(x)
     monkeypatch.setattr("gaussguru._data.rows.BLOCK_BYTES", 5000)
-    monkeypatch.setattr("gaussguru._data.rows.PIECE_BYTES", 8)
+    monkeypatch.setattr("gaussguru._blocks.CACHE_BYTES", 8)
     made = problem(form=form, n=300)[0]
     assert len(made.rows.blocks) > 1
     pieces = made.visit(x)

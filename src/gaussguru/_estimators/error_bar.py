@@ -4,6 +4,7 @@ import copy
 import numbers
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,21 +17,31 @@ from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from gaussguru._blocks import row_blocks
+from gaussguru._data.streams import Part
 from gaussguru._data.threads import Pool, n_threads
-from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
+from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path
-from gaussguru._estimators.streamed import by_parts
-from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_samples, check_weights
+from gaussguru._estimators.streamed import by_parts, class_totals, names_of, takes_sources
+from gaussguru._estimators.validation import (
+    Samples,
+    check_count,
+    check_flag,
+    check_jobs,
+    check_samples,
+    check_weights,
+    class_factors,
+)
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
 from gaussguru.errors import LowRank, Measured, check_products, split_errors, take_rows
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing.affine import AffineComponents, NotLinearError
-from gaussguru.sources import in_memory
+from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
 
 METHODS = ("shrunk", "posterior", "probit")
 # The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
@@ -55,8 +66,6 @@ FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
 ROUGH = 1e-4
 # What there is of a classifier with calibrated scores.
 CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
-# Numbers of posterior covariances that are held at a time in a prediction.
-CHUNK = 1 << 22
 # Scores of which the covariance with all others is computed together.
 STACK = 64
 
@@ -172,7 +181,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
     True
     """
 
+    _takes_sources: ClassVar = True
     __metadata_request__decision_function: ClassVar = {"X_err": True}
+
+    estimator_: Any
 
     def __init__(
         self,
@@ -206,7 +218,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
             The measured values. NaN means "not measured" and is allowed if ``X_err`` is given. If X is a source
-            (:mod:`gaussguru.sources`), the fit uses a subsample of at most 100,000 rows.
+            (:mod:`gaussguru.sources`), methods are compared and probabilities calibrated on a subsample of at most
+            100,000 rows; the population and the classifier are fitted to all rows (an ``estimator`` that does not read
+            sources is fitted to the subsample).
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -222,9 +236,50 @@ class ErrorBarClassifier(ByProbability, Classifier):
         -------
         self
         """
-        return self._or_unchanged(self._fit, *in_memory(X, y, sample_weight, X_err), groups)
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err), groups)
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any) -> Self:
+    def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
+        """Fit population and classifier to all samples of a source, and what is chosen between to some of them."""
+        if groups is not None:
+            raise ValueError("groups are for samples in memory; got them with a source")
+        X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
+        self._fit(X, y, sample_weight, X_err, None, (source, fields))
+        source = Mapped(source, names_in=names_of(self))
+        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
+        if X_err is None:
+            posteriors = Mapped(source, to_scale)
+        else:
+            posteriors = Mapped(self.population_.transform(source, fields.X_err), to_scale)
+            self.reliability_ = self.population_.reliability(
+                source, fields.X_err, sample_weight=fields.weight, y=fields.y
+            )
+        if takes_sources(self.estimator_):
+            self._refit_source(posteriors, fields)
+        return self
+
+    def _refit_source(self, posteriors: Source, fields: Fields) -> None:
+        """Fit the classifier chosen to all posteriors."""
+        model = clone(self.estimator_)
+        if self.method_ == "probit":  # from the same minimum on
+            model = copy.copy(self.estimator_)
+        elif self.estimator is None:  # a subsample of their own brings them nearer in fewer passes
+            model.set_params(warm_start=False)
+        if self.class_weight is not None:
+            totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
+            factors = np.array(class_factors(self.class_weight, self.classes_, totals))
+            posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)
+            model.fit(posteriors, fields.y, sample_weight=fields.weight)
+        model.__dict__.pop("feature_names_in_", None)  # it is given arrays
+        self.estimator_ = self._calibrated.estimator_ = model
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, whole: tuple[Source, Fields] | None = None
+    ) -> Self:
         self._check_parameters()
         X, X_err = self._checked(X, X_err, reset=True)
         plain = check_weights(sample_weight, len(X))
@@ -235,7 +290,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.rank_ = min(RANK, X.shape[1]) if few and X_err is not None else None
         number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
         self.population_ = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
-        self.population_.fit(X, X_err=X_err, sample_weight=plain)
+        if whole is None:
+            self.population_.fit(X, X_err=X_err, sample_weight=plain)
+        else:  # of which X are some
+            self.population_.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
+            self.population_.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
         distribution = self.population_.population_
         self.has_errors_ = X_err is not None
         self.centre_, self.scale_ = distribution.mean, np.sqrt(np.diag(distribution.covariance))
@@ -361,12 +420,14 @@ class ErrorBarClassifier(ByProbability, Classifier):
         families = []
         step = 1 if len(table.labelled.classes) == 2 else 2  # a candidate of many classes takes long
         model = GuruClassifier(n_jobs=1, random_state=table.seed)
+        gurus = [method for method in methods if method in SIGMAS]
+        if gurus:
+            seen = table.posterior(self.population_, rows)
+            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
         for method in methods:
             if method == "probit":
                 families.append(_Family(method, RIDGES[::step], None))
                 continue
-            seen = table.posterior(self.population_, rows)
-            top = noise_levels(1, table.samples(seen, rows, weights), model)[0]
             n_levels, ratio = SIGMAS[method]
             families.append(_Family(method, np.geomspace(top, ratio * top, n_levels)[::step], model))
         return families
@@ -404,17 +465,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
         check_is_fitted(self)
         X, X_err = self._checked(X, X_err, reset=False)
-        if self.has_errors_ and X_err is None:
-            raise ValueError(
-                "X_err is missing: this classifier was fitted with error bars and needs those of these samples too. "
-                "Pass X_err=0 if the values are exact"
-            )
+        check_errors_given(self, X_err)
         if X_err is None:
             yield (X - self.centre_) / self.scale_
             return
-        step = max(1, CHUNK // X.shape[1] ** 2)
-        for first in range(0, len(X), step):
-            part = slice(first, first + step)
+        for part in row_blocks(len(X), X.shape[1] ** 2):
             yield _posterior(self.population_, X[part], take_rows(X_err, part), self.centre_, self.scale_)
 
     @by_parts
@@ -507,12 +562,26 @@ def _posterior(population: Deconvolve, X: Array, X_err: Any, centre: Array, scal
     components: Any = None
     if found.components is not None:
         components = AffineComponents(found.components, np.diag(1 / scale), -centre / scale)
-    err = found.err
+    return Measured((found.X - centre) / scale, scaled_errors(found.err, scale), components)
+
+
+def scaled_errors(err: Any, scale: Array) -> Any:
+    """Return posterior covariances in other units of the features."""
     if isinstance(err, LowRank):
-        err = LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
-    else:
-        err = err / np.multiply.outer(scale, scale)
-    return Measured((found.X - centre) / scale, err, components)
+        return LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
+    return err / np.multiply.outer(scale, scale)
+
+
+def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
+    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
+    err = None if part.X_err is None or not keep_errors else scaled_errors(part.X_err, scale)
+    return part._replace(X=(part.X - centre) / scale, X_err=err)
+
+
+def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
+    """Return a part with the weights of its classes."""
+    own = factors[np.searchsorted(classes, part.y)]
+    return part._replace(weight=own if part.weight is None else part.weight * own)
 
 
 def _variances(err: Any) -> Array:

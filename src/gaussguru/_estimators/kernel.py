@@ -18,6 +18,7 @@ from gaussguru._data.kernel_matrix import (
     Kernel,
     exact_features,
     features_of,
+    is_singular,
     kernel_scores,
     landmark_features,
 )
@@ -49,8 +50,6 @@ from gaussguru.noise import Isotropic
 # Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
 # evaluated again.
 CLOSE = 1e-10
-# So are those of kernel matrices whose factor has pivots below this fraction of the largest: scores lose digits.
-SINGULAR = 1e-4
 # A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
 ASYMMETRY = 1e4
 
@@ -368,9 +367,8 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         # What rounding makes of the coefficients is what predicts.
         kept = space.coordinates(beta)
         self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
-        pivots = space.factor.diagonal()
         exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
-        return not exact or bool(pivots.min() < SINGULAR * pivots.max())
+        return not exact or is_singular(space.factor)
 
     def _evaluate(self, posed: Posed, space: Features, scores: Array, covariances: Array | None = None) -> None:
         """Set the objective to that of the scores that the coefficients of the samples make, and their covariances."""

@@ -28,9 +28,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, RowVector, dense, piece_rows
-from gaussguru._linalg import Array, Index, diagonal, mirrored
+from gaussguru._linalg import Array, Index, Intercept, diagonal, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, mixed, pairs_of, symmetric, unfold
+from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, PairRoom, mixed, pairs_of, symmetric, unfold
 from gaussguru.losses import Loss
 
 # From this many columns on BLAS forms the Hessian faster (measured: half as fast at 100, level at 250, 1.25 at 400).
@@ -38,7 +38,7 @@ BLAS_COLUMNS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(PairProblem):
+class Measured(PairProblem["Local"]):
     """Rows with error bars, and perhaps the noise of a model; see the module for the formulas."""
 
     is_linear: ClassVar[bool] = False
@@ -127,7 +127,7 @@ class Measured(PairProblem):
         alpha[labels[:, np.newaxis] != np.arange(C)] = others.T.ravel()
         return alpha
 
-    def classifier(self, point: "Local") -> tuple[Array, Any]:
+    def classifier(self, point: "Local") -> tuple[Array, Intercept]:
         """Return coefficients and intercepts: of two classes a vector and a number."""
         W, b = point.W, point.b
         return (W[1] - W[0], float(b[1] - b[0])) if self.n_classes == 2 else (W, b)
@@ -146,18 +146,24 @@ class Room(NamedTuple):
 
 
 @dataclass(eq=False)
-class Local(PairLocal):
+class Local(PairLocal["Local"]):
     """Value, gradient and Hessian at one point.
 
     ``forces`` has ``sum t Sigma_i u - s f' x`` of every cell; ``variances``, where a compiled loop found them,
     ``sum t e^2`` of every pair.
     """
 
+    problem: Measured
     forces: Array
     variances: Array | None
     scale: RowVector
     slack: RowVector
     _rooms: dict[tuple[float, bool], Room] = field(default_factory=dict)
+
+    @property
+    def point(self) -> "Local":
+        """The point: what others nearby are evaluated from is not less."""
+        return self
 
     def pull(self, kept: Array) -> Array:
         """Return the gradient by W without ridge and noise of the model, for the slopes of every cell times kept."""
@@ -214,10 +220,9 @@ class Local(PairLocal):
         """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
         task, step = self.problem.task._replace(compiled=False), np.column_stack([P, shifts])
         before = (self.scale, self.slack)
-        moved: Local = self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
-        return moved
+        return self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
 
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[dict[str, Any]]:
+    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield how often what flows through a pair fits into it, by the noise of the model and by the errors.
 
         ``q_i = (Sigma_i + N) u / a_i`` is in the noise set of a row, so the noise's own pull carries away at the

@@ -17,7 +17,18 @@ import numpy as np
 from gaussguru._data.rows import Block, RowVector, one_hot, scatter, scores
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, mixed_points, pairs_of, symmetric, unfold
+from gaussguru._problems.pairs import (
+    Flow,
+    PairLocal,
+    PairProblem,
+    PairRoom,
+    fold,
+    mixed_points,
+    pairs_of,
+    symmetric,
+    unfold,
+)
+from gaussguru._problems.protocol import Inverse
 from gaussguru.losses import Loss
 from gaussguru.noise import Quadratic
 
@@ -49,6 +60,11 @@ class Point(NamedTuple):
     cells: Cells
     margin: float = 1.0
 
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+        return fold(self.W, self.b)
+
 
 class Weights(NamedTuple):
     """Row vectors of, for every row and class, the derivative of F by the score, ``s f''/a`` and ``z``."""
@@ -59,7 +75,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Multiclass(PairProblem):
+class Multiclass(PairProblem[Point]):
     """Rows of several classes with the noise of the model; see the module for the formulas."""
 
     noise: Quadratic
@@ -140,9 +156,10 @@ class Multiclass(PairProblem):
 
 
 @dataclass(eq=False)
-class Local(PairLocal):
+class Local(PairLocal[Point]):
     """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores."""
 
+    problem: Multiclass
     place: Point
     row_weights: Weights
     combined: Array
@@ -185,7 +202,7 @@ class Local(PairLocal):
         share = min(1.0, PRECONDITIONER_ROWS * rows.n_columns / rows.n_rows) if self.is_large else 1.0
         return share * super().hessian_cost
 
-    def factor(self, damping: Array) -> Any:
+    def factor(self, damping: Array) -> Inverse | None:
         """Return a factor of the damped Hessian, of its diagonal blocks where it is large, or None."""
         blocks = self.is_large and self.problem.rows.n_columns <= MAX_COLUMNS
         return Preconditioner(self, damping) if blocks else super().factor(damping)
@@ -235,10 +252,9 @@ class Local(PairLocal):
         problem, step = self.problem, np.column_stack([P, shifts])
         problem.rows.count("value")
         slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
-        moved: Local = problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
-        return moved
+        return problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
 
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[dict[str, Any]]:
+    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield what fits into the noise set that the rows of a pair share."""
         problem, point, demand = self.problem, self.point, []
         tension = symmetric(kept * self.tension)

@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -148,6 +149,79 @@ def parse_numbers(text: str, expected: str) -> list[float]:
         raise TableError(f"{expected}; got {text!r}") from None
 
 
+@dataclass(frozen=True)
+class GuruOptions:
+    """Options that only the classifier guru has, with their defaults."""
+
+    sigma: str = "cv"
+    kernel: str = "linear"
+    scale: bool = True
+    noise: str = "isotropic"
+    loss: str = "gaussian"
+    l2: float = 0.0
+    tol: float = 1e-6
+    # gamma, degree and components: of kernels alone, and not looked at without one.
+    of_kernel: tuple[str, float, int | None] = field(default=("scale", 3, None), compare=False)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What :func:`fit_model` is given."""
+        shared = {"sigma": parse_sigma(self.sigma), "scale": self.scale}
+        shared |= {"loss": self.loss, "l2": self.l2, "tol": self.tol}
+        if self.kernel == "linear":
+            return shared | {"noise": self.noise}
+        if self.noise != "isotropic":
+            raise TableError(f"--noise {self.noise} is for --kernel linear")
+        gamma, degree, components = self.of_kernel
+        level = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
+        kernel = {"kernel": self.kernel, "gamma": level, "degree": degree}
+        return shared | kernel | {"n_components": components, "random_state": 0}
+
+    def check_kernel(self, file: str, layout: Layout) -> None:
+        """Raise if a kernel would have errors."""
+        if self.kernel != "linear" and layout.has_errors:
+            what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
+            raise TableError(f"{file}: --kernel {self.kernel} takes no errors ({what}); --no-errors leaves them out")
+
+    def check_linear(self, file: str) -> None:
+        """Raise if there is a kernel, of a table that is read in parts."""
+        if self.kernel != "linear":
+            raise TableError(
+                f"{file}: --kernel {self.kernel} needs a table that is read into memory; use some of its rows"
+            )
+
+
+@dataclass(frozen=True)
+class ErrorBarOptions:
+    """Options that only the classifier error-bars has, with their defaults."""
+
+    gaussians: str = "1"
+    scale_errors: bool = False
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What :func:`fit_model` is given."""
+        return {"n_components": self._n_components, "scale_errors": self.scale_errors}
+
+    @property
+    def _n_components(self) -> int | str:
+        if self.gaussians == "auto":
+            return self.gaussians
+        if not self.gaussians.isdecimal() or not 1 <= int(self.gaussians[:9]) <= 100:
+            raise TableError(f"--gaussians must be a whole number from 1 to 100, or auto; got {self.gaussians!r}")
+        return int(self.gaussians)
+
+
+def _given(options: GuruOptions | ErrorBarOptions) -> Iterator[str]:
+    """Yield the options that are not as by default, as they were written."""
+    for option in fields(options):
+        name, value = option.name.replace("_", "-"), getattr(options, option.name)
+        if option.compare and value != option.default:
+            flags = {True: f"--{name}", False: f"--no-{name}"}
+            text = f"{value:g}" if isinstance(value, float) else value
+            yield flags[value] if isinstance(value, bool) else f"--{name} {text}"
+
+
 @app.command()
 def fit(
     file: File,
@@ -233,56 +307,29 @@ def fit(
     Example: gaussguru fit stars.csv --target class -o stars.model
     """
     talk.quiet = quiet
-    level = parse_sigma(sigma)
     _check_output(output, force, json)
-    options: dict[str, Any] = {"loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
-    options["class_weight"] = "balanced" if balanced else None
-    if kernel == "linear":
-        options["noise"] = noise
-    else:
-        if noise != "isotropic":
-            raise TableError(f"--noise {noise} is for --kernel linear")
-        options |= {"degree": degree, "n_components": components, "random_state": 0}
-        options["gamma"] = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
-    # What was asked for that one of the two classifiers has.
-    of_guru = {
-        f"--sigma {sigma}": sigma != "cv",
-        f"--kernel {kernel}": kernel != "linear",
-        "--no-scale": not scale,
-        f"--noise {noise}": noise != "isotropic",
-        f"--loss {loss}": loss != "gaussian",
-        f"--l2 {l2:g}": l2 != 0.0,
-        f"--tol {tol:g}": tol != 1e-6,
-    }
-    of_error_bars = {f"--gaussians {gaussians}": gaussians != "1", "--scale-errors": scale_errors}
+    guru = GuruOptions(sigma, kernel, scale, noise, loss, l2, tol, (gamma, degree, components))
+    bars = ErrorBarOptions(gaussians, scale_errors)
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
     files = files_of(file)
     with closing(open_table(files[0], **how)) as table:
         layout = Layout.of(table, target, **roles)
-        if kernel != "linear" and layout.has_errors:
-            what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
-            raise TableError(f"{file}: --kernel {kernel} takes no errors ({what}); --no-errors leaves them out")
+        guru.check_kernel(file, layout)
         chosen = classifier or ("error-bars" if layout.errors else "guru")
-        _check_asked(file, layout, chosen, of_guru if chosen == "error-bars" else of_error_bars)
-        if chosen == "error-bars":
-            options = {"n_jobs": jobs, "class_weight": options["class_weight"], "scale_errors": scale_errors}
-            options["n_components"] = _count_of(gaussians)
-        streamed = dask is not None or is_large(files)
-        digest: str | None = None
-        if not streamed:
-            with busy("reading"):
-                data, summary = _read(table, layout)
-                digest = table.sha256()
-    shared = {"sigma": level, "scale": scale, "folds": folds, "max_classes": max_classes, **options}
-    if streamed:
-        if kernel != "linear":
-            raise TableError(f"{file}: --kernel {kernel} needs a table that is read into memory; use some of its rows")
+        asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
+        _check_asked(file, layout, chosen, others)
+        shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
+        shared["class_weight"] = "balanced" if balanced else None
+        read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
+    if read is None:
+        guru.check_linear(file)
         model, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
+        data, summary, digest = read
         with busy(f"fitting {summary}"):
-            model = fit_model(data, kernel=kernel, classifier=chosen, **shared)
+            model = fit_model(data, classifier=chosen, **shared)
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
@@ -304,11 +351,9 @@ def _fit_streamed(
     """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
     features = count(len(layout.features), "feature")
     if dask is not None:
-        if chosen == "error-bars":
-            raise TableError("--dask is for --classifier guru")
         given = {name: how[name] for name in ("sep", "decimal")}
         with busy(f"fitting on {dask}"):
-            model = fit_on_cluster(files, layout, dask, **given, **shared)
+            model = fit_on_cluster(files, layout, dask, classifier=chosen, **given, **shared)
         return model, f"{files[0]}: {count(model.card['data']['rows'], 'row')}, {features}", None
     with tempfile.TemporaryDirectory(prefix="gaussguru-") as directory:
         with busy("converting") as shown:
@@ -319,9 +364,9 @@ def _fit_streamed(
             return fit_cached(cached, classifier=chosen, **shared), summary, cached.sha256
 
 
-def _check_asked(file: str, layout: Layout, chosen: str, others: dict[str, bool]) -> None:
+def _check_asked(file: str, layout: Layout, chosen: str, others: "GuruOptions | ErrorBarOptions") -> None:
     """Raise if an option was given that is of the other classifier."""
-    for option in (option for option, is_given in others.items() if is_given):
+    for option in _given(others):
         if chosen == "guru":
             raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
         why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
@@ -329,14 +374,6 @@ def _check_asked(file: str, layout: Layout, chosen: str, others: dict[str, bool]
             f"{file}: {option} needs --classifier guru; error-bars{why} chooses its settings by cross-validation: "
             "leave the option out, or give --classifier guru or --no-errors"
         )
-
-
-def _count_of(gaussians: str) -> int | str:
-    if gaussians == "auto":
-        return gaussians
-    if not gaussians.isdecimal() or not 1 <= int(gaussians[:9]) <= 100:
-        raise TableError(f"--gaussians must be a whole number from 1 to 100, or auto; got {gaussians!r}")
-    return int(gaussians)
 
 
 def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
@@ -370,7 +407,8 @@ def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missi
 
 def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     """Return a whole table, and in words what was read."""
-    data = read_all(table, layout)
+    with busy("reading"):
+        data = read_all(table, layout)
     parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
     if len(data.y) < data.n_rows:
         parts.append(f"{data.n_rows - len(data.y)} of them left out")
@@ -666,7 +704,7 @@ def path(
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
-    with closing(open_table(file, **how)) as table, busy("reading"):
+    with closing(open_table(file, **how)) as table:
         data, summary = _read(table, Layout.of(table, target, **roles))
     options: dict[str, Any] = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
     options |= {"scale": scale, "folds": folds, "max_classes": max_classes}

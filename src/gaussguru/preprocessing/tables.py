@@ -9,7 +9,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._linalg import Array
-from gaussguru.errors import Asymmetric, Limits, split_uncertainties
+from gaussguru.errors import Asymmetric, Limits, frame_and_units, split_uncertainties
 
 # How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
 SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
@@ -58,7 +58,7 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     0   0.1      0.0
     1   0.4      0.0
     """
-    frame, units = _without_units(frame)
+    frame, units = frame_and_units(frame)
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
         raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
     if not isinstance(suffix, str) or not suffix:
@@ -136,14 +136,6 @@ class _FrameParts(NamedTuple):
             return np.zeros(len(self.frame))
         found: Array = self.frame.iloc[:, self.place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
         return found
-
-
-def _without_units(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame, and of a table of astropy the units of its columns."""
-    if not (hasattr(frame, "colnames") and hasattr(frame, "to_pandas")):
-        return frame, {}
-    units = {name: str(getattr(frame[name], "unit", None) or "") for name in frame.colnames}
-    return frame.to_pandas(), units
 
 
 def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
