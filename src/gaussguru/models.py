@@ -155,7 +155,7 @@ class Model:
             columns += [] if remeasure is None else [self.gain(X, X_err, remeasure)]
             return dict(zip(names, columns, strict=True))
         if remeasure is not None:
-            raise TableError("--remeasure needs a model with calibrated probabilities, fitted to columns of errors")
+            raise TableError("--remeasure needs a model with calibrated probabilities, fitted to error columns")
         labels = self.classifier.predict(samples)
         rows, own = np.arange(len(labels)), np.searchsorted(classes, labels)
         columns = [labels]
@@ -174,7 +174,7 @@ class Model:
     def gain(self, X: Any, X_err: Any, factor: float) -> NDArray[Any]:
         """Return how much less often labels are wrong once everything is measured with errors that are smaller so."""
         if X_err is None:
-            raise TableError("--remeasure needs a model that was fitted to columns of errors")
+            raise TableError("--remeasure needs a model that was fitted to error columns")
         return remeasure_gain(self.estimator, X, X_err, shrunk_errors(X_err, factor))
 
     def labels(self, texts: Any, table: str) -> NDArray[Any]:

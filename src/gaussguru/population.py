@@ -185,17 +185,17 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     def fit(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Self:
         """Fit the population.
 
-        A fit that raises leaves the estimator as it was.
+        A fit that raises leaves the estimator unchanged.
 
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-            NaN is a value that was not measured. Or a source (:mod:`gaussguru.sources`): the number of components and
-            the start are found on a subsample of at most 100,000 samples, then iterations are passes over all of them.
+            NaN means "not measured". Or a source (:mod:`gaussguru.sources`): the number of components and the start
+            are found on a subsample of at most 100,000 samples; then iterations are passes over all of them.
         y : ignored
-            But for the name of a column of a table that is no feature.
-        X_err : error bars of X in any of their forms, default=None
-            Infinity stands for what was not measured, 0 for what is exact; None: all of it is.
+            Except that a column name excludes that column of a table from the features.
+        X_err : error bars of X in any form, default=None
+            Infinity means "not measured", 0 means exact. None: all values are exact.
         sample_weight : array-like of shape (n_samples,), default=None
 
         Returns

@@ -38,7 +38,7 @@ from gaussguru.noise import Isotropic
 
 LOSS = LOSSES["gaussian"]
 every_problem = pytest.mark.parametrize("name", KERNEL_PROBLEMS)
-never_at_rest = pytest.mark.filterwarnings("ignore:the descent did not come to rest")
+never_at_rest = pytest.mark.filterwarnings("ignore:the descent did not converge")
 
 
 def sample(n=80):

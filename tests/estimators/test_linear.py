@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from functools import partial
 
 import numpy as np
@@ -334,8 +335,10 @@ def test_failing_fit_leaves_the_estimator_alone(spoil):
 def test_warning_turned_error_leaves_the_estimator_alone():
     X, y = clouds(20, 60, 3, 2.0)
     clf = GuruClassifier(1e6)
-    with pytest.raises(CollapseWarning):
-        clf.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CollapseWarning)
+        with pytest.raises(CollapseWarning):
+            clf.fit(X, y)
     assert not hasattr(clf, "coef_")
     assert not hasattr(clf, "n_features_in_")
 

@@ -34,7 +34,7 @@ from gaussguru.probabilities import distance_to_boundary
 
 REASONS = {
     "max_iter": "max_iter={max_iter} was reached: increase it, lam, or centre and scale the features",
-    "precision": "double precision resolves no more: increase tol or lam, or centre and scale the features",
+    "precision": "double precision allows no more: increase tol or lam, or centre and scale the features",
 }
 # An alternation solves its support vector machines to this fraction of the tolerance, in at most so many steps.
 INNER, INNER_STEPS = 0.01, 500
@@ -193,7 +193,7 @@ class _BallClassifier(LinearScores, Classifier):
 
 
 class AdversarialSVC(_BallClassifier):
-    """Support vector machine against an adversary who may move every sample by ``delta``, solved to a proven optimum.
+    """Support vector machine that withstands displacements of up to ``delta``, solved to a proven optimum.
 
     Every training sample is replaced by the worst point of a ball around it (Ginodi 2010, *Gaussian Robust
     Classification*, appendix A, ASVC). With labels ``y = +-1``::
@@ -208,45 +208,45 @@ class AdversarialSVC(_BallClassifier):
                         + sum_i s_i max(0, max_{k != y_i} 1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k)
                                                           + delta ||w_{y_i} - w_k||)
 
-    which with ``delta = 0`` is the machine of Crammer and Singer. (Its ridge counts two classes half: there ``lam``
-    stands for ``lam/2`` of the formula above.) The intercepts are not penalised, unlike those of LinearSVC.
+    With ``delta = 0`` this is the support vector machine of Crammer and Singer. (For two classes its ridge term is half
+    of that above.) Intercepts are not penalised, unlike those of LinearSVC.
 
-    A displacement is chosen, not drawn, so there is no ``predict_proba``;
-    :class:`gaussguru.calibration.CalibratedWithErrorsCV` makes probabilities of the scores.
+    There is no ``predict_proba``, because displacements are chosen and not random. Use
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV` for probabilities.
 
     Parameters
     ----------
     delta : float, default=0.1
-        How far the adversary may move a sample, in the units of the features.
+        Largest displacement of a sample, in the units of the features.
     lam : float, default=1.0
         Weight of the ridge term.
     solver : {"exact", "alternating"}, default="exact"
-        "exact" ends at a proven optimum. "alternating" is the algorithm of the thesis (with the missing sign ``y_i``):
-        displace the samples, train a support vector machine, and so on. Where this comes to rest it is at the optimum,
-        but it may go in circles; then it warns, and returns the best of its classifiers with its duality gap.
+        "exact" reaches a proven optimum. "alternating" is the algorithm of the thesis (with the missing sign ``y_i``):
+        displace the samples, train a support vector machine, and repeat. If it converges, the result is optimal; but it
+        may cycle. Then it warns, and returns the best classifier found with its duality gap.
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
+        Class weights, multiplied with ``sample_weight``. "balanced" gives all classes the same total weight.
     tol : float, default=1e-6
         Stop when the duality gap is at most ``tol`` times the objective at zero, the total weight.
     max_iter : int, default=500
-        Most Newton steps of "exact", or support vector machines of "alternating".
+        Maximum number of Newton steps of "exact", or of support vector machines of "alternating".
     random_state : int, RandomState instance or None, default=None
-        Chooses the rows on which the solver warms up when there are many; None always chooses the same.
+        Seed for the subsamples on which the solver warms up. None is a fixed seed.
     n_jobs : int or None, default=None
-        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+        Number of threads for large data. None uses all cores available to the process, or one inside a joblib worker.
     verbose : int, default=0
         1 prints the objective at each iteration.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        The weights ``w``; of more than two classes they add up to zero.
+        The weights ``w``. With more than two classes, the rows add up to zero.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept ``b``.
     classes_ : ndarray of shape (n_classes,)
-        The classes; of two, ``y = +1`` stands for the second.
+        The classes. With two, ``y = +1`` is the second.
     objective_ : float
         The objective at the solution.
     dual_gap_ : float
@@ -254,13 +254,13 @@ class AdversarialSVC(_BallClassifier):
     converged_ : bool
         Whether the stopping rule was met.
     alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        The dual variables, in [0, 1]: how much each sample pulls (against each other class).
+        The dual variables, in [0, 1]: the influence of each sample (against each other class).
     n_iter_ : int
-        Newton steps, or support vector machines of "alternating".
+        Number of Newton steps, or of support vector machines of "alternating".
     loss_curve_ : list of float
         The objective of each classifier of "alternating".
     cycle_ : int
-        After how many steps "alternating" came back to where it had been; 0 where it did not.
+        Length of the cycle of "alternating"; 0 if it did not cycle.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -365,16 +365,16 @@ class AdversarialSVC(_BallClassifier):
 
 
 class TotalSVC(_BallClassifier):
-    """Support vector machine that gives every sample the benefit of the doubt: it may move by ``delta`` to fit better.
+    """Support vector machine in which every sample may move by ``delta`` in its own favour.
 
     Total support vector classification (Bi and Zhang 2004), the mirror image of :class:`AdversarialSVC`::
 
         min over w, b   (lam/2) ||w||^2 + sum_i s_i max(0, 1 - y_i (w.x_i + b) - delta_i ||w||)
 
-    in which a sample moves by ``+y_i delta_i w / ||w||``, so that noisy samples near the boundary distract the
-    classifier less. The problem is not convex. As in the paper, it is solved by turns: train a support vector machine,
-    displace the samples, and so on. Neither turn can raise the objective, and what is found is a local optimum; it may
-    depend on where it began. ``n_init`` begins several times and keeps the best.
+    A sample moves by ``+y_i delta_i w / ||w||``, so noisy samples near the boundary have less influence. The problem is
+    not convex. As in the paper, two steps alternate: train a support vector machine, and displace the samples. Neither
+    raises the objective. The result is a local optimum that may depend on the start; ``n_init`` tries several starts
+    and keeps the best.
 
     With more than two classes::
 
@@ -382,52 +382,51 @@ class TotalSVC(_BallClassifier):
                         + sum_i s_i max(0, max_{k != y_i} 1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k)
                                                           - delta_i ||w_{y_i} - w_k||)
 
-    Here each comparison with another class has a displacement of its own, so that the loss is a lower bound of that
-    after one displacement for all of them; the turns go on as with two classes, and never raise it either. As with
+    Here each comparison with another class has its own displacement, so the loss is a lower bound on the loss with one
+    displacement for all comparisons. The algorithm is the same, and does not raise the objective either. As with
     :class:`AdversarialSVC` there is no ``predict_proba``.
 
     Parameters
     ----------
     delta : float, default=0.1
-        How far a sample may be moved, in the units of the features; ``fit`` takes one for each sample.
+        Largest displacement of a sample, in the units of the features. ``fit`` can take one per sample.
     lam : float, default=1.0
         Weight of the ridge term.
     n_init : int, default=1
-        How often to begin: first from the samples as they are, then with displacements in random directions.
+        Number of starts: the first with the samples as they are, the others with random displacements.
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
+        Class weights, multiplied with ``sample_weight``. "balanced" gives all classes the same total weight.
     tol : float, default=1e-6
         Stop when the objective falls by at most ``tol`` times its value at zero, the total weight.
     max_iter : int, default=100
-        Most support vector machines of one beginning.
+        Maximum number of support vector machines per start.
     random_state : int, RandomState instance or None, default=None
-        Chooses the random directions, and the rows on which the solver warms up when there are many; None always
-        chooses the same.
+        Seed for the random displacements and for the subsamples on which the solver warms up. None is a fixed seed.
     n_jobs : int or None, default=None
-        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+        Number of threads for large data. None uses all cores available to the process, or one inside a joblib worker.
     verbose : int, default=0
         1 prints the objective at each iteration.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        The weights ``w``; of more than two classes they add up to zero.
+        The weights ``w``. With more than two classes, the rows add up to zero.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept ``b``.
     classes_ : ndarray of shape (n_classes,)
-        The classes; of two, ``y = +1`` stands for the second.
+        The classes. With two, ``y = +1`` is the second.
     objective_ : float
         The objective at the solution, a local minimum.
     loss_curve_ : list of float
-        The objective of each support vector machine of the best beginning: it never rises.
+        The objective of each support vector machine of the best start. It never rises.
     converged_ : bool
         Whether the stopping rule was met.
     alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         The dual variables of the last support vector machine, in [0, 1].
     n_iter_ : int
-        Support vector machines of the best beginning.
+        Number of support vector machines of the best start.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)

@@ -112,7 +112,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
         """Return the accuracy of the predictions.
 
-        What is to be expected of it when noise is added to X: :func:`gaussguru.robustness.expected_accuracy`.
+        For the expected accuracy when noise is added to X, see :func:`gaussguru.robustness.expected_accuracy`.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), default=None
         X_err : error bars of X, default=None
-            Those with which predictions are made.
+            Passed to the predictions.
 
         Returns
         -------
@@ -169,14 +169,14 @@ class LinearScores:
 
     @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
-        """Return the scores of every sample, and their standard deviations under its error bars.
+        """Return the scores of every sample and their standard deviations under its error bars.
 
         ::
 
             m = w.x + b,     s^2 = w' Sigma w
 
-        The spread counts the error bars alone, not the noise of the model: it is 0 without any. Of X whose errors are
-        a mixture (``Measured.components``) they are the mean and the standard deviation of the mixture.
+        The spread includes the error bars, not the noise of the model; it is 0 without error bars. For mixtures
+        (``Measured.components``) these are the mean and the standard deviation of the mixture.
 
         Parameters
         ----------
@@ -308,20 +308,19 @@ class GuruEstimator(Classifier):
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the probability of each class when the features carry noise.
 
-        Noise alone, that is: the noise of the model and the error bars of the sample, and not the overlap of the
-        classes. As frequencies they are too sure; :class:`gaussguru.calibration.CalibratedWithErrorsCV` has
-        probabilities that count both.
+        They account for the noise of the model and the error bars of the sample, but not for the overlap of the
+        classes. As class probabilities they are overconfident; :class:`gaussguru.calibration.CalibratedWithErrorsCV`
+        accounts for both.
 
-        Of two classes ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the second,
-        where ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars to the (worst) noise of the model. Of more, ::
+        For two classes, ``Phi((w.x + b) / a)`` is the probability that ``x`` plus noise falls on the side of the
+        second, where ``a^2 = a(w)^2 + w' Sigma w`` adds the error bars to the (worst) noise of the model. For more, ::
 
             P(c) = E_t prod_{k != c} Phi((m_c - m_k) / s + t),     m_c = w_c.x + b_c,   t ~ N(0, 1)
 
-        takes the noise of the scores as independent and of the same variance, ``s^2`` half the mean variance of the
-        differences of two scores. So the predicted class always has the highest probability; the exact probabilities of
-        noise that is correlated from score to score, where it need not, are those of
-        :func:`gaussguru.robustness.class_probabilities`. Without any noise the predicted class is certain, and ties are
-        shared. No sampling is involved.
+        treats the noise of the scores as independent with equal variances; ``s^2`` is half the mean variance of the
+        differences of two scores. So the predicted class always has the highest probability. For the exact
+        probabilities under correlated noise see :func:`gaussguru.robustness.class_probabilities`. Without noise the
+        predicted class has probability 1; ties are shared.
 
         Parameters
         ----------
@@ -414,19 +413,19 @@ class GuruEstimator(Classifier):
             warnings.warn(_collapse_message(self, problem), CollapseWarning, stacklevel=outside())
         elif not result.converged and not self._method.exact:
             reason = (
-                f"max_iter={self.max_iter} epochs were made: increase it or tol"
+                f"max_iter={self.max_iter} epochs were reached: increase it or tol"
                 if result.objective <= problem.weight
-                else f"it ended above where it began: eta0={result.eta0:g} is too large"
+                else f"the objective ended above its start: eta0={result.eta0:g} is too large"
             )
-            warnings.warn(f"the descent did not come to rest; {reason}", ConvergenceWarning, stacklevel=outside())
+            warnings.warn(f"the descent did not converge; {reason}", ConvergenceWarning, stacklevel=outside())
         elif not result.converged:
             warn_unproven(result, problem, self.tol, self.max_iter)
 
 
 REASONS = {
     "max_iter": "max_iter={max_iter} was reached: increase it, or centre and scale the features",
-    "precision": "double precision resolves no more: increase sigma or tol, or centre and scale the features if sigma "
-    "is very small against their values",
+    "precision": "double precision allows no more: increase sigma or tol, or centre and scale the features if sigma "
+    "is very small compared with their values",
 }
 
 

@@ -108,7 +108,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, times ``sample_weight``.
+        Class weights, multiplied with ``sample_weight``.
     solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
         "newton" reaches a proven optimum, and so does "dual", an interior-point method for two classes. "sgd" is
         KEN-GURU, the stochastic gradient descent of the thesis, which reads one row of the kernel matrix per step. With
@@ -122,13 +122,13 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     warm_start : bool, default=False
         Start from the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Draws the components, and the samples of the stochastic solvers.
+        Seed for the components, and for the stochastic solvers.
     n_jobs : int or None, default=None
-        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+        Number of threads for large data. None uses all cores available to the process, or one inside a joblib worker.
     verbose : int, default=0
         1 prints the objective, the duality gap and the time at each iteration.
     eta0 : float or None, default=None
-        Length of the first step of "sgd" and "sgd2". None finds it by short trials on some of the samples.
+        Length of the first step of "sgd" and "sgd2". None finds it by short trials on a subsample.
     average : bool, default=False
         Whether "sgd" and "sgd2" return the average of at least the last half of the iterates.
     cache_size : float, default=200

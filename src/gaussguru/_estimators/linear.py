@@ -201,28 +201,27 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, *, client: Any = None) -> Self:
         """Fit the model.
 
-        A fit that raises, or that is interrupted, leaves the estimator as it was.
+        A fit that raises or is interrupted leaves the estimator unchanged.
 
         Parameters
         ----------
         X : array-like, sparse matrix or source of shape (n_samples, n_features)
-            The samples. C-contiguous float32 or float64, and canonical CSR, are not copied. Sources are read in parts:
-            those of :mod:`gaussguru.sources`, arrays and frames of Dask, data sets of Arrow, lazy frames of polars.
+            The samples. C-contiguous float32 and float64 arrays, and canonical CSR matrices, are not copied. Sources
+            (:mod:`gaussguru.sources`, Dask arrays and frames, Arrow data sets, polars lazy frames) are read in parts.
         y : array-like of shape (n_samples,) or str
-            Labels of two or more classes. Of a source that is a table it, ``sample_weight`` and ``X_err`` may be names
-            of columns; ``X_err`` also how the names of columns with errors end, as "_err".
+            Labels of two or more classes. If X is a table, ``y``, ``sample_weight`` and ``X_err`` may be column names;
+            ``X_err`` may also be the suffix of the error columns, as "_err".
         sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
+            Weights of the samples. Weight 2 is the same as a sample that occurs twice, 0 as one that does not occur.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
                 sparse matrix of shape (n_samples, n_features) or gaussguru.errors.LowRank, default=None
-            Error bars: standard deviations of the measurements, one a sample or one a value, or covariances. They add
-            to the noise of the model, ``a_i^2 = a(w)^2 + w' Sigma_i w``, and may be 0, where a measurement is exact.
-            What was not measured has an infinite one, or NaN in X. It is replaced by its mean, given the measured
-            values of the same sample and a Gaussian population of all, and the covariance that goes with it
+            Error bars: standard deviations, one per sample or per value, or covariances. They add to the noise of the
+            model, ``a_i^2 = a(w)^2 + w' Sigma_i w``; 0 is an exact value. For errors that were already made when the
+            values were measured, use :class:`ErrorBarClassifier`. Values that were not measured (infinite error, or NaN
+            in X) are replaced by their mean and covariance given the rest of the sample and a Gaussian population
             (:meth:`gaussguru.errors.Population.fill`).
-
         client : distributed.Client, default=None
-            Where collections of Dask are computed; None is the current client, if there is one.
+            The Dask client to use. None is the current client, if there is one.
 
         Returns
         -------
@@ -235,21 +234,20 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
     @available_if(_is_stochastic)  # type: ignore[untyped-decorator]  # scikit-learn's has no types
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, X_err: Any = None) -> Self:
-        """Make one step of "sgd" or "sgd2" on each sample of a part of the data, in random order.
+        """Make one step of "sgd" or "sgd2" for each sample of a block, in random order.
 
-        The steps go on getting shorter from call to call. With ``eta0=None`` the first part decides on the rate, so
-        it should not be tiny. ``coef_`` is up to date after each call; :meth:`certificate` tells how good it is on
-        any data. A call that raises leaves the estimator as it was.
+        Steps keep getting shorter from call to call. With ``eta0=None`` the first block determines the step length, so
+        it should not be tiny. ``coef_`` is up to date after each call, and :meth:`certificate` tells how close to
+        optimal it is on any data. A call that raises leaves the estimator unchanged.
 
         Parameters
         ----------
         X : array-like, sparse matrix or source of shape (n_samples, n_features)
-            The samples of this part; of a source (:mod:`gaussguru.sources`) those of all its parts, one after the
-            other.
+            The samples of this block. A source (:mod:`gaussguru.sources`) is a sequence of blocks.
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
-            All labels that will ever occur; needed in the first call.
+            All labels that will ever occur. Required in the first call.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples; within a call they count relative to their mean.
         X_err : array-like of shape (n_samples,) or (n_samples, n_features), default=None

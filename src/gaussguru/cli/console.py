@@ -30,7 +30,7 @@ LONGEST_LINE = 1000
 
 app = typer.Typer(
     name="gaussguru",
-    help="Classification of tables whose columns carry measurement noise.",
+    help="Classification of tables whose columns have measurement errors.",
     epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal, "
     "or not at an optimum where nothing can be proven (its model is written), 130 interrupted.",
     add_completion=False,
@@ -41,9 +41,9 @@ talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wra
 
 
 # Options of most commands.
-Force = Annotated[bool, typer.Option("--force", help="Replace an output file that exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
 def main(arguments: list[str]) -> int:
@@ -120,7 +120,7 @@ def _in_options(message: str) -> str:
 _WORDS = {
     "class_weight='balanced'": "--balanced",
     ", or fit_intercept=False": "",
-    "X_err": "columns of errors",
+    "X_err": "error columns",
     "max_iter or tol": "--tol",
     "noise_levels": "--noise-levels",
     "n_components": "--components",

@@ -550,7 +550,7 @@ _LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
 def _check_remeasure(model: Model, factor: float) -> None:
     """Raise before any work if gains of measuring again cannot be had."""
     if not model.is_calibrated or not model.layout.has_errors:
-        raise TableError("--remeasure needs a model that was fitted to columns of errors, with --classifier error-bars")
+        raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
     if model.layout.limits:
         name = quoted(model.layout.error_columns[-1])
         raise TableError(f"--remeasure is not for models with limits (column {name})")

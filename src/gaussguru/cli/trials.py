@@ -20,9 +20,9 @@ def demo(
     ] = "gaussguru-demo.html",
     force: Force = False,
 ) -> None:
-    """Compare a classifier that knows the error bars of its features with others that do not.
+    """Compare a classifier that uses error bars with classifiers that do not.
 
-    On data that ships with scikit-learn, in less than a minute; with a report with pictures.
+    Uses data that ships with scikit-learn, takes less than a minute, and writes a report with pictures.
 
     Example: gaussguru demo
     """
@@ -37,27 +37,27 @@ def reproduce(
         typer.Argument(metavar="NAME", help="Tables and figures, see --list. Default: all of them."),
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Directory of results, tables, figures and a report.")
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory for results, tables, figures and a report.")
     ] = "reproduction",
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Few values of the grids, few repeats: minutes, not half an hour."),
+        typer.Option("--quick", help="Coarse grids and few repeats: minutes instead of half an hour."),
     ] = False,
     data_home: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Where the data sets are. Default: what GAUSSGURU_DATA names, then OpenML.",
+            help="Directory with the data sets. Default: $GAUSSGURU_DATA, then OpenML.",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; -1: one for each core.")] = -1,
+    jobs: Annotated[int, typer.Option(help="Number of processes; -1 for one per core.")] = -1,
     list_them: Annotated[bool, typer.Option("--list", help="Print the names of tables and figures.")] = False,
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the tables and figures of the thesis again, beside the numbers that it prints.
+    """Recompute the tables and figures of the thesis, beside its printed numbers.
 
-    Results go to a file as they are found: run the command again, and it goes on where it was, however it ended.
+    Results are saved as they are found: if the command is interrupted, run it again and it continues.
 
     Example: gaussguru reproduce --quick
     """

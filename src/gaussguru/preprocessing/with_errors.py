@@ -42,8 +42,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     * outputs of one feature (logarithms, power and quantile transforms, splines, bins) use the 9-point Gauss-Hermite
       rule; if errors are correlated, covariances of such outputs follow from their Hermite coefficients;
     * outputs of several features (ratios, products, PolynomialFeatures, Nystroem) use cubature with ``2 r`` points for
-    r
-      features, and at least 64.
+      r features, and at least 64.
 
     With error bars, ``transform`` returns :class:`gaussguru.errors.Measured`, values and errors in one object, which
     the next ``WithErrors`` and all estimators of this library accept. Without error bars it returns the output of the
