@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WHEELS := build/wheels
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml meson.build README.md tools/version.py \
 	$(shell find src -type f -not -path '*/__pycache__/*' -not -name '*.so')
 
-.PHONY: demo test lint docs gallery test-minimum dist bench fuzz fuzz-files sanitize clean
+.PHONY: demo test lint docs test-minimum dist bench fuzz fuzz-files sanitize clean
 
 demo: $(VENV)/installed ## what error bars are worth, on data that scikit-learn has; a report
 	$(BIN)/gaussguru demo --force
@@ -79,7 +80,6 @@ $(VENV)/python:
 
 # Built once, and installed as users have it, not editable: what is tested is what a wheel contains. The directory of the
 # build is kept, so that only what changed is compiled again.
-WHEELS := build/wheels
 $(WHEELS)/built: $(VENV)/python $(SOURCES)
 	@echo "Building gaussguru: its compiled part takes about a minute, once."
 	rm -rf $(WHEELS)

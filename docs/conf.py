@@ -6,11 +6,13 @@ import tomllib
 from pathlib import Path
 
 import matplotlib as mpl
+from cycler import cycler
 
 mpl.use("agg")
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 import gaussguru
+from gaussguru.plotting import style
 
 ROOT = Path(__file__).parents[1]
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
@@ -30,6 +32,7 @@ extensions = [
     "sphinx_copybutton",
     "mathml",
     "repository_links",
+    "wide_figures",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "_ext", "auto_examples/**/*.ipynb", "auto_examples/**/*.py"]
@@ -47,7 +50,13 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
 
+
 # --- gallery --------------------------------------------------------------------------------------------------
+def use_own_colours(gallery_conf, fname):
+    """Draw every example in the colours of the displays, which the colour-blind can tell apart."""
+    mpl.rcParams["axes.prop_cycle"] = cycler(color=style.PALETTE)
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
@@ -62,7 +71,9 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "abort_on_example_error": True,
     "within_subsection_order": "FileNameSortKey",
-    "min_reported_time": 20,
+    "reset_modules": ("matplotlib", use_own_colours),
+    "min_reported_time": 3600,  # times of the machine that built the site tell readers nothing
+    "write_computation_times": False,  # these pages load scripts from other hosts
     "image_scrapers": ("matplotlib",),
     "matplotlib_animations": False,
 }

@@ -474,7 +474,7 @@ def test_rows_are_few_where_each_takes_much(run, monkeypatch, file):
     succeeds(run("fit", file, *target, "--sigma", "0.5", "-o", "m"))
     before = [succeeds(run("predict", "m", file)), succeeds(run("evaluate", "m", file, "--noise-levels", "0"))]
     sizes, seen = [], models.Model.seen
-    monkeypatch.setattr(models, "WORKING_BYTES", 240)  # ten rows of scores of three classes
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 240)  # ten rows of scores of three classes
     monkeypatch.setattr(models.Model, "seen", lambda self, X, *a: sizes.append(X.shape[0]) or seen(self, X, *a))
     after = [succeeds(run("predict", "m", file)), succeeds(run("evaluate", "m", file, "--noise-levels", "0"))]
     assert after == before
@@ -678,7 +678,7 @@ def test_kernels_refuse_errors(run, fails):
     options = ("fit", "t.csv", "--target", "y", "--kernel", "rbf", "--sigma", "0.1", "-o", "m", "--classifier", "guru")
     fails(*options, words=["t.csv", "rbf", "'a_err'", "--no-errors"])
     succeeds(run(*options, "--no-errors"))
-    fails("fit", "t.csv", "--target", "y", "--kernel", "poly", "-o", "n", words=["--kernel poly", "--classifier guru"])
+    fails("fit", "t.csv", "--target", "y", "--kernel", "poly", "-o", "n", words=["--kernel poly", "--no-errors"])
     fails(
         "fit",
         "t.csv",
@@ -1002,3 +1002,20 @@ def test_a_table_may_be_read_in_part(many):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == cli.BROKEN_PIPE
+
+
+def test_features_that_look_like_errors_are_told(run):
+    """They are used as they are, and the user is told once."""
+    rng = np.random.default_rng(0)
+    flux, width = rng.normal(size=(2, 60))
+    table = pd.DataFrame({"flux": flux, "e_flux": 0.1, "width": width, "e_width": 0.2, "kind": (flux > 0).astype(int)})
+    table.to_csv("a.csv", index=False)
+    code, _, told = run("fit", "a.csv", "--target", "kind", "-o", "a.model")
+    hints = [line for line in told if "looks like the errors of" in line]
+    assert (code, len(hints)) == (0, 1)
+    assert "'e_flux' looks like the errors of 'flux': rename it to 'flux_err'" in hints[0]
+    table.assign(flux=table["flux"].where(flux > -1)).to_csv("gaps.csv", index=False)
+    code, _, told = run("fit", "gaps.csv", "--target", "kind", "-o", "b.model")
+    assert (code, len(told)) == (2, 1)
+    assert "lacks values" in told[0]
+    assert "'e_flux' looks like the errors" in told[0]

@@ -141,13 +141,32 @@ class _Links(HTMLParser):
     def __init__(self):
         super().__init__()
         self.targets, self.names = [], set()
+        self.loaded, self.empty, self._open = [], [], None  # what a browser fetches by itself; links without a text
 
     def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe"):
+            self.loaded.append(given.get("src"))
+        elif tag == "link" and given.get("rel") in ("stylesheet", "preload", "icon"):
+            self.loaded.append(given.get("href"))
+        if tag == "a" and "reference" in (given.get("class") or ""):
+            self._open = given.get("href")
+        elif tag == "img":
+            self._open = None
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.targets.append(value)
             elif name in ("id", "name") and value:
                 self.names.add(value)
+
+    def handle_data(self, data):
+        if data.strip():
+            self._open = None
+
+    def handle_endtag(self, tag):
+        if tag == "a" and self._open is not None:
+            self.empty.append(self._open)
+            self._open = None
 
 
 def parsed(path):
@@ -158,7 +177,7 @@ def parsed(path):
 
 @pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="needs Sphinx")
 def test_the_site(tmp_path):
-    """It builds without a warning (the gallery without running it), and its links lead somewhere; search is offline."""
+    """It builds without a warning (the gallery without running it), links lead somewhere, no network is needed."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-D", "plot_gallery=0", "-b", "html"]
     where = ["-d", str(tmp_path / "doctrees"), str(DOCS), str(tmp_path / "html")]
     done = subprocess.run([*command, *where], check=False, capture_output=True, text=True)
@@ -177,5 +196,9 @@ def test_the_site(tmp_path):
             if not there.exists() or (anchor and there in pages and anchor not in pages[there].names):
                 broken.append(f"{path.name}: {target}")
     assert not broken
+    assert not [(path.name, target) for path, links in pages.items() for target in links.empty]
+    loaded = {target for links in pages.values() for target in links.loaded if target}
+    assert loaded
+    assert not [target for target in loaded if re.match(r"https?:|//", target)]
     index = (html / "searchindex.js").read_text(encoding="utf-8")
     assert all(word in index for word in ("remeasur", "asymmetr", "certif"))

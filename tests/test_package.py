@@ -21,7 +21,7 @@ SOURCE = HERE / "src"
 PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Lowest first: a module imports only from lower layers, or from its own package in the same layer.
 LAYERS = [
-    ["_linalg", "_files", "_native"],
+    ["_linalg", "_files", "_blocks", "_native"],
     ["losses", "noise", "errors"],
     ["probabilities"],
     ["_data.rows"],
@@ -172,6 +172,19 @@ def test_layers_import_one_way(path):
             assert not (is_within(name, part) and any(is_within(imported, other) for other in banned)), (
                 f"{name} imports {imported}"
             )
+
+
+def test_a_wheel_is_tried_by_the_example_of_the_landing_page():
+    subprocess.run([sys.executable, HERE / "tools" / "smoke.py"], check=True, timeout=120)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_targets_can_be_made():
+    """Every target says what it would do: what it depends on exists, or can be made."""
+    text = (HERE / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE).group(1).split()
+    run = subprocess.run(["make", "-n", "-C", HERE, *targets], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 # --- what is installed ------------------------------------------------------------------------------------

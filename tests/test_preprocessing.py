@@ -35,6 +35,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils.estimator_checks import check_estimator
 from support.error_bars import conditional
+from uncertainties import ufloat
 
 from gaussguru import GuruClassifier
 from gaussguru.errors import Limits, LowRank, Measured, check_errors, split_errors
@@ -440,8 +441,8 @@ def test_memory_is_bounded(monkeypatch):
     inner = make_pipeline(StandardScaler(), Nystroem(n_components=30, gamma=0.2, random_state=0))
     carrier = WithErrors(inner).fit(POSITIVE)
     whole = covariances(carrier.transform(POSITIVE, SMALL).err, np.zeros((60, 30)))
-    monkeypatch.setattr(curved, "LARGEST", 60 * 30 * 4)
-    monkeypatch.setattr(curved, "CHUNK", 1 << 14)
+    monkeypatch.setattr(curved, "MOST_STORED", 60 * 30 * 4)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 1 << 17)
     part = carrier.transform(POSITIVE, SMALL).err
     assert part.factors.shape == (60, 30, 4)
     found = covariances(part, np.zeros((60, 30)))
@@ -768,9 +769,9 @@ def test_unmeasured_values_through_a_pipeline():
 def test_errors_are_not_lost_silently():
     both = Measured(X, STD)
     for model in (LogisticRegression(), make_pipeline(WithErrors(StandardScaler()), LogisticRegression())):
-        with pytest.raises(TypeError, match=r"would lose them.*WithErrors"):
+        with pytest.raises(TypeError, match=r"would drop them.*WithErrors"):
             model.fit(both, Y)
-    with pytest.raises(TypeError, match="would lose them"):
+    with pytest.raises(TypeError, match="would drop them"):
         make_pipeline(WithErrors(), StandardScaler(), Recorder()).fit(both, Y)
     make_pipeline(WithErrors(StandardScaler()), LogisticRegression()).fit(X, Y)
 
@@ -838,19 +839,13 @@ def test_bad_frames(frame, suffix, error, message):
         errors_from_frame(frame, suffix)
 
 
-class Number:
-    """As in the package ``uncertainties``."""
-
-    def __init__(self, nominal_value, std_dev):
-        self.nominal_value, self.std_dev = nominal_value, std_dev
-
-
 def test_uncertainties():
-    numbers = np.array([[Number(1.0, 0.1), 2.0], [Number(3.0, 0.0), Number(4, 5)]], dtype=object)
+    twice = 2 * ufloat(1.5, 0.2)  # computed from others, as most are
+    numbers = np.array([[ufloat(1.0, 0.1), 2.0], [twice, ufloat(4, 5)]], dtype=object)
     for form in (lambda a: a, lambda a: a.tolist(), pd.DataFrame):
         values, errors = errors_from_uncertainties(form(numbers))
         np.testing.assert_array_equal(values, [[1, 2], [3, 4]])
-        np.testing.assert_array_equal(errors, [[0.1, 0], [0, 5]])
+        np.testing.assert_array_equal(errors, [[0.1, 0], [0.4, 5]])
     assert errors_from_uncertainties(pd.DataFrame(numbers, columns=["a", "b"]))[1].columns.tolist() == ["a", "b"]
     with pytest.raises(ValueError, match="two dimensions"):
         errors_from_uncertainties(numbers[0])
@@ -914,3 +909,21 @@ def test_bad_replicates(groups, message):
         noise_from_replicates(X, groups)
     with pytest.raises(ValueError, match="X contains NaN"):
         noise_from_replicates(X * np.nan, groups)
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [("e_flux", True), ("flux_sigma", True), ("fluxerr", True), ("sigma_flux", True), ("e_width", False)],
+)
+def test_errors_by_another_name_are_recognised(column, found):
+    """They are not used, but a table without other errors says how to."""
+    table = pd.DataFrame({"flux": [1.0, 2.0], column: [0.1, 0.2]})
+    with pytest.raises(ValueError, match="has no column that ends with") as raised:
+        errors_from_frame(table)
+    assert (f"{column!r} looks like the errors of 'flux': rename it to 'flux_err'" in str(raised.value)) == found
+
+
+def test_a_column_of_text_is_named():
+    table = pd.DataFrame({"flux": [1.0, 2.0], "flux_err": [0.1, 0.2], "kind": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"column 'kind'.*labels = frame.pop\('kind'\)"):
+        errors_from_frame(table)

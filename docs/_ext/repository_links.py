@@ -27,7 +27,7 @@ class RepositoryLinks(SphinxPostTransform):
         for node in list(self.document.findall(lambda n: isinstance(n, nodes.Element) and "reftarget" in n)):
             target = node["reftarget"].split("#")[0]
             path = self._path(root, target)
-            if path is None:
+            if path is None or not node.astext():  # without a text, MyST puts the title of the page
                 continue
             name = path.relative_to(root).as_posix()
             if name in PAGES:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gaussguru import GuruClassifier
 from gaussguru.datasets import make_gaussian_ring
-from gaussguru.plotting import RegionsDisplay
+from gaussguru.plotting import RegionsDisplay, style
 from gaussguru.robustness import class_probabilities
 
 X, y = make_gaussian_ring(200, n_classes=4, random_state=0)
@@ -24,8 +24,8 @@ sample = X[:1] * 0.35
 left.plot(*sample.T, "k*", markersize=12)
 levels = np.linspace(0.05, 3, 25)
 probabilities = [class_probabilities(model, sample, X_err=np.array([level]))[0] for level in levels]
-for c, (values, style) in enumerate(zip(np.transpose(probabilities), ("-", "--", "-.", ":"), strict=True)):
-    right.plot(levels, values, style, label=f"class {model.classes_[c]}")
+for c, values in enumerate(np.transpose(probabilities)):
+    right.plot(levels, values, color=style.PALETTE[c], linestyle=("-", "--", "-.", ":")[c], label=f"class {c}")
 right.set(xlabel="noise on the sample ★", ylabel="probability to be on top", ylim=(0, 1))
 right.legend()
 plt.show()

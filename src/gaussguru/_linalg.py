@@ -1,30 +1,29 @@
 """Arrays: their types, lengths, and symmetric matrices given by their lower triangles."""
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dnrm2
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+# Of two classes a number, of more an array with one for each.
+Intercept = float | Array
 
 # The distance from 1 to the next number.
 EPS = float(np.finfo(np.float64).eps)
+# Numbers that differ by no more than this part of them are the same: sums are rounded in some order.
+SAME = 1e-9
 # A Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
 
 
 def norm(v: Array) -> float:
     """Return the Euclidean length of a vector, also where its square overflows or underflows."""
-    with np.errstate(over="ignore"):
-        square = float(v.dot(v))  # quicker than v @ v on short vectors
-    if 1e-280 < square < 1e280:
-        return math.sqrt(square)
-    largest = float(np.abs(v).max(initial=0.0))
-    return largest * math.sqrt(float((v / largest) @ (v / largest))) if 0 < largest < np.inf else largest
+    return float(dnrm2(v)) if len(v) else 0.0
 
 
 def extended(v: Array, number: float) -> Array:

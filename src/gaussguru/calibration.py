@@ -26,6 +26,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts
@@ -37,9 +38,6 @@ from gaussguru.probabilities import mixture_moments, score_covariance
 from gaussguru.sources import Fields, as_source, in_memory
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
-
-# Numbers of a covariance of scores held at a time.
-CHUNK = 1 << 22
 
 
 def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
@@ -213,59 +211,60 @@ class ByProbability:
 
 
 class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Probabilities of the classes of a sample with error bars, fitted by cross-validation.
+    """Calibrated probabilities that account for error bars, fitted by cross-validation.
 
-    With the score ``m`` of a sample and its spread ``s`` under the error bars (:func:`margin_and_spread`)::
+    A sample has a score ``m`` with a spread ``s`` under its error bars (:func:`margin_and_spread`). The probability of
+    the second of two classes is ::
 
         P(y = 1 | x) = Phi((alpha m + beta) / sqrt(1 + alpha^2 kappa^2 s^2))
 
-    is the probability of the second of two classes: the true score is ``N(m, s^2)``, and given the true score the
-    classes overlap as in a probit regression. Without error bars this is Platt's method with ``Phi`` for the logistic
-    function; two samples of the same score and different error bars get different probabilities. Of errors that are
-    mixtures (``Measured.components``) it is the mean over the components. With more classes::
+    The true score is ``N(m, s^2)``, and given the true score the classes overlap as in a probit regression. Without
+    error bars this is Platt scaling with ``Phi`` as the link. Two samples with the same score and different error bars
+    get different probabilities. For mixtures (``Measured.components``) it is the mean over the components. With more
+    than two classes ::
 
         P(c | x) = P(alpha m_c + beta_c + e_c + alpha kappa n_c is largest),   e ~ N(0, I/2),   n ~ N(0, W V W')
 
-    with the covariance ``W V W'`` of the scores under the error bars. For the likelihood the errors ``n`` of the scores
-    are taken as independent, with the variances that agree best with those of their differences, so that a probability
-    is one integral; ``predict_proba`` uses the covariance itself. Against the likelihood of the covariance this costs
-    less than 0.003 of log loss with errors of up to the spread of the features (3 and 6 classes, errors of all features
-    or of one), and 0.01 to 0.04 with errors three times as large.
+    with the covariance ``W V W'`` of the scores under the error bars. The fit of the parameters treats the noise ``n``
+    of the scores as independent, with variances chosen to match those of their differences, so that each probability is
+    one integral; ``predict_proba`` uses the full covariance. Compared with a fit by the full covariance this costs less
+    than 0.003 of log loss for errors up to the spread of the features (3 and 6 classes, errors on all features or on
+    one), and 0.01 to 0.04 for errors three times as large.
 
-    The parameters maximise the likelihood on scores of samples that were left out of the fit, fold by fold, with
-    Platt's smoothed targets, ``(N_c + 1) / (N_c + 2)`` for the class of a sample and ``1 / (N_c + 2)`` for all others
-    together, where ``N_c`` is the total weight of its class; so ``alpha`` stays finite where classes are separated.
-    Then the classifier is fitted once more, to all samples. Scores that do not rise with the probability of their class
-    have ``alpha_ = 0``: all samples have the same probabilities.
+    The parameters maximise the likelihood of held-out samples, fold by fold, with Platt's smoothed targets:
+    ``(N_c + 1) / (N_c + 2)`` for the class of a sample and ``1 / (N_c + 2)`` for all others together, where ``N_c`` is
+    the total weight of the class. They keep ``alpha`` finite if the classes are separated. Then the classifier is
+    fitted to all samples. If the scores do not increase with the probability of their class, ``alpha_`` is 0, and all
+    samples have the same probabilities.
 
     Parameters
     ----------
     estimator : classifier, Pipeline or search, default=None
-        What makes the scores; None is ``GuruClassifier()``. One that does not know error bars is fitted without them;
-        they still count in the probabilities, if its scores are linear.
+        The classifier whose scores are calibrated; None is ``GuruClassifier()``. If its ``fit`` takes no ``X_err``, it
+        is fitted without; the probabilities still account for the errors if its scores are linear.
     cv : int, cross-validation generator or iterable, default=5
-        How to split the samples. A number is that of stratified folds, of which there are no more than samples in the
-        largest class. A fold without a sample of some class to fit to is left out, with a warning.
+        How to split the samples. An integer is the number of stratified folds, at most the size of the largest class. A
+        fold whose training part lacks a class is left out, with a warning.
     scale_errors : bool, default=False
-        Whether to fit ``kappa``, a factor of all error bars; else it is 1.
+        Whether to fit ``kappa``, a factor on all error bars. If False, it is 1.
     n_jobs : int or None, default=None
-        How many folds are fitted at the same time, as processes of joblib.
+        Number of folds fitted in parallel, in joblib processes.
 
     Attributes
     ----------
     alpha_ : float
-        The slope: 1 over the overlap of the classes, in the units of the scores.
+        The slope: the inverse of the overlap of the classes, in units of the scores.
     beta_ : float or ndarray of shape (n_classes,)
-        The intercept; of more than two classes one for each, which add up to 0.
+        The intercept. With more than two classes, one for each; they add up to 0.
     kappa_ : float
-        The factor of the error bars: 1 unless ``scale_errors``, and where it cannot be known, because there are no
-        errors or all spreads are the same.
+        The factor on the error bars. It is 1 unless ``scale_errors``, and also if it cannot be determined: without
+        errors, or if all spreads are equal.
     kappa_pvalue_ : float
-        Of the hypothesis that the error bars do not matter, ``kappa = 0``: from the likelihood ratio against the best
-        ``kappa``, whether this is used or not, which is half chi^2 of one degree of freedom and half 0. It is NaN
-        without error bars, and 1 where all spreads are the same. Weights count as repetitions.
+        p-value of the hypothesis that the error bars do not matter (``kappa = 0``), by a likelihood ratio test against
+        the best ``kappa``, whether that is used or not. Its null distribution is half chi^2 with one degree of freedom,
+        half 0. NaN without error bars, 1 if all spreads are equal. Weights count as repetitions.
     estimator_ : classifier
-        Fitted to all samples.
+        The classifier fitted to all samples.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
         Number of features, if ``estimator_`` has it.
@@ -440,11 +439,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """
         check_is_fitted(self)
         X = _with_errors(_rows_of(X), X_err)
-        n, n_classes = len(X) if isinstance(X, Measured) else X.shape[0], len(self.classes_)
-        step = max(1, CHUNK // n_classes**2)
+        n = len(X) if isinstance(X, Measured) else X.shape[0]
+        blocks = row_blocks(n, len(self.classes_) ** 2)
         parts = []
-        for first in range(0, max(n, 1), step):
-            part = X if n <= step else take_rows(X, np.arange(first, min(first + step, n)))
+        for block in blocks or [slice(0)]:
+            part = X if len(blocks) < 2 else take_rows(X, np.arange(block.start, block.stop))
             parts.append(self._log_probabilities(*score_moments(self.estimator_, part)))
         return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
 
@@ -548,10 +547,9 @@ class _Fold(NamedTuple):
         if not np.array_equal(fitted.classes_, self.classes):
             raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")
         n_scores = 1 if len(self.classes) == 2 else len(self.classes)
-        step = max(1, CHUNK // n_scores**2)
         parts = []
-        for first in range(0, len(test), step):
-            moments = score_moments(fitted, self._take(self.samples, test[first : first + step], train))
+        for block in row_blocks(len(test), n_scores**2):
+            moments = score_moments(fitted, self._take(self.samples, test[block], train))
             if moments[1].shape[2] != n_scores:
                 raise ValueError(
                     f"estimator must have {n_scores} scores a sample for {len(self.classes)} classes; "

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 import gaussguru
+from gaussguru._blocks import rows_at_once
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
@@ -38,8 +39,6 @@ __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model
 
 # Of a model file; raised when something that was written before can no longer be read.
 FORMAT = 2
-# Of an array that predictions work with: scores of all classes, or for kernels rows with noise on all features.
-WORKING_BYTES = 1 << 24
 # Of labels, and of the arrays that hold them.
 KINDS = {"number": "i", "bool": "b", "text": "U"}
 
@@ -97,7 +96,7 @@ class Model:
         if self.is_calibrated:  # covariances of scores, for each component of a population
             population = getattr(self.classifier, "population_", None)
             width = max(width, n_classes**2 * getattr(population, "n_components_", 1))
-        return max(1, WORKING_BYTES // (8 * width))
+        return rows_at_once(width)
 
     def seen(self, X: Any, X_err: Any = None) -> Any:
         """Return samples as the classifier sees them: scaled, filled in, with their errors."""

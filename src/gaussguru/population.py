@@ -32,7 +32,7 @@ from gaussguru._estimators.validation import (
     check_weights,
 )
 from gaussguru._linalg import Array
-from gaussguru.errors import Components, LowRank, Measured, like, split_errors
+from gaussguru.errors import Asymmetric, Components, Limits, LowRank, Measured, like, split_errors
 from gaussguru.sources import in_memory
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
@@ -50,23 +50,23 @@ LLOYD = 10
 
 
 class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
-    """Replace measurements by what they say, with their error bars, of the true values.
+    """Replace measurements with error bars by posteriors of the true values.
 
-    A catalogue has ``x_i = t_i + e_i``: truth plus noise ``e_i ~ N(0, S_i)`` of known covariance. The spread of the
-    ``x_i`` contains the noise already, so the truth is not a cloud around ``x_i``. With the population
-    ``t ~ sum_k pi_k N(mu_k, T_k)``, fitted to all samples together by maximum likelihood, it is ::
+    A measurement is ``x_i = t_i + e_i``: the true value plus noise ``e_i ~ N(0, S_i)`` of known covariance. The
+    population of true values, ``t ~ sum_k pi_k N(mu_k, T_k)``, is fitted to all samples by maximum likelihood. The
+    posterior of a true value is then ::
 
         t_i | x_i ~ sum_k q_ik N(m_ik, V_ik)        m_ik = mu_k + T_k (T_k + S_i)^-1 (x_i - mu_k)
         q_ik ~ pi_k N(x_i; mu_k, T_k + S_i)         V_ik = T_k - T_k (T_k + S_i)^-1 T_k
 
-    (extreme deconvolution: Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5). A good measurement stays where it is, a poor
-    one moves to what the population, and the other features of the same sample, let expect. A value that was not
-    measured is one of infinite error: NaN in X, or infinity in X_err. So is one whose error is above 1000 spreads of
-    its feature. An error of 0 is an exact value. Upper and lower limits (:class:`gaussguru.errors.Limits`) cut the
-    posterior off, and take part in the population: EM is approximate then, as mean and covariance stand for the rest.
+    (extreme deconvolution: Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5). A precise measurement stays where it is. An
+    imprecise one moves towards the value that the population and the other features of the sample predict. An error of
+    0 is an exact value. A value that was not measured has an infinite error: NaN in X, or infinity in X_err; errors
+    above 1000 spreads of the feature count as infinite. Upper and lower limits (:class:`gaussguru.errors.Limits`)
+    truncate the posterior and enter the fit of the population; EM then approximates truncated posteriors by Gaussians.
 
-    It is a transformer: ``transform`` returns :class:`gaussguru.errors.Measured` with the posterior means, their
-    covariances, and, of more than one component, the mixture itself. No labels are used.
+    ``transform`` returns :class:`gaussguru.errors.Measured` with the posterior means, their covariances, and, with more
+    than one component, the mixtures themselves. Labels are not used.
 
     Parameters
     ----------
@@ -74,58 +74,58 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Number of Gaussians K. "auto" tries 1, 2, ... up to 5, and stops when the likelihood of held-out samples does
         not rise by more than its standard error.
     rank : int or None, default=None
-        With it ``T_k = F_k F_k' + diag(D_k)`` with F of so many columns (factor analysis), for many features. Where
-        errors are independent, time and memory are in proportion to n d rank^2 and n d rank, and not n d^3 and n d^2.
+        For many features: restricts covariances to ``T_k = F_k F_k' + diag(D_k)`` where F has this many columns (factor
+        analysis). With independent errors, time and memory are then proportional to n d rank^2 and n d rank instead of
+        n d^3 and n d^2.
     scale_errors : bool, default=False
-        Whether error bars may be wrong by a factor for each feature (one for all where errors are correlated), fitted
-        by maximum likelihood. It can be told from the spread of the population only where errors differ between
-        samples: elsewhere it stays 1.
+        Whether to fit a factor on the error bars of each feature (one for all features if errors are correlated) by
+        maximum likelihood. It is identifiable only if errors differ between samples; otherwise it stays 1.
     outliers : bool, default=False
         Whether to add a wide component: the mean and 4 to 10,000 times the covariance of a single Gaussian. It is the
         last of ``weights_``, ``means_`` and ``covariances_``.
     missing_indicator : bool, default=False
-        Whether to add a feature of 0 and 1, without error, for each feature that was not always measured in the fit: 1
-        where it was not. For use where that by itself tells something.
+        Whether to add an exact 0/1 feature for each feature with missing values in the fit: 1 where the value is
+        missing. Use it if missingness itself is informative.
     ridge : float, default=1e-6
-        Keeps the variance of each component along each feature at least ``ridge / pi_k`` times the squared spread of
-        the measured values: what is maximised is the mean log-likelihood minus
-        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. A feature that does not vary has the size of its mean for
-        a spread, or 1.
+        Penalty that keeps the variance of each component along each feature above ``ridge / pi_k`` times the squared
+        spread of the measured values. EM maximises the mean log-likelihood minus
+        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. The spread of a constant feature is taken as the size of its
+        mean, or 1.
     n_init : int, default=3
-        Starts of a mixture, by k-means on posterior means of a single Gaussian.
+        Number of starts of a mixture, by k-means on the posterior means of a single Gaussian.
     tol : float, default=0.01
-        Stop when two iterations in a row raise the log-likelihood of all samples together by no more than this for
-        each parameter of the population. (Of what is known of a parameter, a standard error is worth 0.5.)
+        Stop when two iterations in a row raise the total log-likelihood by at most this much per parameter of the
+        population. (Moving a parameter by one standard error changes it by 0.5.)
     max_iter : int, default=500
-        Most iterations of EM, on a subsample first where there are many rows, and then on all.
+        Maximum number of EM iterations, first on a subsample if there are many rows, then on all rows.
     random_state : int, RandomState instance or None, default=None
-        Chooses starts, subsamples and held-out samples; None always the same.
+        Seed for starts, subsamples and held-out samples. None is a fixed seed.
     n_jobs : int or None, default=None
-        Threads for large data, as in :class:`gaussguru.GuruClassifier`. The result does not depend on it.
+        Number of threads for large data, as in :class:`gaussguru.GuruClassifier`. The result does not depend on it.
 
     Attributes
     ----------
     weights_ : ndarray of shape (n_components_,)
-        ``pi``; one more with ``outliers=True``, and so below.
+        The weights ``pi``. With ``outliers=True``, this and the following have one more component.
     means_ : ndarray of shape (n_components_, n_features)
     covariances_ : ndarray of shape (n_components_, n_features, n_features)
     n_components_ : int
         K, given or found.
     error_scale_ : ndarray of shape (n_features,)
-        By what error bars are multiplied; 1 unless ``scale_errors``.
+        Factors on the error bars; 1 unless ``scale_errors``.
     log_likelihood_ : float
-        Mean log-likelihood of a sample.
+        Mean log-likelihood per sample.
     lower_bound_ : float
-        What is maximised: the same, minus the ridge term. It never falls from one iteration to the next.
+        The objective: ``log_likelihood_`` minus the ridge term. It never falls from one iteration to the next.
     objective_curve_ : list of float
-        ``lower_bound_`` after each iteration on all rows that was not taken back.
+        ``lower_bound_`` after each accepted iteration on all rows.
     n_iter_ : int
-        Iterations on all rows.
+        Number of iterations on all rows.
     converged_ : bool
     spreads_ : ndarray of shape (n_features,)
-        Standard deviations of the measured values: the units of ``ridge``.
+        Standard deviations of the measured values; the units of ``ridge``.
     indicators_ : ndarray of int
-        Which features were not always measured: those of ``missing_indicator``.
+        Features with missing values in the fit, those of ``missing_indicator``.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -727,16 +727,18 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
 
 
 def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
-    """Return how well the error bars alone tell the classes: a cross-validated area under the ROC curve.
+    """Return how well the error bars alone predict the class: a cross-validated area under the ROC curve.
 
-    0.5 is not at all. Much above it the sizes of the errors depend on the class, as where interesting objects were
-    looked at longer: a classifier that is given them as features learns the selection, and fails where that changes.
+    0.5 means not at all. If it is much larger, the sizes of the errors depend on the class, for example because
+    interesting objects were observed longer. A classifier that gets the errors as features would learn this selection,
+    and fail when it changes.
 
-    A logistic regression of the logarithms of the errors, their squares, and which values are missing or exact.
+    The classifier is a logistic regression on the logarithms of the errors, their squares, and flags for missing and
+    exact values. Limits count as missing.
 
     Parameters
     ----------
-    X_err : error bars: standard deviations of shape (n_samples,) or (n_samples, n_features), covariances, LowRank
+    X_err : error bars in any form, of shape (n_samples, ...)
     y : array-like of shape (n_samples,)
     cv : int, default=5
         Number of folds.
@@ -768,6 +770,11 @@ def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
 
 def _sizes(X_err: Any) -> Array:
     """Return the standard deviations of error bars, (n_samples, n_features) or (n_samples, 1)."""
+    if isinstance(X_err, Limits):
+        return np.where(X_err.sides == 0, _sizes(X_err.err), np.inf)
+    if isinstance(X_err, Asymmetric):
+        shape = (*X_err.shape, 1)[:2]
+        return np.asarray(X_err.symmetric(np.zeros(shape))[1])
     if sp.issparse(X_err):
         return np.asarray(X_err.toarray(), dtype=np.float64)
     if hasattr(X_err, "factors"):

@@ -15,6 +15,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, owens_t
 from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
 
+from gaussguru._blocks import row_blocks, rows_at_once
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Errors
 
@@ -25,9 +26,6 @@ POINTS = 256
 HOPELESS = 1e-6
 # Directions of the noise with less than this part of its variance are rounding.
 FLAT = 1e-13
-# Numbers held at a time, and at the points of the sequence, where they should stay in the cache.
-CHUNK = 1 << 21
-CACHED = 1 << 17
 
 # Of the integral over the best of independent scores, in standard deviations of one: its step, and a smaller one for
 # many classes, of which the best has a narrower distribution; how far it goes beyond the best mean, and below the peak
@@ -50,9 +48,7 @@ def score_covariance(coef: Array, errors: Errors) -> Array:
     if n_rows == 1:
         result[:, :, 0] = errors.variances(coef)
         return result
-    step = max(1, CHUNK // n_features)
-    for first in range(0, errors.n_samples, step):
-        part = slice(first, first + step)
+    for part in row_blocks(errors.n_samples, n_features):
         some = errors.take(part)
         for k, w in enumerate(coef):
             result[part, k] = some.times(w) @ coef.T
@@ -121,7 +117,7 @@ def independent_slopes(scores: Array, spreads: Array) -> tuple[Array, Array, Arr
 
 def independent_blocks(scores: Array, spreads: Array | None = None) -> list[Any]:
     """Return blocks of samples whose points of integration fit into memory, of similar spreads."""
-    step = max(1, int(CHUNK * FINE_STEP / (scores.shape[1] * (LOWEST + BEYOND))))
+    step = rows_at_once(scores.shape[1] * (LOWEST + BEYOND) / FINE_STEP)
     if spreads is None:
         return [slice(first, first + step) for first in range(0, len(scores), step)]
     factors = spreads.max(axis=1) / spreads.min(axis=1)
@@ -300,9 +296,7 @@ def top_probabilities(scores: Array, covariance: Array) -> tuple[Array, Array]:
         z = standardise(scores[:, 1] - scores[:, 0], _root(_against(covariance, 0)[:, 1]))
         return np.column_stack([ndtr(-z), ndtr(z)]), np.zeros((n, 2))
     probabilities, errors = np.zeros((2, n, n_classes))
-    step = max(1, CHUNK // n_classes**2)
-    for first in range(0, n, step):
-        part = slice(first, first + step)
+    for part in row_blocks(n, n_classes**2):
         probabilities[part], errors[part] = _top(scores[part], covariance[part])
     return probabilities, errors
 
@@ -343,7 +337,7 @@ def _top(scores: Array, covariance: Array) -> tuple[Array, Array]:
     result, errors = np.zeros((2, n, n_classes))
     result[rows, leader] = 1.0
     for m in np.unique(counts[counts > 1]).tolist():
-        step = max(1, CACHED // (m * SCRAMBLES * POINTS)) if m > 2 else n
+        step = rows_at_once(m * SCRAMBLES * POINTS, cached=True) if m > 2 else n
         group = np.flatnonzero(counts == m)
         for first in range(0, len(group), step):
             part = group[first : first + step]

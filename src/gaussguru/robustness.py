@@ -1,15 +1,15 @@
-"""What noise on the features does to the predictions of a linear classifier, without sampling.
+"""Effect of noise on the predictions of linear classifiers, in closed form.
 
-Any classifier with ``decision_function`` will do, if that is affine in X: those of this library, ``LinearSVC`` or
-``LogisticRegression``, a pipeline of a scaler and one of them, a search that found one. X and its noise are what the
-whole pipeline is given.
+Any fitted classifier whose ``decision_function`` is affine in X can be used: those of this library, ``LinearSVC``,
+``LogisticRegression``, a pipeline of a scaler and one of these, a search over them. X and its errors are in the units
+of the input of the whole pipeline.
 
-What a classifier says of a prediction (:func:`class_probabilities`, :func:`flip_probability`) counts the noise that it
-was told to expect (``sigma`` in every direction for noise="isotropic"), plus the error bars.
-What it is worth under a given noise (:func:`expected_accuracy`, :func:`robustness_curve`) counts that noise alone:
-models of different ``sigma`` must be compared under the same.
+:func:`class_probabilities` and :func:`flip_probability` describe a prediction. They include the noise of the model
+(``sigma`` in every direction for noise="isotropic") and the error bars. :func:`expected_accuracy` and
+:func:`robustness_curve` evaluate a model under a given noise, and include that noise alone, so that models with
+different ``sigma`` are compared under the same conditions.
 
-What smaller error bars would be worth (:func:`remeasure_gain`) is asked of a classifier that counts those there are.
+:func:`remeasure_gain` is the benefit of smaller error bars, for classifiers that account for error bars.
 """
 
 from abc import ABC, abstractmethod
@@ -24,10 +24,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
-from gaussguru.errors import LowRank, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru.errors import Measured, check_errors, has_unmeasured, like, split_errors, take_rows
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.probabilities import (
     bivariate_normal,
@@ -60,22 +61,21 @@ __all__ = [
 def class_probabilities(
     estimator: Any, X: Any, *, X_err: Any = None, return_error: bool = False
 ) -> Array | tuple[Array, Array]:
-    """Return the probability that noise leaves each class on top.
+    """Return the probability that each class has the highest score under noise.
 
-    For two classes this is ``predict_proba``. For more it is the probability that ``x`` plus noise has its highest
-    score in a class. It is exact for up to three classes (Owen's T function) and for noise of a single direction; else
-    one direction is integrated exactly and the others at quasi-random points, the same every time, with a standard
-    error that can be had: mostly below 0.001, and at most 0.007 was seen, with ten classes of similar chance. The class
-    with the highest probability need not be the predicted one.
+    For two classes this is ``predict_proba``. The result is exact for up to three classes (Owen's T function) and for
+    noise in a single direction. Otherwise one direction is integrated exactly and the others at fixed quasi-random
+    points; the standard error is mostly below 0.001 (the largest seen was 0.007, for ten classes of similar
+    probability). The class with the highest probability need not be the predicted one.
 
     Parameters
     ----------
     estimator : fitted linear classifier
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     X_err : error bars of X, default=None
-        They are added to the noise of the model. An estimator without noise of its own needs them.
+        Added to the noise of the model. Required if the model has no noise of its own.
     return_error : bool, default=False
-        Whether to return the standard errors too, 0 where the result is exact.
+        Whether to return the standard errors, too. They are 0 where the result is exact.
 
     Returns
     -------
@@ -91,15 +91,15 @@ def class_probabilities(
 def flip_probability(estimator: Any, X: Any, *, X_err: Any = None) -> Array:
     """Return the probability that noise changes the predicted label.
 
-    ``Phi(-|w.x + b| / sqrt(w' Sigma w))`` for two classes, else one minus the probability that the predicted class
-    stays on top (:func:`class_probabilities`). Without noise it is 0.
+    ``Phi(-|w.x + b| / sqrt(w' Sigma w))`` for two classes. For more, one minus the probability that the predicted class
+    keeps the highest score (:func:`class_probabilities`). Without noise it is 0.
 
     Parameters
     ----------
     estimator : fitted linear classifier
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     X_err : error bars of X, default=None
-        They are added to the noise of the model. An estimator without noise of its own needs them.
+        Added to the noise of the model. Required if the model has no noise of its own.
 
     Returns
     -------
@@ -112,10 +112,10 @@ def flip_probability(estimator: Any, X: Any, *, X_err: Any = None) -> Array:
 
 
 def certified_radius(estimator: Any, X: Any) -> Array:
-    """Return the length of the smallest displacement of each sample that changes its label.
+    """Return the length of the shortest displacement of each sample that changes its label.
 
-    ``|w.x + b| / ||w||`` for two classes; for more the least over the other classes k of
-    ``((w_y - w_k).x + b_y - b_k) / ||w_y - w_k||``. It is infinite where no displacement does.
+    ``|w.x + b| / ||w||`` for two classes. For more, the minimum over the other classes k of
+    ``((w_y - w_k).x + b_y - b_k) / ||w_y - w_k||``. It is infinite if no displacement changes the label.
 
     Parameters
     ----------
@@ -134,10 +134,10 @@ def certified_radius(estimator: Any, X: Any) -> Array:
 def expected_accuracy(
     estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None, bound: bool = False
 ) -> float:
-    """Return the accuracy to be expected when noise is added to X.
+    """Return the expected accuracy when noise is added to X.
 
-    The mean of ``Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))`` for two classes, of the probability that class ``y_i`` is
-    on top for more (:func:`class_probabilities`, with its error; that of the mean is smaller).
+    For two classes, the mean of ``Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))``. For more, the mean probability that
+    class ``y_i`` has the highest score (:func:`class_probabilities`).
 
     Parameters
     ----------
@@ -145,11 +145,11 @@ def expected_accuracy(
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     X_err : error bars of X, default=None
-        The noise, all of it. None is the noise that the model was told to expect.
+        The noise. None is the noise of the model.
     sample_weight : array-like of shape (n_samples,), default=None
     bound : bool, default=False
-        Whether to return a guaranteed lower bound instead: the mean of
-        ``max(0, 1 - sum_{k != y} Phi(-margin_k / sd(margin_k)))``. For two classes it is the same.
+        Whether to return a lower bound instead: the mean of
+        ``max(0, 1 - sum_{k != y} Phi(-margin_k / sd(margin_k)))``. For two classes it equals the expected accuracy.
 
     Returns
     -------
@@ -170,8 +170,7 @@ def expected_accuracy(
 class RobustnessCurve(NamedTuple):
     """Accuracy against the noise level.
 
-    ``error`` is the standard error of ``accuracy``: of sampling, or a bound on that of the quadrature, which is 0 where
-    there is a closed form.
+    ``error`` is the standard error of ``accuracy`` by sampling, or a bound on the quadrature error; 0 for closed forms.
 
     Examples
     --------
@@ -201,7 +200,7 @@ def robustness_curve(
     sample_weight: Any = None,
     random_state: Any = None,
 ) -> RobustnessCurve:
-    """Return the accuracy under noise of each level.
+    """Return the accuracy at each noise level.
 
     Parameters
     ----------
@@ -210,17 +209,16 @@ def robustness_curve(
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     noise_levels : array-like of shape (n_levels,)
-        Standard deviations of the noise of every feature, in the units of X; or multiples of the error bars.
+        Standard deviations of the noise on every feature, in the units of X; with ``X_err``, factors on the error bars.
     X_err : error bars of X, default=None
-        The noise of level 1: standard deviations or covariances, which may differ from feature to feature and from
-        sample to sample. What was not measured is what the rest of a sample says of it.
+        The noise at level 1. Values that were not measured are filled from the rest of the sample.
     method : {"analytic", "sampling"}, default="analytic"
-        Closed forms as in :func:`expected_accuracy`, or noise that is drawn and added to X, which is then dense.
+        Closed form as in :func:`expected_accuracy`, or noise drawn and added to X (which becomes dense).
     n_repeats : int, default=20
-        How often noise is drawn; at least 2, for the error.
+        Number of draws of the noise; at least 2.
     sample_weight : array-like of shape (n_samples,), default=None
     random_state : int, RandomState instance or None, default=None
-        Draws the noise.
+        Seed of the noise.
 
     Returns
     -------
@@ -271,8 +269,6 @@ def check_levels(noise_levels: Any) -> Array:
     return levels
 
 
-# Numbers of the covariances of samples that are held at a time.
-CHUNK = 1 << 23
 # How much larger than before the variance of a score may be after a re-measurement, relative, by rounding.
 LARGER = 1e-6
 # Readings of each component of a mixture over which a gain is averaged, and how far they go in standard deviations: the
@@ -281,52 +277,50 @@ N_READINGS, FAR = 128, 6.0
 
 
 def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, per_feature: bool = False) -> Array:
-    """Return how much less often the label of each sample will be wrong once it is measured again.
+    """Return the expected drop in the error probability of each sample if it is measured again.
 
-    Now the score of a sample is ``N(m, v)`` under its error bars. After a new reading the variance will be ``v' < v``,
-    which is known beforehand, and the mean ``m'`` will be somewhere else: before the reading it is ``N(m, v - v')``.
-    With the probability ``p = Phi(m / sqrt(t^2 + v))`` of the second class, of which ``t^2`` is the overlap of the
-    classes::
+    The score of a sample is ``N(m, v)`` under its error bars. A new reading lowers the variance to ``v' < v``, which is
+    known beforehand, and moves the mean to ``m'``, which is ``N(m, v - v')`` before the reading. The probability of the
+    second class is ``p = Phi(m / sqrt(t^2 + v))``, where ``t^2`` is the overlap of the classes, and ::
 
         gain = min(p, 1 - p) - E min(p', 1 - p'),      p' = Phi(m' / sqrt(t^2 + v'))
 
-    The expectation is a bivariate normal probability, and computed exactly. The sum of the gains is how many errors
-    fewer are to be expected: measure the samples with the largest first.
+    The expectation is a bivariate normal probability, computed exactly. The sum of the gains is the expected number of
+    errors avoided: measure the samples with the largest gains first.
 
     For a calibrated classifier the overlap is that of the calibration (``t = 1`` in its units), and a factor ``kappa``
-    of the errors counts in ``v`` and ``v'``; for one that is not, the overlap is the noise of the model. It matters
-    that the classifier sees posterior means and covariances (:class:`gaussguru.population.Deconvolve`), as otherwise
-    ``v`` is the noise around the measured value, which is too large.
+    applies to ``v`` and ``v'``. For others, the overlap is the noise of the model. The classifier should see posterior
+    means and covariances (:class:`gaussguru.population.Deconvolve`); otherwise ``v`` is the noise around the measured
+    value, which is too large.
 
-    Two approximations. The posterior of a population of several components is a mixture, and a new reading says
-    something of the component too: it is taken to be a reading of the score alone (within a few percent of a
-    simulation; the expectation is then a sum over possible readings). And with more than two classes the gain,
-    ``E max p' - max p``, is that of the best comparison of the predicted class with one other: it is somewhat too small
-    where three classes or more are likely. Scores that are not linear in the values (a kernel, a transform) have the
-    spread ``v'`` of a reading at the values of now, and never more than ``v``.
+    There are two approximations. With several components in the population, a new reading counts as a reading of the
+    score alone, although it also tells something about the component; this agrees with a simulation within a few
+    percent. With more than two classes the gain, ``E max p' - max p``, is that of the best comparison of the predicted
+    class with one other; it is somewhat too small if three or more classes are likely. Scores that are not
+    linear in the values (a kernel, a transform) have the variance ``v'`` at the present values, and never more than
+    ``v``.
 
     Parameters
     ----------
     model : fitted classifier, Pipeline or search
-        Best a :class:`gaussguru.ErrorBarClassifier`, or a pipeline with Deconvolve in, before or around a
-        :class:`gaussguru.calibration.CalibratedWithErrorsCV`; else as in
+        Preferably an :class:`gaussguru.ErrorBarClassifier`, or a pipeline of ``Deconvolve`` and
+        :class:`gaussguru.calibration.CalibratedWithErrorsCV`; otherwise as in
         :func:`gaussguru.calibration.score_moments`.
     X : array-like or Measured of shape (n_samples, n_features)
-        NaN is a value that was not measured.
+        NaN means "not measured".
     X_err : error bars of X, default=None
-        Those of now. None: X carries them.
+        The present errors. None if X is :class:`gaussguru.errors.Measured`.
     new_err : float or error bars of X, default=0.0
-        The error bars after the new reading, with all readings of a value taken together: a second reading of the same
-        quality, averaged with the first, has ``X_err / sqrt(2)``. They must not be larger than those of now. A number
-        is for all values, of which those that are better already stay as they are; 0 are exact readings.
+        The errors after the new reading, with all readings of a value combined: averaging with a second reading of the
+        same quality gives ``X_err / sqrt(2)``. They must not be larger than the present ones. A single number applies
+        to all values with larger errors; 0 means exact readings.
     per_feature : bool, default=False
-        Whether to return the gain of measuring each feature alone again, the others staying as they are: which
-        quantity to measure. It needs standard deviations, no covariances.
+        Whether to return the gain of measuring each feature alone again. Requires standard deviations.
 
     Returns
     -------
     ndarray of shape (n_samples,), or (n_samples, n_features) with ``per_feature``
-        Expected fewer errors, between 0 and 1/2 with two classes.
+        Expected drop in the error probability, between 0 and 1/2 with two classes.
     """
     check_flag("per_feature", per_feature)
     X, X_err = split_errors(X, X_err)
@@ -338,42 +332,46 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     n, d = X.shape
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
     better = _better_errors(errors, new_err, n, d, stds=per_feature)
-    step = max(1, CHUNK // d**2)
-    blocks = (slice(first, min(first + step, n)) for first in range(0, n, step))
     parts = [
         _block_gain(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
-        for rows in blocks
+        for rows in row_blocks(n, d**2)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
 
 
 def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> Any:
-    """Return the errors after a new reading, checked against those of now where both are standard deviations."""
+    """Return the errors after a new reading, checked against those of now where both are standard deviations.
+
+    What covariances make of a score is checked when it is known (:func:`_check_smaller`).
+    """
     split_errors(X_err, new_err)  # tables with the same columns and rows
     new = new_err.toarray() if sp.issparse(new_err) else new_err
-    deviations = not isinstance(X_err, LowRank) and np.ndim(X_err) < 3
-    if stds and not (deviations and not isinstance(new, LowRank) and np.ndim(new) < 3):
+    # Standard deviations have up to two dimensions; covariances and their factors have three.
+    now_ndim, ndim = (len(part.shape) if hasattr(part, "shape") else np.ndim(part) for part in (X_err, new))
+    if stds and max(now_ndim, ndim) > 2:
         raise ValueError("X_err and new_err must be standard deviations with per_feature=True; got covariances")
-    if not isinstance(new, LowRank) and np.ndim(new) == 0:
+    if ndim == 0:
         level = check_real("new_err", new, inclusive=True)
-        if not deviations:
-            return np.full(n, level)
-        return like(X_err, np.minimum(np.asarray(X_err, dtype=np.float64), level))
-    if deviations and not isinstance(new, LowRank) and np.ndim(new) < 3:
-        now, then = (np.asarray(part, dtype=np.float64) for part in (X_err, new))
-        if then.shape not in ((n,), (n, d)):
-            raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
-        now, then = (part.reshape(n, -1) for part in (now, then))
-        if np.isnan(then).any() or np.any(then < 0):
-            raise ValueError("new_err must hold no NaN and nothing below 0")
-        worse = np.argwhere(np.broadcast_to(then > now * (1 + LARGER), (n, max(now.shape[1], then.shape[1]))))
-        if len(worse):
-            i, j = worse[0]
-            raise ValueError(
-                "new_err must not be larger than X_err: it is the error of all readings together; got "
-                f"{then[i, min(j, then.shape[1] - 1)]:g} for {now[i, min(j, now.shape[1] - 1)]:g} in row {i}"
-            )
+        return np.full(n, level) if now_ndim > 2 else like(X_err, np.minimum(np.asarray(X_err, np.float64), level))
+    if max(now_ndim, ndim) <= 2:
+        _check_deviations(np.asarray(X_err, dtype=np.float64), np.asarray(new, dtype=np.float64), n, d)
     return new
+
+
+def _check_deviations(now: Array, then: Array, n: int, d: int) -> None:
+    """Raise if standard deviations are not those of better readings."""
+    if then.shape not in ((n,), (n, d)):
+        raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
+    if np.isnan(then).any() or np.any(then < 0):
+        raise ValueError("new_err must hold no NaN and nothing below 0")
+    now, then = np.broadcast_arrays(now.reshape(n, -1), then.reshape(n, -1))
+    worse = np.argwhere(then > now * (1 + LARGER))
+    if len(worse):
+        i, j = worse[0]
+        raise ValueError(
+            "new_err must not be larger than X_err: it is the error of all readings together; got "
+            f"{then[i, j]:g} for {now[i, j]:g} in row {i}"
+        )
 
 
 def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
@@ -505,9 +503,8 @@ def _mixture_gain(weights: Array, means: Array, before: Array, after: Array, ove
     z = np.linspace(-FAR, FAR, N_READINGS)
     share = np.exp(-0.5 * z**2)
     share /= share.sum()
-    step = max(1, CHUNK // (means.shape[1] ** 2 * N_READINGS))
-    for first in range(0, len(told), step):
-        rows = told[first : first + step]
+    for block in row_blocks(len(told), means.shape[1] ** 2 * N_READINGS):
+        rows = told[block]
         q, m, v, r = weights[rows], means[rows], before[rows], variance[rows]
         spread = np.sqrt(v + r)
         spread = np.maximum(spread, EPS * np.maximum(spread, np.abs(m)).max(axis=1, keepdims=True))

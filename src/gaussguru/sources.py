@@ -1,14 +1,13 @@
-"""Samples that do not fit in memory, or that live on a cluster: what ``fit`` and ``predict`` take besides arrays.
+"""Data that does not fit in memory, or that lives on a cluster: sources that ``fit`` and ``predict`` accept as X.
 
-* :class:`Arrays`: arrays, memory maps and ``.npy`` files, read some rows at a time. A ``np.memmap`` of more than 1 GiB
-  is read so without being asked.
+* :class:`Arrays`: arrays, memory maps and ``.npy`` files, read in parts. A ``np.memmap`` of more than 1 GiB is read in
+  parts automatically.
 * :class:`Table`: Parquet files, directories and patterns, a ``pyarrow.dataset.Dataset`` or a ``polars.LazyFrame``.
-* :class:`Stream`: any function that returns an iterator over blocks.
-* :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``; these may be given as they are.
+* :class:`Stream`: a function that returns an iterator over blocks.
+* :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``. These can also be passed directly.
 
-Labels, weights and error bars come with the samples. For tables they are names of columns,
-``fit(table, "label", sample_weight="weight", X_err="_err")``; for arrays they are arrays with as many rows; for Dask
-they may be either.
+Labels, weights and error bars are column names for tables, ``fit(table, "label", sample_weight="weight",
+X_err="_err")``; arrays with one row per sample for arrays; and either for Dask.
 
 Examples
 --------
@@ -145,17 +144,17 @@ def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any =
 
 @dataclass(frozen=True)
 class Arrays(Source):
-    """Arrays, memory maps or ``.npy`` files, read some rows at a time.
+    """Arrays, memory maps or ``.npy`` files, read in parts.
 
     Parameters
     ----------
     X : array, memory map, CSR matrix, path of a ``.npy`` file, or list of these
-        The samples; of a list one after the other. Rows of a memory map are read from its file, so that they do not
-        stay in memory.
+        The samples. The arrays of a list follow one another. Rows of a memory map are read from its file, so they do
+        not stay in memory.
     rows : int, default=None
-        Rows of a part; None chooses about 32 MB.
+        Number of rows in a part. None chooses parts of about 32 MB.
 
-    ``y``, ``sample_weight`` and ``X_err`` are arrays with as many rows as all of X, or lists like X.
+    ``y``, ``sample_weight`` and ``X_err`` are arrays with one row per sample, or lists that match X.
 
     Examples
     --------
@@ -268,15 +267,15 @@ def _read_rows(X: _Rows, where: slice, number: int, *fields: Any) -> Part:
 
 @dataclass(frozen=True)
 class Stream(Source):
-    """Blocks that a function of the user makes, one after the other.
+    """Blocks of samples that a function yields.
 
     Parameters
     ----------
     blocks : callable
-        Called without arguments, once for each pass, it returns an iterable of blocks, every time the same: tuples
-        ``(X, y)``, ``(X, y, sample_weight)`` or ``(X, y, sample_weight, X_err)``; for predictions ``X`` alone will do.
+        Called without arguments once per pass over the data. Returns an iterable of blocks, the same in every pass:
+        tuples ``(X, y)``, ``(X, y, sample_weight)`` or ``(X, y, sample_weight, X_err)``; ``X`` alone for predictions.
 
-    The labels are those of the blocks: ``fit(Stream(blocks), None)``.
+    The labels come with the blocks, so ``y`` is None: ``fit(Stream(blocks), None)``.
 
     Examples
     --------
@@ -371,18 +370,18 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
 
 @dataclass(frozen=True)
 class Table(Source):
-    """Parquet files, or anything that Arrow reads as a data set, some row groups at a time.
+    """Parquet files, or any Arrow data set, read by row groups.
 
     Parameters
     ----------
     data : path, pattern or list of paths of Parquet files or directories, pyarrow.dataset.Dataset or polars.LazyFrame
-        A lazy frame is written to a temporary file once, as polars streams it.
+        A lazy frame is streamed once to a temporary file.
     columns : list of str, default=None
-        The features; None takes all columns that are neither label, weight nor error bars.
+        The features. None: all columns but labels, weights and errors.
     filter : pyarrow.compute.Expression, default=None
-        Which rows count.
+        The rows to use.
 
-    A part is one row group, or several small ones. Features are float32 where none of them needs more.
+    A part is one row group, or several small ones. Features are float32 if none of them needs float64.
 
     Examples
     --------
@@ -543,14 +542,14 @@ class Dask(Source):
     Parameters
     ----------
     X : dask.array.Array or dask.dataframe.DataFrame
-        Blocks of rows; of arrays with blocks of columns these are put together. Their sizes need not be known.
+        Chunks along columns are joined; the sizes of chunks along rows need not be known.
     client : distributed.Client, default=None
-        Where to compute; None takes the client of this thread or process, and without any the threads of this process.
+        Where to compute. None uses the current client or, if there is none, the threads of this process.
     columns : list of str, default=None
-        The features of a frame; None takes all columns that are neither label, weight nor error bars.
+        The features of a frame. None: all columns but labels, weights and errors.
 
-    ``y``, ``sample_weight`` and ``X_err`` are names of columns of a frame, or collections of Dask with the same blocks
-    of rows, or arrays if the sizes of the blocks are known.
+    ``y``, ``sample_weight`` and ``X_err`` are column names of a frame, Dask collections with the same chunks of rows,
+    or arrays if the sizes of the chunks are known.
 
     Examples
     --------
@@ -748,28 +747,28 @@ def subsample(
     random_state: int = 0,
     n_jobs: int | None = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return some samples of a source in memory, drawn evenly over its parts.
+    """Draw a random subsample of a source into memory.
 
-    Every class is drawn in proportion, but at least 50 of its samples if there are so many; their weights then make up
-    for it. Two passes over the data.
+    Classes are drawn in proportion, with at least 50 samples of each (or all it has); weights correct for classes that
+    were drawn more often. Takes two passes over the data.
 
     Parameters
     ----------
-    X : source, or anything that a fit takes as one
-    y, sample_weight, X_err : as in a fit
-        Names of columns, or arrays.
+    X : source, or anything that ``fit`` accepts as one
+    y, sample_weight, X_err : as in ``fit``
+        Column names, or arrays.
     n_samples : int, default=None
-        About how many; None takes as many as 128 MB hold, and at most 100,000.
+        Approximate number of samples. None: as many as fit in 128 MB, at most 100,000.
     random_state : int, default=0
-        Chooses them.
+        Seed.
     n_jobs : int or None, default=None
-        Threads that read.
+        Number of threads that read.
 
     Returns
     -------
     X, y, sample_weight, X_err
-        Arrays, X a DataFrame where features have names and pandas is there; None for what was not given. Weights are
-        given where a class was drawn more often than others.
+        Arrays, and None for arguments that were not given. X is a DataFrame if features have names and pandas is
+        installed. Weights are also returned if a class was drawn more often than others.
     """
     source = as_source(X)
     if source is None:

@@ -219,8 +219,9 @@ def test_problems(data, settings, more):
     settings = {"sigma": 0.3, "tol": 1e-11, **settings}
     one = fitted(GuruClassifier(**settings), X, y, sample_weight=weight, **given)
     other = fitted(GuruClassifier(**settings), Arrays(X, rows=400), y, sample_weight=weight, **given)
-    # The optimum is flat where only a certificate of so many digits was asked for.
-    same(one, other, tol=1e-6)
+    # The objectives are within tol of the minimum, so coefficients within about its root: 3e-6.
+    assert abs(one.objective_ - other.objective_) <= 2 * settings["tol"] * (len(one.classes_) - 1) * weight.sum()
+    same(one, other, tol=3e-6)
     found = other.certificate(Arrays(X, rows=1100), y, weight, **given)
     assert found.primal == pytest.approx(other.objective_, rel=1e-9)
     assert found.dual <= one.objective_ * (1 + 1e-12)

@@ -18,7 +18,7 @@ from support.common import every_form, features, with_and_without
 from support.data import JOINT_PROBLEMS, PROBLEMS, clouds, groups, joint_problem, problem
 
 from gaussguru import AdversarialSVC, CollapseWarning, TotalSVC
-from gaussguru._data.threads import THREAD_VALUES
+from gaussguru._blocks import MANY_VALUES
 from gaussguru._problems.pairs import MAX_UNKNOWNS
 from gaussguru.plotting import DisplacementDisplay
 
@@ -254,7 +254,7 @@ def test_a_radius_of_next_to_nothing_is_none(delta, n_classes):
 
 
 def test_many_rows_and_threads():
-    X, y = clouds(30_000, 20_000, THREAD_VALUES // 50_000 + 1, 1.0)
+    X, y = clouds(30_000, 20_000, MANY_VALUES // 50_000 + 1, 1.0)
     one, two = (AdversarialSVC(0.2, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2))
     assert one.dual_gap_ <= 1e-6 * len(y)
     np.testing.assert_array_equal(one.coef_, two.coef_)

@@ -37,7 +37,7 @@ ROOT = Path(gaussguru.__file__).parent
 
 # Small data is mapped over threads in several blocks.
 MANY_BLOCKS = {
-    "gaussguru._data.threads.THREAD_VALUES": 0,
+    "gaussguru._data.threads.MANY_VALUES": 0,
     "gaussguru._data.rows.BLOCK_BYTES": 1000,
     "gaussguru._data.rows.POINTWISE_ROWS": 0,
 }

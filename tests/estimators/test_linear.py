@@ -22,8 +22,7 @@ from support.common import check_close, fit_to, sigmas, with_and_without
 from support.data import clouds, problem
 
 from gaussguru import CollapseWarning, GuruClassifier
-from gaussguru._data.threads import THREAD_VALUES
-from gaussguru._estimators.validation import EAGER_VALUES
+from gaussguru._blocks import MANY_VALUES
 
 
 def origin_checks():
@@ -178,7 +177,7 @@ def test_float32_is_close_to_float64(form, fit_intercept):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_threads_change_no_bit(form, fit_intercept):
     X, y = clouds(70_000, 50_000, 10, 1.5, seed=3)
-    assert X.size >= THREAD_VALUES
+    assert X.size >= MANY_VALUES
     X = form(X)
     fits = [GuruClassifier(0.5, n_jobs=n_jobs, fit_intercept=fit_intercept).fit(X, y) for n_jobs in (1, 2, 3, None)]
     for other in fits[1:]:
@@ -306,7 +305,7 @@ def test_warm_start_after_a_collapse_and_with_other_features():
 
 def fit_many(clf, X, y):
     """Fit so many samples that NaN among them is found by the solver."""
-    copies = EAGER_VALUES // len(X)
+    copies = MANY_VALUES // len(X)
     many = np.repeat(X[:, :2], copies, axis=0)
     many[-1, 0] = np.nan
     clf.fit(many, np.repeat(y, copies))

@@ -14,7 +14,7 @@ from support.data import groups, joint_problem
 from support.joint import at_zero, check_same, noisy_groups, solve, tight
 
 from gaussguru import CollapseWarning, GuruClassifier, sigma_max
-from gaussguru._data.threads import THREAD_VALUES
+from gaussguru._blocks import MANY_VALUES
 
 # --- invariances ------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ def test_float32_is_close_to_float64(form, fit_intercept):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_threads_change_no_bit(form, fit_intercept):
     X, y = groups([8000, 7000, 5000], 60, 4.0, seed=3)
-    assert X.size >= THREAD_VALUES
+    assert X.size >= MANY_VALUES
     X = form(X.astype(np.float32))
     fits = [GuruClassifier(0.5, n_jobs=n_jobs, fit_intercept=fit_intercept).fit(X, y) for n_jobs in (1, 2, 3)]
     for other in fits[1:]:

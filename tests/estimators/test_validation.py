@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import GuruClassifier, sigma_max
-from gaussguru._estimators.validation import EAGER_VALUES
+from gaussguru._blocks import MANY_VALUES
 from gaussguru._solvers.registry import SOLVERS
 from gaussguru.losses import LOSSES
 from gaussguru.noise import NOISES
@@ -81,7 +81,7 @@ def test_features_not_finite(form, value):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("warm", [True, False])
 def test_features_not_finite_found_late(form, value, fit_intercept, warm):
-    n = EAGER_VALUES // 4 + 1000
+    n = MANY_VALUES // 4 + 1000
     big = np.random.default_rng(0).standard_normal((n, 4), dtype=np.float32)
     y = np.arange(n) % 3 == 0
     big[:, 0] += y
@@ -98,7 +98,7 @@ def test_features_not_finite_found_late(form, value, fit_intercept, warm):
 
 
 def test_features_with_zero_weight_must_be_finite_too():
-    n = EAGER_VALUES // 4 + 1000
+    n = MANY_VALUES // 4 + 1000
     big = np.random.default_rng(0).standard_normal((n, 4))
     y, weight = np.arange(n) % 2, np.ones(n)
     big[0, 0], weight[0] = np.nan, 0.0

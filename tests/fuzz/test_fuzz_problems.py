@@ -23,6 +23,21 @@ def test_what_is_promised_of_a_fit(problem):
 
 # Problems that broke a promise once.
 FOUND = {
+    "slopes that lose the last bits of a step, error bars": Problem(
+        seed=1002854672, n=7, d=2, classes=3, data="lonely", form="frame", sigma=0.0, errors="exact features",
+    ),
+    "slopes that lose the last bits of a step, one exact feature": Problem(
+        seed=1429819091, n=30, classes=4, scale=1e-8, form="csr-float32", noise="one exact", sigma=2.0**20,
+        errors="exact features",
+    ),
+    "slopes that lose the last bits of a step, kernel": Problem(
+        seed=795224083, n=30, d=1, classes=4, data="lonely", form="float32", estimator="kernel", loss="logistic",
+        errors="one a value",
+    ),
+    "blur dropped too early": Problem(
+        seed=1577691363, n=50, d=5, classes=7, data="collinear", offset=1.0, estimator="kernel", sigma=2.0**-20,
+        errors="one a sample",
+    ),
     "damping that alternates": Problem(
         seed=1262970707, d=20, data="constant", scale=1e100, form="frame", loss="quadratic", sigma=2.0**20,
         errors="one a value",

@@ -23,7 +23,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.error_bars import every_form, matrices
 
 from gaussguru import PosteriorDrawsClassifier
-from gaussguru._estimators import draws
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
@@ -175,7 +174,7 @@ def test_predictions_depend_on_nothing_else(monkeypatch):
     whole = fitted.predict_proba(X, ERR)
     np.testing.assert_array_equal(fitted.predict_proba(X[7:9], ERR[7:9]), whole[7:9])
     again = PosteriorDrawsClassifier(TREE, n_jobs=2).fit(X, Y, X_err=ERR)
-    monkeypatch.setattr(draws, "CHUNK", 16 * D * 10)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 8 * 16 * D * 10)
     np.testing.assert_array_equal(again.predict_proba(X, ERR), whole)
     np.testing.assert_array_equal(fitted.fit(X, Y, X_err=ERR).predict_proba(X, ERR), whole)
     other = PosteriorDrawsClassifier(TREE, random_state=5).fit(X, Y, X_err=ERR).predict_proba(X, ERR)
@@ -250,7 +249,7 @@ def test_values_that_were_not_measured():
     np.testing.assert_allclose(found, expected, atol=0.05)
     plain = PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=3)).fit(values, Y)  # takes NaN as it is
     assert np.isfinite(plain.predict_proba(values)).all()
-    with pytest.raises(ValueError, match="needs a fit with X_err"):
+    with pytest.raises(ValueError, match="fit with X_err"):
         PosteriorDrawsClassifier(Keeper()).fit(X, Y).predict_proba(values, errors)
 
 

@@ -543,7 +543,7 @@ def test_threads_and_repetition_change_nothing():
 def test_blocks_of_a_prediction_change_nothing(fitted, monkeypatch):
     clf, X, err, _ = fitted
     expected = clf.predict_proba(X, err)
-    monkeypatch.setattr(error_bar, "CHUNK", 9 * 50)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 8 * 9 * 50)
     np.testing.assert_allclose(clf.predict_proba(X, err), expected, rtol=1e-12)
     np.testing.assert_allclose(clf.margin_and_spread(X, err)[0].shape, (300,))
 

@@ -1,14 +1,18 @@
 """What was not measured, or only in part: gaps, limits, and error bars with two sides."""
 
+import astropy.units as u
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from astropy.table import MaskedColumn, QTable, Table
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from support.error_bars import conditional
+from uncertainties import unumpy
 
 from gaussguru import GuruClassifier, GuruClassifierCV
 from gaussguru._data.em import population_of
@@ -334,48 +338,54 @@ def test_tables_that_do_not_say_one_thing(columns, message):
         errors_from_frame(pd.DataFrame(np.full((3, len(columns)), 2.0), columns=columns))
 
 
-class Column:
-    def __init__(self, unit):
-        self.unit = unit
-
-
-class Table:
-    """What is used of a table of astropy."""
-
-    def __init__(self, frame, units):
-        self.frame, self.units, self.colnames = frame, units, list(frame.columns)
-
-    def __getitem__(self, name):
-        return Column(self.units.get(name))
-
-    def to_pandas(self):
-        return self.frame.copy()
-
-
-def test_tables_of_astropy():
-    frame = pd.DataFrame({"flux": [1.0, 2.0], "flux_err": [0.1, 0.2], "colour": [0.0, 1.0]})
-    X, X_err = errors_from_frame(Table(frame, {"flux": "mJy", "flux_err": "mJy"}))
+@pytest.mark.parametrize("kind", [Table, QTable])
+def test_tables_of_astropy(kind):
+    columns = {"flux": [1.0, 2.0] * u.mJy, "flux_err": [0.1, 0.2] * u.mJy, "colour": [0.0, 1.0]}
+    X, X_err = errors_from_frame(kind(columns))
     assert list(X.columns) == list(X_err.columns) == ["flux [mJy]", "colour"]
+    np.testing.assert_array_equal(X_err, [[0.1, 0.0], [0.2, 0.0]])
     with pytest.raises(ValueError, match="has the unit 'mJy', and its errors 'Jy'"):
-        errors_from_frame(Table(frame, {"flux": "mJy", "flux_err": "Jy"}))
-    assert list(split_errors(Table(frame, {}), None)[0].columns) == list(frame.columns)
+        errors_from_frame(kind(columns | {"flux_err": [0.1, 0.2] * u.Jy}))
+    assert list(split_errors(kind(columns))[0].columns) == list(columns)
+    with pytest.raises(ValueError, match=r"column 'spectrum' of the table must have one number in a row; got shape"):
+        errors_from_frame(kind(columns | {"spectrum": np.ones((2, 3))}))
 
 
-class Number:
-    """What is used of a number of the package uncertainties."""
+def test_masked_and_swapped_columns_of_astropy():
+    """What is masked was not measured; columns of FITS files have the other order of bytes."""
+    flux = MaskedColumn(np.array([1.0, 2.0, 3.0], dtype=">f4"), mask=[False, True, False])
+    table = Table({"flux": flux, "flux_err": [0.1, 0.2, 0.3], "n": MaskedColumn([1, 2, 3], mask=[True, False, False])})
+    X, X_err = errors_from_frame(table)
+    np.testing.assert_array_equal(X.to_numpy(dtype=float, na_value=np.nan), [[1, np.nan], [np.nan, 2], [3, 3]])
+    np.testing.assert_array_equal(X_err, [[0.1, np.inf], [np.inf, 0.0], [0.3, 0.0]])
 
-    def __init__(self, nominal_value, std_dev):
-        self.nominal_value, self.std_dev = nominal_value, std_dev
+
+@pytest.mark.parametrize("model", [GuruClassifier(0.2), Deconvolve()])
+@pytest.mark.parametrize("kind", [Table, QTable])
+def test_fits_to_tables_of_astropy(model, kind):
+    X, err, y = samples(60, part=0.0)
+    names = list("abcd")
+    tables = [kind(values * u.Jy, names=names) for values in (X, err)]
+    frames = [pd.DataFrame(values, columns=names) for values in (X, err)]
+    fitted, expected = (clone(model).fit(values, y, X_err=errors) for values, errors in (tables, frames))
+    assert list(fitted.feature_names_in_) == names
+    for name in ("coef_", "means_"):
+        np.testing.assert_array_equal(getattr(fitted, name, 0), getattr(expected, name, 0))
+    with pytest.raises(ValueError, match="column 'a' has the unit 'Jy', and its errors 'mJy'"):
+        clone(model).fit(tables[0], y, X_err=kind({"a": err[:, 0] * u.mJy} | dict.fromkeys("bcd", err[:, 1])))
 
 
 def test_numbers_with_uncertainties():
     X, err, y = samples(60, part=0.0)
-    numbers = np.array([[Number(*pair) for pair in zip(*row, strict=True)] for row in zip(X, err, strict=True)])
+    numbers = unumpy.uarray(X, err)
     expected = GuruClassifier(0.2).fit(X, y, X_err=err)
-    for given in (numbers, pd.DataFrame(numbers)):
+    for given in (numbers, pd.DataFrame(numbers), numbers.tolist()):
         np.testing.assert_array_equal(GuruClassifier(0.2).fit(given, y).coef_, expected.coef_)
         np.testing.assert_array_equal(expected.predict_proba(given), expected.predict_proba(X, X_err=err))
     np.testing.assert_array_equal(Deconvolve().fit_transform(numbers).X, Deconvolve().fit_transform(X, X_err=err).X)
+    numbers[0], err[0] = X[0], 0.0  # plain numbers, which are exact
+    expected = GuruClassifier(0.2).fit(X, y, X_err=err)
+    np.testing.assert_array_equal(GuruClassifier(0.2).fit(numbers, y).coef_, expected.coef_)
 
 
 def test_indicators_of_gaps():

@@ -22,7 +22,7 @@ from gaussguru import GuruClassifier
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import read
 from gaussguru._native import _binding
-from gaussguru.errors import LowRank, Measured
+from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve, predictive_of_errors, reliability
 from gaussguru.preprocessing import WithErrors
 
@@ -441,6 +441,16 @@ def test_errors_that_tell_the_class_are_noticed():
     err[:, 0] = np.where(y == 1, np.inf, 1.0)
     assert predictive_of_errors(err, y) > 0.99
     assert predictive_of_errors(np.ones(1000), y) == 0.5
+    # Two equal sides are one error; a limit is a value that was not measured.
+    err = rng.lognormal(size=(1000, 3))
+    assert predictive_of_errors(Asymmetric(err, err), y) == pytest.approx(predictive_of_errors(err, y), abs=1e-9)
+    assert predictive_of_errors(Asymmetric(err[:, 0], err[:, 0]), y) == pytest.approx(
+        predictive_of_errors(err[:, 0], y), abs=1e-9
+    )
+    limits = np.zeros((1000, 3))
+    limits[:, 0] = np.where(y == 1, -1, 0)
+    assert predictive_of_errors(Limits(err, limits), y) > 0.99
+    assert predictive_of_errors(Limits(Asymmetric(err, err), limits), y) > 0.99
     assert predictive_of_errors(rng.lognormal(size=600), rng.integers(3, size=600)) == pytest.approx(0.5, abs=0.1)
 
 

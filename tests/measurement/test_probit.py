@@ -86,7 +86,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     X, y, weight = problem()
     posed = Probit(X, 2.0 * y - 1, weight, check_errors(covariances(*X.shape), X), np.ones(4), 0.3)
     assert len(posed.blocks) == 1
-    monkeypatch.setattr("gaussguru._problems.probit.BLOCK", 100)
+    monkeypatch.setattr("gaussguru._blocks.CACHE_BYTES", 800)
     cut = Probit(X, 2.0 * y - 1, weight, check_errors(covariances(*X.shape), X), np.ones(4), 0.3)
     u = np.ones(5)
     assert len(cut.blocks) == 12

@@ -225,7 +225,7 @@ def clone_of(model):
 
 def test_blocks_of_rows_change_nothing(data, model, monkeypatch):
     expected = remeasure_gain(model, data.X[:50], data.X_err[:50], 0.1)
-    monkeypatch.setattr("gaussguru.robustness.CHUNK", 9 * 7)
+    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 8 * 9 * 7)
     np.testing.assert_allclose(remeasure_gain(model, data.X[:50], data.X_err[:50], 0.1), expected, atol=1e-14)
 
 

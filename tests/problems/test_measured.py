@@ -54,6 +54,20 @@ def test_derivatives(form, loss, n_classes, l2):
 
 @every_form
 @every_loss
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_step_from_slacks_is_a_step(form, loss, n_classes):
+    made, *_ = problem(n_classes, form, loss=loss, l2=0.4)
+    rng = np.random.default_rng(1)
+    W, P = rng.standard_normal((2, n_classes, 3))
+    b, shifts = rng.standard_normal((2, n_classes))
+    moved = made.visit(made.unknowns(W, b)).displaced(P - P.mean(axis=0), shifts - shifts.mean())
+    there = made.visit(made.unknowns(W + P, b + shifts))
+    for name in ("value", "gradient", "mass", "gain", "tension"):
+        np.testing.assert_allclose(getattr(moved, name), getattr(there, name), rtol=1e-10, atol=1e-12)
+
+
+@every_form
+@every_loss
 @pytest.mark.parametrize(("n_classes", "fit_intercept"), [(2, True), (3, True), (3, False)])
 def test_tangent_is_the_derivative_by_log_blur(form, loss, n_classes, fit_intercept):
     made, *_ = problem(n_classes, form, loss=loss, fit_intercept=fit_intercept)
@@ -109,7 +123,7 @@ def test_blocks_and_pieces_add_up(form, monkeypatch):
     x = np.random.default_rng(0).standard_normal(8)
     whole = problem(form=form, n=300)[0].visit(x)
     monkeypatch.setattr("gaussguru._data.rows.BLOCK_BYTES", 5000)
-    monkeypatch.setattr("gaussguru._data.rows.PIECE_BYTES", 8)
+    monkeypatch.setattr("gaussguru._blocks.CACHE_BYTES", 8)
     made = problem(form=form, n=300)[0]
     assert len(made.rows.blocks) > 1
     pieces = made.visit(x)

@@ -205,6 +205,21 @@ def test_visit_is_expand(form):
     np.testing.assert_allclose(visited.point.cells, expanded.point.cells, rtol=1e-11, atol=1e-13)
 
 
+@every_form
+@every_loss
+def test_a_step_from_slacks_is_a_step(form, loss):
+    X, labels, weight = sample(seed=5)
+    problem = make(form(X), labels, weight, l2=0.3, blur=0.1, loss=loss)
+    (W, b), (P, shifts) = place(seed=1), place(seed=2)
+    moved = problem.visit(problem.unknowns(W, b)).displaced(P - P.mean(axis=0), shifts - shifts.mean())
+    there = problem.visit(problem.unknowns(W + P, b + shifts))
+    for name in ("value", "gradient", "mass", "gain", "tension"):
+        np.testing.assert_allclose(getattr(moved, name), getattr(there, name), rtol=1e-10, atol=1e-12)
+    exact, compiled = (problem.shrunk_conjugate(local.point, 0.7) for local in (moved, there))
+    np.testing.assert_allclose(exact, compiled, rtol=2e-6)
+    assert np.all(exact >= compiled * (1 - 1e-12))  # which returns a little less
+
+
 def test_points_between_and_of_other_noise():
     X, labels, weight = sample()
     problem = make(X, labels, weight, l2=0.2, blur=0.1)

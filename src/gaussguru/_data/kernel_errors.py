@@ -29,17 +29,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
-from gaussguru._data.kernel_matrix import CHUNK_BYTES, PANEL, Features, Kernel
+from gaussguru._blocks import MOST_STORED, row_blocks, rows_at_once
+from gaussguru._data.kernel_matrix import PANEL, Features, Kernel, is_singular
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Errors, Factored, Roots, any_roots, check_positive, check_variances
 
-# Numbers of second moments that are held at a time, and at most in a fit that stores those of all samples: 1 GB.
-CHUNK, LARGEST = 1 << 21, 1 << 27
 # Terms of a Gram matrix below this part of the largest are left out: it is the matrix of a step, not of a proof.
 NEGLIGIBLE = 1e-6
-# A factor with pivots below this part of the largest is close to singular: it costs eight digits of a matrix.
-SINGULAR = 1e-4
 
 REASONS = {
     "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
@@ -249,7 +246,7 @@ def dense_rows(X: Any) -> Array:
 
 def _blocks(n: int, width: int) -> tuple[list[int], list[int]]:
     """Return where blocks of rows begin and end, of so many numbers each row."""
-    step = max(1, min(2 * PANEL, CHUNK_BYTES // (8 * max(1, width))))
+    step = min(2 * PANEL, rows_at_once(width))
     edges = [*range(0, n, step), n]
     return edges[:-1], edges[1:]
 
@@ -398,9 +395,9 @@ class KernelErrors(Errors):
         points is so close to singular that rounding would show.
         """
         used = np.flatnonzero(t > NEGLIGIBLE * t.max(initial=0.0))
-        some, pivots = self.take(used), self.points.factor.diagonal()
+        some = self.take(used)
         slopes = some._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
-        late, total = bool(pivots.min() > SINGULAR * pivots.max()), np.zeros_like(out)
+        late, total = not is_singular(self.points.factor), np.zeros_like(out)
         for j in range(self.rank):
             columns = some._columns(j)
             columns *= slopes
@@ -516,15 +513,13 @@ def noisy_features(
 def _exact_features(kind: Any, X: Any, errors: Errors, points: Array, space: Features) -> tuple[Array, Errors]:
     """Return expected features, and all of their covariances."""
     n, m = X.shape[0], len(points)
-    if n * m * m > LARGEST:
+    if n * m * m > MOST_STORED:
         raise ValueError(
             f"spread='exact' stores {n} covariances of {m} features in a fit, {8e-9 * n * m * m:.0f} GB: use "
             "spread='gradient', or fewer n_components"
         )
     Z, roots = np.empty((n, m)), np.empty((n, m, m))
-    step = max(1, CHUNK // (m * m))
-    for begin in range(0, n, step):
-        part = slice(begin, begin + step)
+    for part in row_blocks(n, m * m):
         rows, V = dense_rows(X[part]), errors.take(part).dense()
         Z[part] = space.of(np.array(kind.expected(rows, V, points).values, order="C"))
         half = solve_triangular(space.factor, _side_by_side(kind.second_moments(rows, V, points)), lower=True)
@@ -597,6 +592,5 @@ def noisy_scores(
 
 def _second_moments(kind: Any, X: Array, V: Array, points: Array, coef: Array) -> Array:
     """Return ``E f_c f_k`` of scores, some samples at a time."""
-    step = max(1, CHUNK // len(points) ** 2)
-    parts = [slice(first, first + step) for first in range(0, len(X), step)]
+    parts = row_blocks(len(X), len(points) ** 2)
     return np.concatenate([coef @ kind.second_moments(X[part], V[part], points) @ coef.T for part in parts])

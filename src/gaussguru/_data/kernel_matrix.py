@@ -20,14 +20,14 @@ from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
+from gaussguru._blocks import rows_at_once
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import EPS, Array, Index, diagonal
 
 # "additive_chi2" is no inner product: zero of a sample with itself, and negative with all others.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
-# Rows of a panel of the Cholesky factor, and bytes of kernel values computed at a time.
+# Rows of a panel of the Cholesky factor.
 PANEL = 256
-CHUNK_BYTES = 32 << 20
 # Kernel matrices of up to this many samples are computed in one call.
 AT_ONCE = 10_000
 # A kernel matrix is taken for positive semidefinite if what a factor leaves is at most this part of its largest entry,
@@ -124,6 +124,12 @@ def _blocks(begin: int, end: int) -> tuple[list[int], list[int]]:
     """Return where blocks of PANEL rows begin and end."""
     edges = [*range(begin, end, PANEL), end]
     return edges[:-1], edges[1:]
+
+
+def is_singular(factor: Array) -> bool:
+    """Return whether a triangular factor has so small pivots, below 1e-4 of the largest, that eight digits are lost."""
+    pivots = factor.diagonal()
+    return bool(pivots.min() < 1e-4 * pivots.max())
 
 
 @dataclass(frozen=True)
@@ -254,7 +260,7 @@ def kernel_scores(kernel: Kernel, X: Any, points: Any, coef: Array, mapped: Bloc
     scores = np.zeros((n, len(coef)))
     if coef.shape[1] == 0:  # w = 0
         return scores
-    step = max(1, min(PANEL, CHUNK_BYTES // (8 * max(1, coef.shape[1]))))
+    step = min(PANEL, rows_at_once(coef.shape[1]))
     edges = [*range(0, n, step), n]
 
     def fill(begin: int, end: int) -> None:

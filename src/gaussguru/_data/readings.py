@@ -9,12 +9,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
+from gaussguru._blocks import rows_at_once
 from gaussguru._linalg import Array
 from gaussguru.errors import ROUNDING, Limits, LowRank, as_numbers
 
-# Numbers of the matrices C of a block of rows, and the most rows of it (measured with 3 and 20 features: of fewer NumPy
-# has little to do at a time, more leave the cache).
-BLOCK, ROWS = 1 << 18, 4096
+# The most rows of a block (measured with 3 features: of fewer NumPy has little to do at a time, more leave the cache).
+ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Readings:
 
     def blocks(self, width: int | None = None) -> list[slice]:
         """Return slices of rows, of each of which so many numbers are held: by default the square of the features."""
-        step = min(max(1, BLOCK // (width or self.n_features**2)), ROWS)
+        step = min(rows_at_once(width or self.n_features**2, cached=True), ROWS)
         return [slice(first, first + step) for first in range(0, len(self), step)]
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gaussguru._blocks import rows_at_once
 from gaussguru._linalg import Array, Index
 from gaussguru._native import _binding
 from gaussguru.errors import Errors
@@ -33,8 +34,6 @@ BlockMap = Callable[..., Iterable[Any]]
 # Bytes of X in a block: 0.2 ms of work, which hides the 20 us that handing a task to a thread costs.
 BLOCK_BYTES = 4 << 20
 MAX_BLOCKS = 64
-# Bytes of a piece of a block that stays in cache while it is read twice.
-PIECE_BYTES = 1 << 20
 # From this many dense columns on BLAS forms a Gram matrix faster (measured: level at 100, 2.7 times at 784).
 BLAS_COLUMNS = 96
 # A column is rare if at most so many rows, and at most this fraction of them, have it; rare columns together hold at
@@ -124,7 +123,7 @@ def dense(rows: Matrix) -> Array:
 
 def piece_rows(width: int) -> int:
     """Return how many rows of so many numbers stay in cache."""
-    return max(64, PIECE_BYTES // (8 * max(1, width)))
+    return max(64, rows_at_once(width, cached=True))
 
 
 class Columns(NamedTuple):

@@ -17,11 +17,10 @@ import numpy as np
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
+from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import BlockMap
 from gaussguru._native._binding import CleanExit
 
-# Fewer values than this are read faster by one thread than handed to several.
-THREAD_VALUES = 1_000_000
 # Seconds after which Ctrl-C is noticed at the latest: a person does not.
 NOTICED = 0.1
 
@@ -184,7 +183,7 @@ def block_map(
     differently.
     """
     size = getattr(X, "nnz", None) or np.size(X)
-    if size * width < THREAD_VALUES:
+    if size * width < MANY_VALUES:
         return Pool(1) if single_blas else nullcontext(map)
     return Pool(n_threads(n_jobs))
 

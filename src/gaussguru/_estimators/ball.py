@@ -115,9 +115,10 @@ class _BallClassifier(LinearScores, Classifier):
         result, binary = posed.result(found), len(samples.classes) == 2
         self.classes_ = samples.classes
         self.coef_ = result.coef[1:] - result.coef[:1] if binary else result.coef
-        self.intercept_ = result.intercept[1:] - result.intercept[:1] if binary else result.intercept
+        intercept, alpha = np.asarray(result.intercept), np.asarray(result.alpha)  # rows are in memory
+        self.intercept_ = intercept[1:] - intercept[:1] if binary else intercept
         self.objective_ = result.objective
-        self.alpha_ = result.alpha.sum(axis=1) if binary else result.alpha
+        self.alpha_ = alpha.sum(axis=1) if binary else alpha
         self.n_iter_ = result.n_iter
         self.converged_ = result.converged
         for name in ("loss_curve_", "cycle_"):

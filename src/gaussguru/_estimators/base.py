@@ -35,9 +35,9 @@ from gaussguru._estimators.validation import (
     check_verbose,
     check_weights,
 )
-from gaussguru._linalg import Array
+from gaussguru._linalg import Array, Intercept
 from gaussguru._native._binding import CleanExit
-from gaussguru._problems.protocol import Problem
+from gaussguru._problems.protocol import P, Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru.errors import Population, check_products, has_unmeasured, split_errors
@@ -380,7 +380,7 @@ class GuruEstimator(Classifier):
         self,
         posed: Posed,
         classes: NDArray[Any],
-        start: tuple[Array, Any] | None = None,
+        start: tuple[Array, Intercept] | None = None,
         method: Method | None = None,
     ) -> Result:
         """Solve a problem, by another method than that for features if given; keep what does not depend on these."""
@@ -408,7 +408,7 @@ class GuruEstimator(Classifier):
         if result.state is not None:
             self.loss_curve_, self.eta0_, self.n_updates_ = result.loss_curve, result.eta0, result.state.steps
 
-    def _warn(self, result: Result, problem: Problem) -> None:
+    def _warn(self, result: Result, problem: Problem[P]) -> None:
         """Say once what did not converge, or that the features are ignored, with the reason that the solver has."""
         if result.collapsed and result.converged:
             warnings.warn(_collapse_message(self, problem), CollapseWarning, stacklevel=outside())
@@ -431,7 +431,7 @@ REASONS = {
 
 
 def warn_unproven(
-    result: Result, problem: Problem, tol: float, max_iter: int, reasons: Mapping[str, str] = REASONS
+    result: Result, problem: Problem[P], tol: float, max_iter: int, reasons: Mapping[str, str] = REASONS
 ) -> None:
     """Warn that a solution is not proven optimal, with the reason that its status names."""
     warnings.warn(
@@ -448,6 +448,15 @@ def outside() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def check_errors_given(estimator: Any, X_err: Any) -> None:
+    """Raise if samples come without error bars to a classifier that was fitted with them."""
+    if estimator.has_errors_ and X_err is None:
+        raise ValueError(
+            "X_err is missing: this classifier was fitted with error bars and needs those of these samples too. Pass "
+            "X_err=0 if the values are exact"
+        )
 
 
 def seed_of(random_state: Any) -> int:

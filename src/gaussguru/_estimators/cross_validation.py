@@ -16,49 +16,46 @@ from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
 from gaussguru._estimators.validation import Samples, check_jobs, check_samples
-from gaussguru._linalg import Array
+from gaussguru._linalg import SAME, Array
 from gaussguru.errors import Measured, split_errors
 from gaussguru.losses import Loss
 from gaussguru.sources import Source, as_source, subsample
 
-# Mean scores that differ by no more than this fraction of them are the same: the order of a sum may do as much.
-SAME = 1e-12
-
 
 class GuruClassifierCV(GuruClassifier):
-    """:class:`GuruClassifier` at the noise level that cross-validation prefers.
+    """:class:`GuruClassifier` with the noise level chosen by cross-validation.
 
-    In every fold one path of solutions, from large to small sigma (:func:`sigma_path`), is scored on the samples that
-    were left out; the sigma with the best mean score is refitted to all samples. Of several with the same mean score
-    the largest is taken, the one that promises most. Folds run in parallel.
+    Each fold computes a path of solutions from large to small sigma (:func:`sigma_path`) and scores them on the
+    held-out samples. The sigma with the best mean score is refitted to all samples; among equal scores the largest is
+    taken, the most robust one. Folds run in parallel.
 
     Parameters
     ----------
     sigmas : int or array-like of shape (n_sigmas,), default=20
-        The noise levels to choose from, positive, in any order; or how many there are in the grid of
-        :func:`sigma_path`, whose top is found on all samples.
+        The noise levels to choose from, positive, in any order; or the number of levels in the grid of
+        :func:`sigma_path`, whose largest value is found from all samples.
     cv : int, cross-validation generator or iterable, default=None
-        How to split the samples, as everywhere in scikit-learn. None is 5 stratified folds.
+        How to split the samples, as in scikit-learn. None is 5 stratified folds.
     scoring : str or callable, default=None
-        The name of a score or a callable ``scorer(estimator, X, y)``. None is the accuracy. One with an argument
-        ``X_err`` gets the error bars of a fold, if there are any:
-        :data:`gaussguru.robustness.expected_accuracy_scorer` counts what noise of that size would do.
+        The name of a score or a callable ``scorer(estimator, X, y)``. None is the accuracy. A callable with an argument
+        ``X_err`` gets the error bars of the fold, if there are any;
+        :data:`gaussguru.robustness.expected_accuracy_scorer` computes the expected accuracy under noise of that size.
     noise, loss, l2, fit_intercept, solver, tol, max_iter, random_state, eta0, average
         As in :class:`GuruClassifier`.
     class_weight : dict, "balanced" or None, default=None
         As in :class:`GuruClassifier`; "balanced" balances the training samples of every fold.
     n_jobs : int or None, default=None
-        How many folds are worked on at the same time, by one thread each: None uses the cores that the process may
-        use, or one inside a joblib worker.
+        Number of folds that run at the same time, with one thread each. None uses all cores available to the process,
+        or one inside a joblib worker.
     verbose : int, default=0
-        1 prints a line for every fold, 2 also what the solver does.
+        1 prints a line for every fold, 2 also the progress of the solver.
 
     Attributes
     ----------
     sigma_ : float
-        The noise level chosen.
+        The chosen noise level.
     sigmas_ : ndarray of shape (n_sigmas,)
-        All of them, the largest first.
+        All noise levels, the largest first.
     scores_ : ndarray of shape (n_sigmas, n_folds)
         The score of every level on every fold.
     coef_, intercept_, classes_, objective_, dual_gap_, n_iter_, converged_, n_features_in_, feature_names_in_, ...

@@ -1,8 +1,7 @@
 """Any classifier with error bars: fitted to draws of every sample, its probabilities averaged over draws."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,8 +21,9 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.em import population_of
-from gaussguru._estimators.base import Classifier, seed_of
+from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
@@ -34,56 +34,53 @@ from gaussguru.errors import Errors, Population, check_causes, has_unmeasured, l
 SETS = 256
 # The most dimensions of a sequence of Sobol in SciPy; beyond, draws are random.
 SOBOL_DIMENSIONS = 21_201
-# Numbers of draws, and of posterior covariances, held at a time.
-CHUNK = 1 << 22
 
 
 class PosteriorDrawsClassifier(ByProbability, Classifier):
-    """Make any classifier of scikit-learn take the error bars of its features into account.
+    """Make any scikit-learn classifier account for error bars on its features.
 
-    What is known of the truth of a sample is a Gaussian ``N(m_i, V_i)``, or a mixture of them: X with its ``X_err``.
-    The classifier is fitted to a few draws of every sample, which share its weight, and its probabilities are averaged
-    over draws of a new sample::
+    X and ``X_err`` describe the true values of a sample by a Gaussian ``N(m_i, V_i)``, or a mixture of Gaussians. The
+    classifier is fitted to a few draws from it for every training sample; the draws share the weight of the sample. A
+    prediction averages the probabilities over draws::
 
         P(c | x) = mean_q p(c | m + L z_q),     L L' = V
 
-    so that a classifier of true values is applied to true values, as far as these are known. Use it behind
-    :class:`gaussguru.population.Deconvolve`, which turns measurements into what they say of the truth::
+    Use it after :class:`gaussguru.population.Deconvolve`, which turns measurements into posteriors of the true values::
 
         make_pipeline(WithErrors(StandardScaler()), Deconvolve(), PosteriorDrawsClassifier(RandomForestClassifier()))
 
-    On measured values and their errors it takes the truth to be around the measured value: right for noise that is
-    still to come, and too wide by the noise itself for measurements.
+    Applied directly to measured values, it centres the draws on the measured value. That is right for noise yet to
+    come; for errors already made it adds the noise a second time.
 
-    Draws come in pairs ``+z``, ``-z`` of a scrambled Sobol sequence, scaled to variance 1. Those of a prediction are
-    the same for all samples, so that it does not depend on other samples, and varies smoothly with x. Those of a
-    training sample are chosen by its values: equal samples have equal draws, wherever they are, and a weight of 2 is
-    the same as a sample that occurs twice. A sample without error is not drawn.
+    Draws are pairs ``+z``, ``-z`` from a scrambled Sobol sequence, scaled to variance 1. Predictions use the same
+    ``z`` for all samples, so a prediction does not depend on the other samples and varies smoothly with x. The draws
+    of a training sample depend only on its values, so a weight of 2 is the same as a sample that occurs twice. A
+    sample without error is used as it is.
 
     Parameters
     ----------
     estimator : classifier, default=None
-        None is ``HistGradientBoostingClassifier(random_state=0)``. Probabilities of one without ``predict_proba`` are
-        the part of the draws for which it predicts each class. If it takes no ``sample_weight``, all draws have the
-        same weight.
+        None is ``HistGradientBoostingClassifier(random_state=0)``. Without ``predict_proba``, the probability of a
+        class is the fraction of draws for which it is predicted. If ``fit`` takes no ``sample_weight``, all draws have
+        the same weight.
     n_training_draws : int, default=4
-        Draws of a training sample. Numbers of samples among the parameters of the estimator (``min_samples_leaf``)
-        are numbers of draws.
+        Number of draws per training sample. Parameters of the estimator that count samples (``min_samples_leaf``)
+        count draws.
     n_draws : int, default=16
-        Draws of a sample in a prediction.
+        Number of draws per sample in a prediction.
     random_state : int, RandomState instance or None, default=None
-        Scrambles the draws; None always the same.
+        Seed of the draws. None is a fixed seed.
     n_jobs : int or None, default=None
-        How many blocks of a prediction are worked on at the same time, in threads of joblib.
+        Number of blocks predicted in parallel, in joblib threads.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted to the draws.
+        The classifier fitted to the draws.
     has_errors_ : bool
-        Whether it was fitted with error bars. Then it wants them in every prediction.
+        Whether the fit had error bars. If so, every prediction requires them.
     population_ : gaussguru.errors.Population or None
-        What stands for values that were not measured (an infinite error); None without ``X_err``.
+        The Gaussian from which values that were not measured (infinite error) are filled; None without ``X_err``.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -128,27 +125,28 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None, **params: Any
     ) -> Self:
-        """Fit the estimator to draws of the samples.
+        """Fit the classifier to draws from the samples.
 
-        A fit that raises leaves this one as it was.
+        A fit that raises leaves the estimator unchanged.
 
         Parameters
         ----------
         X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
-            What is known of the truth: means. Sparse without errors only.
+            Means of the true values. A sparse matrix only without errors.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples, which their draws share.
-        X_err : error bars of X in any of their forms, default=None
-            Standard deviations or covariances. What was not measured (infinite, or NaN in X) is drawn given the other
-            features of the sample and a Gaussian population. None: all is exact, and the estimator is fitted as it is.
+            Weights of the samples. The draws of a sample share its weight.
+        X_err : error bars of X in any form, default=None
+            Standard deviations or covariances. A value that was not measured (infinite error, or NaN in X) is drawn
+            from a Gaussian population, given the other features of the sample. None: all values are exact, and the
+            classifier is fitted to X itself.
         groups : array-like of shape (n_samples,), default=None
-            Given to ``fit`` of the estimator, for all draws of a sample. With metadata routing an estimator that asks
-            for groups gets the numbers of the samples if there are none.
+            Passed to ``fit`` of the classifier, repeated for the draws of a sample. With metadata routing, a
+            classifier that requests groups gets the sample number if none are given.
         **params
-            What else the estimator asks for, with scikit-learn's metadata routing enabled; one value a sample is given
-            to all of its draws.
+            Further metadata that the classifier requests, with scikit-learn's metadata routing enabled. Values per
+            sample are repeated for its draws.
 
         Returns
         -------
@@ -169,20 +167,20 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         if len(labels) != X.shape[0]:
             raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
         weights = check_weights(sample_weight, len(labels))
-        estimator = self._estimator()
+        metadata = self._metadata()
         self.has_errors_ = X_err is not None
         self.population_ = None
         kept = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
         if self.has_errors_:
             self.population_ = population_of(X, X_err, weights)
             known = _Known.of(*self._filled(X, X_err), components).take(kept)
-            draws, rows = known.training(self.n_training_draws, seed, often=not self._takes_weights(estimator))
+            draws, rows = known.training(self.n_training_draws, seed, often=not metadata.takes_weights)
         else:
             draws, rows = X if len(kept) == len(labels) else take_rows(X, kept), np.arange(len(kept))
         counts, rows = np.bincount(rows)[rows], kept[rows]
-        given = self._given(estimator, len(labels), rows, 1.0 / counts, weights, groups, params)
+        given = metadata.given(self, _Draws(len(labels), rows, 1.0 / counts, weights), groups, params)
         self._seed, self.classes_ = seed, classes
-        self.estimator_ = clone(estimator).fit(draws, classes[labels.astype(np.intp)][rows], **given)
+        self.estimator_ = clone(metadata.estimator).fit(draws, classes[labels.astype(np.intp)][rows], **given)
         if not np.array_equal(self.estimator_.classes_, classes):
             raise ValueError(f"estimator must know the classes {classes.tolist()!r}; got {self.estimator_.classes_!r}")
         return self
@@ -190,59 +188,20 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
     def _estimator(self) -> Any:
         return HistGradientBoostingClassifier(random_state=0) if self.estimator is None else self.estimator
 
-    @staticmethod
-    def _takes_weights(estimator: Any) -> bool:
-        if sklearn.get_config()["enable_metadata_routing"]:
-            return bool(get_routing_for_object(estimator).consumes("fit", ["sample_weight"]))
-        return bool(_weight_names(estimator))
-
-    def _given(
-        self,
-        estimator: Any,
-        n_samples: int,
-        rows: Index,
-        shares: Array,
-        weights: Array | None,
-        groups: Any,
-        params: dict[str, Any],
-    ) -> dict[str, Any]:
-        """Return what the estimator is given with draws, of the samples ``rows``, with parts of their weights."""
-        routing = sklearn.get_config()["enable_metadata_routing"]
-        takes_weights = self._takes_weights(estimator)
-        if weights is not None and not takes_weights:
-            raise TypeError(
-                f"sample_weight was given, but {type(estimator).__name__} takes none"
-                + (": see its set_fit_request" if routing else "")
-            )
-        own = None
-        if takes_weights and (weights is not None or np.any(shares != 1.0)):
-            own = shares if weights is None else shares * weights[rows]
-        if not routing:
-            if params:
-                raise ValueError(
-                    f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True)"
-                )
-            given = {} if own is None else dict.fromkeys(_weight_names(estimator), own)
-            return given | ({} if groups is None else {"groups": take_rows(groups, rows)})
-        if groups is None and get_routing_for_object(estimator).consumes("fit", ["groups"]):
-            groups = np.arange(n_samples)
-        asked = {name: value for name, value in (params | {"groups": groups}).items() if value is not None}
-        asked = {
-            name: take_rows(value, rows) if _per_sample(value, n_samples) else value for name, value in asked.items()
-        }
-        if own is not None:
-            asked["sample_weight"] = own
-        return dict(process_routing(self, "fit", **asked).estimator.fit) if asked else {}
+    def _metadata(self) -> "_Named | _Routed":
+        """Return by which rules the estimator is given metadata."""
+        rules = _Routed if sklearn.get_config()["enable_metadata_routing"] else _Named
+        return rules(self._estimator())
 
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the probability of each class, the mean over the draws of a sample.
+        """Return the probability of each class, averaged over the draws of a sample.
 
         Parameters
         ----------
         X : array-like, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            As in :meth:`fit`; they need not be of the size of those. If the fit had error bars they must be given: 0
-            for exact values.
+            As in :meth:`fit`, but they may be larger or smaller than in training. Required if the fit had error bars;
+            0 means exact values.
 
         Returns
         -------
@@ -251,16 +210,11 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         check_is_fitted(self)
         components = getattr(X, "components", None)
         X, X_err = self._checked(X, X_err, reset=False)
+        check_errors_given(self, X_err)
         if X_err is None:
-            if self.has_errors_:
-                raise ValueError(
-                    "X_err is missing: this classifier was fitted to values with error bars. Give those of these "
-                    "samples, or X_err=0 for exact values"
-                )
             return self._probabilities(X)
         n, d = X.shape
-        step = max(1, CHUNK // (d * max(self.n_draws, d)))
-        parts = [slice(first, first + step) for first in range(0, max(n, 1), step)]
+        parts = row_blocks(n, d * max(self.n_draws, d)) or [slice(0)]
 
         def of(part: slice) -> Array:
             inner = None if components is None else components[part]
@@ -324,8 +278,8 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         population: Population | None = self.population_
         if population is None:
             raise ValueError(
-                "X_err says that some values were not measured: that needs a fit with X_err, which finds what stands "
-                "for them"
+                "X_err marks values as not measured, but a fit without X_err cannot fill them: fit with X_err (X_err=0 "
+                "for exact values)"
             )
         return population.fill(X, X_err)
 
@@ -348,8 +302,78 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         return tags
 
 
-def _per_sample(value: Any, n: int) -> bool:
-    return hasattr(value, "__len__") and not isinstance(value, str | dict) and len(value) == n
+class _Draws(NamedTuple):
+    """Draws to fit to: of ``rows`` among ``n_samples`` samples, each with a share of the weight of its sample."""
+
+    n_samples: int
+    rows: Index
+    shares: Array
+    sample_weight: Array | None
+
+    @property
+    def weights(self) -> Array | None:
+        """Of the draws; None where all have the same."""
+        if self.sample_weight is not None:
+            return self.shares * self.sample_weight[self.rows]
+        return self.shares if np.any(self.shares != 1.0) else None
+
+    def of(self, value: Any) -> Any:
+        """Return metadata for the draws: of what has an entry for each sample, that of their samples."""
+        per_sample = hasattr(value, "__len__") and not isinstance(value, str | dict) and len(value) == self.n_samples
+        return take_rows(value, self.rows) if per_sample else value
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Metadata without routing: weights and groups, by their names."""
+
+    estimator: Any
+    hint: ClassVar[str] = ""
+
+    @property
+    def takes_weights(self) -> bool:
+        return bool(_weight_names(self.estimator))
+
+    def weights(self, draws: _Draws) -> Array | None:
+        """Return the weights of draws, if the estimator takes any."""
+        if self.takes_weights:
+            return draws.weights
+        if draws.sample_weight is not None:
+            name = type(self.estimator).__name__
+            raise TypeError(f"sample_weight was given, but {name} takes none{self.hint}")
+        return None
+
+    def given(self, owner: Any, draws: _Draws, groups: Any, params: dict[str, Any]) -> dict[str, Any]:
+        """Return what ``fit`` of the estimator is given beside draws and labels."""
+        weights = self.weights(draws)
+        if params:
+            raise ValueError(
+                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True)"
+            )
+        asked = dict.fromkeys(_weight_names(self.estimator), weights) | {"groups": draws.of(groups)}
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class _Routed(_Named):
+    """Metadata with routing: what the estimator asks for."""
+
+    hint: ClassVar[str] = ": see its set_fit_request"
+
+    @property
+    def takes_weights(self) -> bool:
+        return self._asks_for("sample_weight")
+
+    def _asks_for(self, name: str) -> bool:
+        return bool(get_routing_for_object(self.estimator).consumes("fit", [name]))
+
+    def given(self, owner: Any, draws: _Draws, groups: Any, params: dict[str, Any]) -> dict[str, Any]:
+        if groups is None and self._asks_for("groups"):
+            groups = np.arange(draws.n_samples)
+        asked = {name: draws.of(value) for name, value in (params | {"groups": groups}).items()}
+        asked["sample_weight"] = self.weights(draws)
+        asked = {name: value for name, value in asked.items() if value is not None}
+        return dict(process_routing(owner, "fit", **asked).estimator.fit) if asked else {}
 
 
 def _points(n_draws: int, n_causes: int, seed: int) -> tuple[Array, Array]:
@@ -432,17 +456,13 @@ class _Known:
         normal, uniform = (part.reshape(SETS, 2 * half, *part.shape[1:])[:, :n_draws] for part in points)
         rows = [np.flatnonzero(~drawn)]
         parts = [np.asarray(take_rows(self.X, rows[0]), dtype=np.float64)]
-        for some in _split(np.flatnonzero(drawn), max(1, CHUNK // (d * max(n_draws, d)))):
+        chosen = np.flatnonzero(drawn)
+        for some in (chosen[part] for part in row_blocks(len(chosen), d * max(n_draws, d))):
             which = _keys(np.asarray(take_rows(self.X, some), dtype=np.float64)) % SETS
             draws = self.take(some).drawn(normal[which].transpose(1, 0, 2), uniform[which].T)
             parts.append(draws.reshape(-1, d))
             rows.append(np.tile(some, n_draws))
         return like(self.X, np.concatenate(parts)), np.concatenate(rows)
-
-
-def _split(rows: Index, step: int) -> Iterator[Index]:
-    for first in range(0, len(rows), step):
-        yield rows[first : first + step]
 
 
 def _keys(values: Array) -> Index:

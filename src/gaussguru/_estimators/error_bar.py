@@ -13,9 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import Pool, n_threads
-from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, seed_of
+from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.families import (
     METHODS,
@@ -59,117 +60,119 @@ FEWEST = 200
 SURVIVORS = 2
 # What there is of a classifier with calibrated scores.
 CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
-# Numbers of posterior covariances that are held at a time in a prediction.
-CHUNK = 1 << 22
 
 
 class ErrorBarClassifier(ByProbability, Classifier):
-    """Classifier for samples whose features are measured with known errors: values ± errors in, probabilities out.
+    """Classifier for features that were measured with known errors: values ± errors in, probabilities out.
 
-    Measured values are truth plus noise. What was measured, its error bars, and the population of all samples say what
-    the truth of a sample may be (:class:`gaussguru.population.Deconvolve`): ``N(m_i, V_i)``, near the measurement where
-    its errors are small, near what the population and the other features let expect where they are large or a value is
-    missing. A classifier is fitted to that, linear by default, and its scores become probabilities that count both the
-    overlap of the classes and the error bars of the sample (:class:`gaussguru.calibration.CalibratedWithErrorsCV`)::
+    Measured values are truth plus noise. The fit has three steps.
 
-        P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))
+    1. *Population*: :class:`gaussguru.population.Deconvolve` estimates the distribution of the true values from all
+       measurements and their error bars. It gives each sample a posterior ``N(m_i, V_i)`` for its true values. Where
+       the errors are small, the posterior stays near the measurement. Where they are large, or a value is missing, it
+       moves towards the values that the population and the other features predict.
+    2. *Classifier*: a linear classifier ``w.x + b`` is fitted to the posteriors. Features are scaled by the spread of
+       the population; their errors are scaled with them.
+    3. *Calibration*: scores become probabilities that account for the overlap of the classes and for the error bars of
+       the sample (:class:`gaussguru.calibration.CalibratedWithErrorsCV`)::
 
-    so that two samples of the same values and different errors have different probabilities. Features are scaled by
-    the spread of the population, values and errors together.
+           P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))
 
-    The number of components of the population is that which makes the measured values of left-out samples most likely:
-    it is a model of the measurements, and decides what they are taken to mean where their errors are larger than those
-    of training, which no log loss of samples of training can tell.
+    Two samples with the same values and different errors therefore have different probabilities.
 
-    Three methods find ``w``, each at several noise levels or ridges, and cross-validation compares their log losses on
-    samples that they were not fitted to. The least one wins, but for "probit", which is taken unless another is better
-    by more than the standard error of the difference:
+    Three methods can find ``w``, each at several noise levels or ridge penalties:
 
     * "shrunk": :class:`GuruClassifier` on the posterior means alone;
-    * "posterior": the same with the posterior covariances as ``X_err``: the best for what noise does to the hinge loss;
-    * "probit": the likelihood of the formula above, maximised over ``w`` directly. It is not convex, and what is found
-      is a local maximum; a sample of which little is known counts little. It is the best where errors differ much.
+    * "posterior": the same with the posterior covariances as ``X_err``. It minimises the expected hinge loss under the
+      posteriors;
+    * "probit": maximum likelihood of the formula above over ``w``. Samples with vague posteriors carry little weight,
+      so it does best where errors differ a lot. The problem is not convex; the result is a local maximum.
 
-    With ``kernel="rbf"`` the score is a function ``w`` in the span of Gaussian kernel values with 300 of the samples,
-    fitted to posterior means by GURU (:class:`KernelGuruClassifier`), and its mean and spread under the error bars
-    stand for ``w.m + b`` and ``w' V w``. Features are taken as they are, or every one through a quantile transform to a
-    normal distribution, which carries the errors (:class:`gaussguru.preprocessing.WithErrors`), with a population of
-    what comes out. Widths, with and without the transform, are compared on the first fold, and the two best at all
-    noise levels on all folds. ``kernel="auto"`` has these candidates beside the linear ones, and "probit" also on
-    transformed features; the same rule decides.
+    With ``kernel="rbf"`` the score is a function in the span of Gaussian kernel values with 300 of the samples,
+    fitted to the posterior means (:class:`KernelGuruClassifier`). Its mean and variance under the posterior replace
+    ``w.m + b`` and ``w' V w``. Features are used as they are, or each goes through a quantile transform to a normal
+    distribution that carries the errors (:class:`gaussguru.preprocessing.WithErrors`), with a population of the
+    transformed values. Kernel widths, with and without the transform, are compared on the first fold; the best two
+    are compared at all noise levels on all folds. ``kernel="auto"`` adds these candidates to the linear ones, and
+    "probit" on transformed features; the same rule chooses.
 
-    All of them, at all levels, share one loop over the folds, and the same scores of left-out samples serve to choose
-    and to calibrate. With more than 10,000 samples (20,000 over the number of classes) this is done on a stratified
-    subsample of so many: log losses of two candidates are then compared to about 0.002, and the calibration has two or
-    three parameters. Population and classifier are always fitted to all samples.
+    Cross-validation compares their log losses on held-out samples. "probit" is chosen unless another method is better
+    by more than the standard error of the difference; otherwise the lowest log loss wins. All candidates share one
+    loop over the folds, and the same held-out scores are used to choose and to calibrate. With more than 10,000
+    samples (20,000 divided by the number of classes, if there are more than two) this loop uses a stratified subsample
+    of that size, on which log losses of two candidates are compared to about 0.002. Population and classifier are
+    always fitted to all samples.
+
+    The number of components of the population maximises the likelihood of held-out measurements. Log loss cannot
+    choose it: the training samples do not show how the classifier behaves at errors larger than theirs.
 
     Parameters
     ----------
     estimator : classifier, default=None
-        Any classifier, to be used in place of the three methods. One that is linear, or a
-        :class:`KernelGuruClassifier`, is fitted to posterior means, and for "posterior", if its ``fit`` has an
-        ``X_err``, also with the posterior covariances. Any other
-        (``HistGradientBoostingClassifier()``) is fitted to draws from the posteriors, and its probabilities are
-        averaged over draws: :class:`PosteriorDrawsClassifier`. Then there is nothing to choose and to calibrate, and no
-        ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_``, ``margin_and_spread``.
+        A classifier to use instead of the three methods. A linear one, or a :class:`KernelGuruClassifier`, is fitted
+        to the posterior means and, if its ``fit`` takes ``X_err`` and "posterior" is among the methods, also with the
+        posterior covariances. Any other classifier (``HistGradientBoostingClassifier()``) is fitted to draws from the
+        posteriors, and its probabilities are averaged over draws (:class:`PosteriorDrawsClassifier`). In that case
+        nothing is chosen or calibrated, and ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_`` and
+        ``margin_and_spread`` do not exist.
     kernel : {None, "linear", "rbf", "auto"}, default=None
-        Linear classifiers (None is the same), functions of RBF kernel values, or whichever of the two has the lower log
-        loss, which takes two to four times as long as "linear".
+        Linear classifiers (None means the same), functions of RBF kernel values, or the better of the two by log loss,
+        which takes two to four times as long as "linear".
     n_components : int or "auto", default="auto"
-        Number of Gaussians of the population; "auto" lets held-out likelihood decide, and is 1 where ``rank_`` is not
-        None.
+        Number of Gaussians in the population. "auto" chooses by held-out likelihood; it is 1 if ``rank_`` is not None.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
         The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out. Functions of
         kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
     cv : int, cross-validation generator or iterable, default=5
-        How to split the samples. A number is that of stratified folds of samples in random order, which keep
-        ``groups`` together; there are no more of them than samples of the smallest class.
+        How to split the samples. An integer is the number of shuffled, stratified folds. They keep ``groups``
+        together, and there are at most as many as the smallest class has samples.
     scale_errors : bool, default=False
-        Whether to fit ``kappa``, a factor of all error bars; else it is 1.
+        Whether to fit ``kappa``, a factor on all error bars. If False, it is 1.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, times ``sample_weight``. They count in the fit and in the probabilities, which are then
-        those for classes of these weights.
+        Class weights, multiplied with ``sample_weight``. They affect the fit and the probabilities, which are then
+        those for classes with these weights.
     random_state : int, RandomState instance or None, default=None
-        Orders the samples before they are split, chooses subsamples and starts; None always the same.
+        Seed for shuffling, subsamples and starting points. None is a fixed seed.
     n_jobs : int or None, default=None
-        Threads: folds at the same time, and for large fits. None uses the cores that the process may use. The result
-        does not depend on it.
+        Number of threads, for folds and for large fits. None uses all cores available to the process. The result does
+        not depend on it.
 
     Attributes
     ----------
     method_ : str
-        The method chosen; "shrunk" without error bars is a plain :class:`GuruClassifier`. "draws" of an ``estimator``
-        that is not linear.
+        The chosen method. "shrunk" without error bars is a plain :class:`GuruClassifier`; "draws" means an
+        ``estimator`` that was fitted to draws.
     kernel_ : {"linear", "rbf"} or None
-        The kernel chosen; None of an ``estimator``.
+        The chosen kernel; None for an ``estimator``.
     gamma_ : float or None
-        The width of the "rbf" kernel chosen, for features in units of the spread of the population.
+        The chosen width of the "rbf" kernel, for features in units of the spread of the population.
     transform_ : gaussguru.preprocessing.WithErrors or None
-        What features go through, if that was chosen: the population is one of transformed features.
+        The quantile transform, if it was chosen. ``population_``, ``centre_``, ``scale_`` and ``reliability_`` are then
+        those of transformed features.
     sigma_ : float or None
-        The noise level chosen, in units of the spread of the population, or of a kernel's space; None for "probit" and
+        The chosen noise level, in units of the spread of the population, or of the kernel space; None for "probit" and
         for an ``estimator``.
     ridge_ : float or None
-        The ridge chosen, of "probit".
+        The chosen ridge penalty of "probit"; None otherwise.
     cv_scores_ : dict of ndarrays
-        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge, or NaN) and "log_loss"
-        of every candidate: of calibrated probabilities of left-out samples, with ``kappa = 1``.
+        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge penalty, or NaN) and
+        "log_loss" of every candidate. The log loss is that of calibrated probabilities of held-out samples, with
+        ``kappa = 1``.
     rank_ : int or None
-        Number of factors of the covariance of the population, with more than 60 features or fewer than 4 samples for
-        each of them; None is a full one.
+        Number of factors of the population covariance if there are more than 60 features or fewer than 4 samples per
+        feature; None for a full covariance.
     population_ : gaussguru.population.Deconvolve
         The population, in the units of X, or of what ``transform_`` makes of it.
     reliability_ : ndarray of shape (n_features,)
-        Which part of the variance of each feature (as transformed) in the population the measurements know: 1 where
-        errors are 0.
+        Fraction of the population variance of each feature that the measurements resolve: 1 for exact values.
     alpha_, beta_, kappa_, kappa_pvalue_
-        The probabilities, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
+        The calibration, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
     estimator_ : classifier
-        The classifier of scaled posteriors.
+        The classifier fitted to the scaled posteriors.
     centre_, scale_ : ndarrays of shape (n_features,)
-        Mean and spread of the population, by which features are scaled for it.
+        Mean and spread of the population, used to scale the features.
     has_errors_ : bool
-        Whether it was fitted with error bars. Then it wants them in every prediction.
+        Whether the fit had error bars. If so, every prediction requires them.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -215,25 +218,25 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None) -> Self:
-        """Fit population, classifier and probabilities.
+        """Fit population, classifier and calibration.
 
-        A fit that raises, or that is interrupted, leaves the estimator as it was.
+        A fit that raises or is interrupted leaves the estimator unchanged.
 
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-            The measured values. NaN is a value that was not measured, where there is an ``X_err``. Of a source
-            (:mod:`gaussguru.sources`) a subsample of at most 100,000 samples is taken.
+            The measured values. NaN means "not measured" and is allowed if ``X_err`` is given. If X is a source
+            (:mod:`gaussguru.sources`), the fit uses a subsample of at most 100,000 rows.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
                 sparse matrix, gaussguru.errors.LowRank or float, default=None
-            Error bars in the units of X: standard deviations, or covariances. Infinity is a value that was not
-            measured, 0 an exact one, a single number the error of all values. None is a classifier of exact values.
+            Error bars in the units of X: standard deviations, or covariances (3-D). Infinity means "not measured", 0
+            means exact. A single number is the error of every value. None: all values are exact.
         groups : array-like of shape (n_samples,), default=None
-            Samples of the same group are kept together in the folds.
+            Samples of one group stay in the same fold.
 
         Returns
         -------
@@ -343,8 +346,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if X_err is None and not np.isfinite(values).all():
             what = "NaN" if np.isnan(values).any() else "infinity"
             raise ValueError(
-                f"Input X contains {what}: X must be finite without X_err. A value that was not measured is NaN in X "
-                "where error bars are given; X_err=0 says that all others are exact"
+                f"Input X contains {what}: without X_err, X must be finite. To mark values as not measured, give "
+                "X_err as well; X_err=0 if all other values are exact"
             )
         return values, X_err
 
@@ -429,27 +432,21 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
         check_is_fitted(self)
         X, X_err = self._checked(X, X_err, reset=False)
-        if self.has_errors_ and X_err is None:
-            raise ValueError(
-                "X_err is missing: this classifier was fitted to values with error bars, and what a value says depends "
-                "on its error. Give those of these samples, or X_err=0 for exact values"
-            )
+        check_errors_given(self, X_err)
         view = View(self.transform_, self.population_, self.centre_, self.scale_)
-        step = max(1, CHUNK // X.shape[1] ** 2)
-        for first in range(0, max(len(X), 1), step):
-            part = slice(first, first + step)
+        for part in row_blocks(len(X), X.shape[1] ** 2):
             yield view.of_measured(X[part], None if X_err is None else take_rows(X_err, part))
 
     @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the logarithms of the probabilities, accurate also where these are very small.
+        """Return the logarithms of the probabilities, accurate even if these are very small.
 
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            As in :meth:`fit`; they need not be of the size of those. If the fit had error bars they must be given: 0
-            for exact values.
+            As in :meth:`fit`, but they may be larger or smaller than in training. Required if the fit had error bars;
+            0 means exact values.
 
         Returns
         -------
@@ -459,7 +456,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
     @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
-        """Return a score that decides: of two classes ``Phi^-1(P)`` of the second one, else log probabilities.
+        """Return ``Phi^-1(P)`` of the second class, or the log probabilities of more than two classes.
 
         Parameters
         ----------
@@ -480,7 +477,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
     @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
-        """Return the scores of ``estimator_`` and their standard deviations, given what was measured and how well.
+        """Return the mean and the standard deviation of the scores of ``estimator_`` under the posteriors.
 
         Parameters
         ----------
@@ -521,8 +518,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         check_is_fitted(self)
         if self.method_ == "draws":
             raise NotLinearError(
-                f"the scores of {type(self.estimator).__name__} are not linear in the features: they have no spread to "
-                "be computed, but predict_proba counts the error bars"
+                f"the scores of {type(self.estimator).__name__} are not linear in the features, so their spread is not "
+                "known; predict_proba accounts for the error bars"
             )
 
     def __sklearn_tags__(self) -> Any:

@@ -269,11 +269,13 @@ def linear_families(methods: Sequence[str], table: Table, rows: Index, weights: 
     model = GuruClassifier(n_jobs=1, random_state=table.seed)
     if table.view.transform is not None and PREFERRED in methods:
         methods = [PREFERRED]  # one method tells whether a transform helps
+    top = 0.0
+    if set(methods) & set(SIGMAS):
+        top = noise_levels(1, table.samples(table.posterior(rows), rows, weights), model)[0]
     for method in methods:
         if method == "probit":
             families.append(ProbitPath(method, RIDGES[::step]))
             continue
-        top = noise_levels(1, table.samples(table.posterior(rows), rows, weights), model)[0]
         n_levels, ratio = SIGMAS[method]
         families.append(GuruPath(method, np.geomspace(top, ratio * top, n_levels)[::step], model))
     return families

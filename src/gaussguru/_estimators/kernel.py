@@ -18,6 +18,7 @@ from gaussguru._data.kernel_matrix import (
     Kernel,
     exact_features,
     features_of,
+    is_singular,
     kernel_scores,
     landmark_features,
 )
@@ -49,43 +50,41 @@ from gaussguru.noise import Isotropic
 # Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
 # evaluated again.
 CLOSE = 1e-10
-# So are those of kernel matrices whose factor has pivots below this fraction of the largest: scores lose digits.
-SINGULAR = 1e-4
 # A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
 ASYMMETRY = 1e4
 
 
 class KernelGuruClassifier(FillsGaps, GuruEstimator):
-    """Kernel classifier that expects Gaussian noise in the space of the kernel, solved to a proven optimum.
+    """Kernel classifier for Gaussian noise in the kernel space, solved to a proven optimum.
 
     KEN-GURU (Ginodi 2010, *Gaussian Robust Classification*, chapter 4)::
 
         min over w, b   sum_i s_i a f((1 - y_i (<w, kappa(x_i, .)> + b)) / a) + (l2/2) ||w||^2,     a = sigma ||w||
 
-    over functions ``w = sum_j beta_j kappa(x_j, .)``, with the norm of the kernel, ``||w||^2 = beta' K beta``. Small
-    ``sigma`` makes local decisions, large ``sigma`` global ones. More than two classes are compared pair by pair as in
+    over functions ``w = sum_j beta_j kappa(x_j, .)`` with the kernel norm ``||w||^2 = beta' K beta``. A small ``sigma``
+    gives local decisions, a large one global decisions. More than two classes are compared in pairs, as in
     :class:`GuruClassifier`.
 
-    The noise acts on ``kappa(x, .)``: with ``kernel="rbf"`` these all have length 1, so sensible values of ``sigma``
-    are a small part of 1.
+    The noise acts on the image ``kappa(x, .)`` of a sample. With ``kernel="rbf"`` all images have length 1, and useful
+    values of ``sigma`` are well below 1.
 
     With error bars on the features (``X_err``), ``x_i ~ N(m_i, S_i)``, a sample has an expected score and a spread ::
 
         E w(x_i) = <w, E kappa(x_i, .)>,     a_i^2 = sigma^2 ||w||^2 + g_i' S_i g_i,     g_i = E grad w(x_i)
 
-    with closed forms for "rbf", "linear" and "poly": nothing is sampled, and no covariance of kernel values is stored.
-    The problem stays convex, and its solution proven. Then ``w`` is a combination of kernel values with the samples, or
-    with ``n_components`` of them, and the proof is for these. Errors should be those of the truth given the
-    measurement, as :class:`gaussguru.population.Deconvolve` finds them; without, the noise is counted twice.
+    in closed form for "rbf", "linear" and "poly". The problem stays convex, with a proven optimum among the
+    combinations ``w`` of kernel values with the samples, or with ``n_components`` of them. ``X_err`` should be the
+    uncertainty of the true value given the measurement, as :class:`gaussguru.population.Deconvolve` returns it. With
+    raw measurements the noise would count twice.
 
     Parameters
     ----------
     sigma : float, default=1.0
-        Standard deviation of the noise, in the units of the kernel's space: square roots of kernel values.
+        Standard deviation of the noise, in units of the kernel space: square roots of kernel values.
     kernel : str or callable, default="rbf"
         One of scikit-learn's pairwise kernels ("linear", "rbf", "poly", "sigmoid", "laplacian", "chi2", "cosine"),
-        "precomputed" for X that is itself the kernel matrix, or a callable ``kernel(A, B)`` that
-        returns the matrix of the values between the rows of A and of B. It must be positive semidefinite.
+        "precomputed" if X is the kernel matrix, or a callable ``kernel(A, B)`` that returns the matrix of kernel values
+        between the rows of A and B. It must be positive semidefinite.
     gamma : {"scale", "auto"} or float, default="scale"
         Parameter of "rbf", "poly", "sigmoid", "laplacian" and "chi2". "scale" is ``1 / (n_features * X.var())`` with
         samples counted by ``sample_weight``, "auto" ``1 / n_features``.
@@ -96,12 +95,12 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     kernel_params : dict, default=None
         Keywords for a callable kernel.
     n_components : int, default=None
-        Restrict ``w`` to the span of this many samples, drawn at random (the Nystroem map, as scikit-learn draws it):
-        for many samples. Fits then take memory ``n_samples * n_components``; None takes ``n_samples**2``.
+        Restrict ``w`` to the span of this many randomly drawn samples (Nystroem). For large data: a fit then needs
+        memory ``n_samples * n_components`` instead of ``n_samples**2``.
     spread : {"gradient", "exact"}, default="gradient"
-        The variance of a score under error bars: that of its best linear approximation, or all of it. The first is
-        ``g' S g`` above, and never more than the second, which takes ``n_components**2`` numbers for every sample in a
-        fit and as many exponentials in a prediction: for small problems, and to see what the first leaves out.
+        Variance of a score under error bars. "gradient" is that of its best linear approximation, ``g' S g`` above.
+        "exact" is the whole variance, which is never smaller. It takes ``n_components**2`` numbers per sample in a fit
+        and as many exponentials in a prediction: for small problems, and to check the first.
     loss : {"gaussian", "quadratic", "logistic"} or gaussguru.losses.Loss, default="gaussian"
         The function ``f``, as in :class:`GuruClassifier`.
     l2 : float, default=0.0
@@ -111,10 +110,10 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, times ``sample_weight``.
     solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
-        "newton" ends at a proven optimum, and so does "dual", an interior-point method for two classes. "sgd" is
-        KEN-GURU, the stochastic gradient descent of the thesis, which reads one row of the kernel matrix a step; with
-        more than two classes, or ``n_components``, it is that of :class:`GuruClassifier` on the features of the kernel,
-        and "sgd2" moves one random class a step.
+        "newton" reaches a proven optimum, and so does "dual", an interior-point method for two classes. "sgd" is
+        KEN-GURU, the stochastic gradient descent of the thesis, which reads one row of the kernel matrix per step. With
+        more than two classes, or ``n_components``, it is "sgd" of :class:`GuruClassifier` on the kernel features, and
+        "sgd2" moves one random class per step.
     tol : float, default=1e-6
         Stop when the duality gap is at most ``tol`` times the objective at zero; "sgd" and "sgd2" when the objective
         falls by less in an epoch, twice in a row.
@@ -133,24 +132,24 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     average : bool, default=False
         Whether "sgd" and "sgd2" return the average of at least the last half of the iterates.
     cache_size : float, default=200
-        Memory for rows of the kernel matrix in KEN-GURU, in MB. Rows that do not fit are computed again and again.
+        Memory for rows of the kernel matrix in KEN-GURU, in MB. Other rows are recomputed when needed.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
-        The coefficients ``beta`` of the samples that ``w`` is made of.
+        The coefficients ``beta`` of the support samples.
     X_fit_ : ndarray or sparse matrix of shape (n_support, n_features)
-        These samples; not for a precomputed kernel.
+        The support samples; not for a precomputed kernel.
     support_ : ndarray of shape (n_support,)
-        Their places among the samples of the fit.
+        Their indices in the training data.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept ``b``.
     norm_ : ndarray of shape (1,) or (n_classes,)
         ``||w||``, in the norm of the kernel.
     alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        The dual variables ``f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
+        The dual variables ``f'(z_i)``, in [0, 1]: the influence of sample i (against each other class).
     classes_ : ndarray of shape (n_classes,)
-        The classes; of two, ``y = +1`` stands for the second.
+        The classes. With two, ``y = +1`` is the second.
     objective_ : float
         The objective at the solution.
     dual_gap_ : float
@@ -159,14 +158,14 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     n_iter_ : int
         Iterations of the solver, or epochs.
     converged_ : bool
-        Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
-        to rest.
+        Whether ``dual_gap_`` is at most ``tol`` times the objective at zero. For "sgd" and "sgd2": whether the
+        objective stopped falling.
     loss_curve_ : list of float
         The objective after each epoch of "sgd" or "sgd2".
     n_updates_, eta0_ : int, float
-        Their steps, and their rate, given or found.
+        Number of steps of "sgd" or "sgd2", and the length of the first, given or found.
     population_ : gaussguru.errors.Population or None
-        What is known of features that were not measured, from a fit with ``X_err``.
+        The Gaussian from which values that were not measured are filled; None without ``X_err``.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -368,9 +367,8 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         # What rounding makes of the coefficients is what predicts.
         kept = space.coordinates(beta)
         self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
-        pivots = space.factor.diagonal()
         exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
-        return not exact or bool(pivots.min() < SINGULAR * pivots.max())
+        return not exact or is_singular(space.factor)
 
     def _evaluate(self, posed: Posed, space: Features, scores: Array, covariances: Array | None = None) -> None:
         """Set the objective to that of the scores that the coefficients of the samples make, and their covariances."""

@@ -42,10 +42,10 @@ def _is_stochastic(estimator: Any) -> bool:
 
 
 class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
-    """Linear classifier that expects Gaussian noise on its features, solved to a proven optimum.
+    """Linear classifier for features with Gaussian noise, solved to a proven optimum.
 
-    Every training point is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected
-    hinge loss is minimised (Ginodi 2010, *Gaussian Robust Classification*, chapter 2)::
+    Every training sample is replaced by a Gaussian cloud whose covariance an adversary chooses, and the expected hinge
+    loss is minimised (Ginodi 2010, *Gaussian Robust Classification*, chapter 2)::
 
         min over w, b   sum_i s_i a f((1 - y_i (w.x_i + b)) / a) + (l2/2) ||w||^2,     a = sigma ||w||
 
@@ -58,92 +58,90 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         min over W, b   sum_i s_i sum_{k != y_i} a f((1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k)) / a)
                         + (l2/2) sum_{c<k} ||w_c - w_k||^2,     a = sigma ||w_{y_i} - w_k||
 
-    of which two classes are the special case ``w = w_1 - w_0``.
+    Two classes are the special case ``w = w_1 - w_0``.
 
     Parameters
     ----------
     sigma : float, default=1.0
         Standard deviation of the noise, in the units of the features.
     noise : {"isotropic", "axis"} or array-like, default="isotropic"
-        What the adversary may do, or what is known of the noise; it decides on ``a``.
+        The noise model, which determines ``a``: constraints on the adversary, or the known noise.
 
         * "isotropic": any covariance of trace at most ``sigma**2``; ``a = sigma ||w||``.
-        * "axis": any diagonal covariance of trace at most ``sigma**2`` (appendix B); ``a = sigma max |w_j|``. The
-          largest ``|w_j|`` are tied. Two classes only.
-        * array of shape (n_features,): independent noise of standard deviations ``sigma * noise``. With ``sigma=1``
-          they are in the units of the features. A feature with 0 is exact.
-        * array of shape (n_features, n_features): noise of covariance ``sigma**2 * noise``, positive semi-definite.
+        * "axis": any diagonal covariance of trace at most ``sigma**2`` (appendix B); ``a = sigma max |w_j|``. Two
+          classes only.
+        * array of shape (n_features,): independent noise with standard deviations ``sigma * noise``. A feature with 0
+          is exact. Use ``sigma=1`` for standard deviations in the units of the features.
+        * array of shape (n_features, n_features): noise with covariance ``sigma**2 * noise``, positive semidefinite.
 
-        Exact features, and directions without noise, are given noise of 1e-6 of the spread of the feature, whatever
-        ``sigma`` is: without any the loss is a hinge where the other features have no weight. The objective rises by
-        at most 0.4e-6 ``sum s`` times ``|w_j|`` times that spread.
+        Exact features and directions without noise get noise of 1e-6 of the spread of the feature, for any ``sigma``.
+        It keeps the loss smooth, and raises the objective by at most 0.4e-6 ``sum s`` times ``|w_j|`` times the spread.
     loss : {"gaussian", "logistic", "quadratic"} or gaussguru.losses.Loss, default="gaussian"
-        The function ``f``: the expected hinge loss, or one of the thesis's approximations of it (chapter 3), scaled so
-        that ``sigma`` means the same; or one's own (see :class:`gaussguru.losses.Loss`).
+        The function ``f``: the expected hinge loss; one of its approximations in the thesis (chapter 3), scaled so
+        that ``sigma`` keeps its meaning; or your own :class:`gaussguru.losses.Loss`.
     l2 : float, default=0.0
-        Weight of the ridge term. The noise already regularises: 0 is the thesis.
+        Weight of the ridge term. The noise alone already regularises.
     fit_intercept : bool, default=True
         Whether to fit ``b``.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, times ``sample_weight``. "balanced" gives all classes the same total weight.
+        Class weights, multiplied with ``sample_weight``. "balanced" gives all classes the same total weight.
     solver : {"newton", "dual", "sgd", "sgd2"}, default="newton"
-        "newton" and "dual" end at a proven optimum, "dual" by solving the dual problem of chapter 3 for ``dual_coef_``
-        and recovering the classifier from it; it is for two classes, and slower. "sgd" is the stochastic gradient
-        descent of the thesis, GURU or M-GURU: one random sample a step, of length ``eta0/sqrt(t)``. "sgd2" is
-        M-GURU-S2: one random sample and one random class (with two classes the same as "sgd"). Their ``dual_gap_``
-        says how far they came.
+        "newton" and "dual" reach a proven optimum. "dual" solves the dual problem of chapter 3 and recovers the
+        classifier from it; it is slower and for two classes only. "sgd" is the stochastic gradient descent of the
+        thesis, GURU or M-GURU: each step uses one random sample and has length ``eta0/sqrt(t)``. "sgd2" is M-GURU-S2:
+        each step uses one random sample and one random class (with two classes it equals "sgd"). ``dual_gap_`` tells
+        how close to the optimum they stopped.
     tol : float, default=1e-6
         Stop when the duality gap is at most ``tol`` times the objective at zero (the total weight, times the number of
         other classes). "sgd" and "sgd2" stop when the objective falls by less in an epoch, twice in a row.
     max_iter : int, default=500
-        Most iterations of the solver, or epochs of as many steps as there are samples.
+        Maximum number of iterations, or of epochs (one step per sample).
     warm_start : bool, default=False
         Start from the coefficients of the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Chooses the rows on which the solver warms up when there are many. The optimum does not depend on it;
-        None always chooses the same rows.
+        Seed for the subsamples on which the solver warms up. The optimum does not depend on it. None is a fixed seed.
     n_jobs : int or None, default=None
-        Threads for large data: None uses the cores that the process may use, or one inside a joblib worker.
+        Number of threads for large data. None uses all cores available to the process, or one inside a joblib worker.
         The result does not depend on it.
     verbose : int, default=0
         1 prints the objective, the duality gap and the time at each iteration.
     eta0 : float or None, default=None
-        Length of the first step of "sgd" and "sgd2". None finds it by short trials on some of the samples.
+        Length of the first step of "sgd" and "sgd2". None finds it by short trials on a subsample.
     average : bool, default=False
-        Whether "sgd" and "sgd2" return the average of at least the last half of the iterates instead of the last one.
+        Whether "sgd" and "sgd2" return an average over at least the last half of the iterates instead of the last one.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        The weights ``w``; of more than two classes they add up to zero.
+        The weights ``w``. With more than two classes, the rows add up to zero.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept ``b``.
     classes_ : ndarray of shape (n_classes,)
-        The classes; of two, ``y = +1`` stands for the second.
+        The classes. With two, ``y = +1`` is the second.
     objective_ : float
         The objective at the solution.
     dual_gap_ : float
         A proven bound on how far ``objective_`` is above the minimum.
     alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: how much sample i pulls (against each other class).
-        ``dual_coef_`` is another name for it. Samples that are not in memory have none.
+        The dual variables ``alpha_i = f'(z_i)``, in [0, 1]: the influence of sample i (against each other class).
+        ``dual_coef_`` is another name for it. Not available if the samples are not in memory.
     noise_ : gaussguru.noise.Noise or None
-        The noise of the model, with that of exact features; None for ``sigma=0``.
+        The noise model, including the small noise of exact features; None for ``sigma=0``.
     population_ : gaussguru.errors.Population or None
-        The Gaussian of the true values, for those that are not measured; None without ``X_err``.
+        The Gaussian from which values that were not measured are filled; None without ``X_err``.
     n_iter_ : int
-        Iterations of the solver, or epochs.
+        Number of iterations, or of epochs.
     n_passes_ : float
-        Passes over the samples; those over a subsample count as the fraction that it is.
+        Number of passes over the samples. A pass over a subsample counts as its fraction.
     converged_ : bool
-        Whether ``dual_gap_`` is within ``tol`` of the objective at zero; of "sgd" and "sgd2", whether they came
-        to rest.
+        Whether ``dual_gap_`` is at most ``tol`` times the objective at zero. For "sgd" and "sgd2": whether the
+        objective stopped falling.
     loss_curve_ : list of float
         The objective after each epoch of "sgd" or "sgd2".
     n_updates_ : int
-        Their steps so far, over all calls of ``partial_fit``.
+        Number of steps of "sgd" or "sgd2", over all calls of ``partial_fit``.
     eta0_ : float
-        Their rate, given or found.
+        Length of the first step of "sgd" or "sgd2", given or found.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)

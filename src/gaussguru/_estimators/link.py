@@ -4,7 +4,7 @@ A score is a mixture of Gaussians for each sample (:class:`Margins`). Its probab
 ``beta`` and ``kappa`` (see :class:`gaussguru.calibration.CalibratedWithErrorsCV`), which :func:`fit_calibration` finds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -123,9 +123,7 @@ class TwoClasses:
         return np.column_stack([self._mixed(log_ndtr(-u)), self._mixed(log_ndtr(u))])
 
     def _mixed(self, logs: Array) -> Array:
-        if logs.shape[1] == 1:
-            return logs[:, 0]
-        return log_sum(self.margins.log_weights + logs, axis=1)
+        return logs[:, 0] if logs.shape[1] == 1 else log_sum(self.margins.log_weights + logs, axis=1)
 
     def terms(self, alpha: float, beta: Array, kappa: float) -> Terms:
         """Return log probabilities (n, 2) and their derivatives by log alpha, log kappa and beta (n, 2, 4)."""
@@ -134,11 +132,14 @@ class TwoClasses:
         logs, slopes = np.empty((len(u), 2)), np.empty((len(u), 2, 4))
         steps = numerator - (beta[1] - beta[0]), by_kappa
         by = [steps[0] / root - shrunk, steps[1] / root - shrunk, 1.0 / root]
+        halves = self.margins.log_weights - 0.5 * np.square(u) - LOG_ROOT
         for c, sign in ((0, -1.0), (1, 1.0)):
             logs[:, c] = self._mixed(log_ndtr(sign * u))
-            density = sign * np.exp(self.margins.log_weights - 0.5 * np.square(u) - LOG_ROOT - logs[:, c, np.newaxis])
-            a, kap, b = (np.einsum("ik,ik->i", density, part) for part in by)
-            slopes[:, c] = np.column_stack([a, kap, -b, b])
+            density = sign * np.exp(halves - logs[:, c, np.newaxis])
+            for p, part in enumerate(by):
+                slopes[:, c, p] = (density * part).sum(axis=1) if u.shape[1] > 1 else density[:, 0] * part[:, 0]
+        slopes[:, :, 3] = slopes[:, :, 2]
+        slopes[:, :, 2] *= -1.0
         return logs, slopes
 
 
@@ -275,7 +276,7 @@ class _Likelihood:
         rows = np.arange(len(logs))
         others = logs.copy()
         others[rows, self.labels] = -np.inf
-        rest = log_sum(others, axis=1)
+        rest = others.max(axis=1) if others.shape[1] == 2 else log_sum(others, axis=1)
         # What is not for the class of a sample is for the others as they share it.
         targets = (1.0 - self.targets)[:, np.newaxis] * np.exp(others - rest[:, np.newaxis])
         targets[rows, self.labels] = self.targets
@@ -291,7 +292,7 @@ class _Likelihood:
         n_classes = max(2, margins.centre.shape[1])
         free = np.ones(2 + n_classes, dtype=bool)
         free[:2] = False
-        none = self.minimum(np.concatenate([[-np.inf, -np.inf], np.zeros(n_classes)]), free)
+        none = self._of_classes().minimum(np.concatenate([[-np.inf, -np.inf], np.zeros(n_classes)]), free)
         spreads = (margins.variances + np.square(margins.apart)).sum(axis=2)
         known = margins.weights > 0
         has_errors = bool(np.any(spreads[known] > 0))
@@ -304,7 +305,7 @@ class _Likelihood:
             constant = (0.0, none[2:], 1.0)
             return Calibration(constant, constant, pvalue)
         free[0] = True
-        platt = self.minimum(np.concatenate([[0.0], none[1:]]), free)
+        platt = self._without_errors().minimum(np.concatenate([[0.0], none[1:]]), free)
         if not has_errors:
             return Calibration(_with_kappa(platt, 1.0), _with_kappa(platt, 1.0), pvalue)
         start = platt.copy()
@@ -318,6 +319,19 @@ class _Likelihood:
         if ratio <= 0:
             return Calibration(_unpacked(stated), _with_kappa(platt, 0.0), 1.0)
         return Calibration(_unpacked(stated), _unpacked(best), 0.5 * float(chi2.sf(ratio, 1)))
+
+    def _of_classes(self) -> "_Likelihood":
+        """Return the same where alpha is 0: all samples of a class are alike."""
+        firsts = np.unique(self.labels, return_index=True)[1]
+        weights = np.asarray(np.bincount(self.labels, self.weights)[self.labels[firsts]], dtype=np.float64)
+        model = replace(self.model, margins=self.model.margins.take(firsts))
+        return replace(self, model=model, labels=self.labels[firsts], targets=self.targets[firsts], weights=weights)
+
+    def _without_errors(self) -> "_Likelihood":
+        """Return the same where kappa is 0: all components of a sample are alike, and without variance."""
+        centre = self.model.margins.centre
+        none = np.zeros((len(centre), 1, centre.shape[1]))
+        return replace(self, model=replace(self.model, margins=Margins(np.ones(none.shape[:2]), centre, none, none)))
 
     def minimum(self, x: Array, free: NDArray[np.bool_]) -> Array:
         """Return the minimum over the free parameters.

@@ -7,13 +7,14 @@ are numbered from the lightest to the heaviest. :class:`Posed` undoes all of tha
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import Block, BlockMap, Rows
 from gaussguru._estimators.validation import Samples
-from gaussguru._linalg import EPS, Array, Index
+from gaussguru._linalg import EPS, Array, Index, Intercept
 from gaussguru._problems.axis import AxisBinary
 from gaussguru._problems.ball import Ball
 from gaussguru._problems.binary import Binary
@@ -33,8 +34,6 @@ SMALLEST, LARGEST = 1e-60, 1e60
 # Features are far from the origin whose mean is so many times their spread. It, and the unit of X, are taken from about
 # so many samples.
 FAR, FEW = 100.0, 1000
-# Values of X that are not copied for the sake of constant features.
-MUCH = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Posed:
             return noise
         return noise.given.converted(1 / self.x)
 
-    def start(self, coef: Array, intercept: Any) -> tuple[Array, Any]:
+    def start(self, coef: Array, intercept: Intercept) -> tuple[Array, Intercept]:
         """Return a classifier as a solver has it."""
         if self.shift is not None:
             intercept = intercept + coef @ self.shift
@@ -90,7 +89,7 @@ class Posed:
             coef = np.asarray(np.linalg.solve(self.basis, coef.T).T, dtype=np.float64)
         if self.order is None:
             return coef / self.x, intercept
-        return coef[self.order] / self.x, intercept[self.order]
+        return coef[self.order] / self.x, np.asarray(intercept)[self.order]
 
     def result(self, result: Result) -> Result:
         """Return a solution in the units of X, its classes as they were."""
@@ -102,7 +101,7 @@ class Posed:
             coef = coef @ self.basis.T
         if self.order is not None:
             rank = np.argsort(self.order)
-            coef, intercept = coef[rank], intercept[rank]
+            coef, intercept = coef[rank], np.asarray(intercept)[rank]
             alpha = None if alpha is None else np.ascontiguousarray(alpha[:, rank])
         if self.shift is not None:
             intercept = intercept - coef @ self.shift
@@ -168,6 +167,18 @@ def _kind(rows: Rows, noise: Noise | None) -> Any:
     return Binary if noise.smooth else AxisBinary
 
 
+if TYPE_CHECKING:
+    from gaussguru._problems import ball, binary, measured, multiclass
+    from gaussguru._problems.protocol import LossProblem, Problem, SpannedProblem
+
+    def _typed(two: Binary, axis: AxisBinary, many: Multiclass, bars: Measured, balls: Ball) -> None:
+        """Compare what is posed with what solvers ask for; nothing else does before a fit runs."""
+        _: list[SpannedProblem[binary.Point]] = [two, axis]
+        _many: SpannedProblem[multiclass.Point] = many
+        _bars: LossProblem[measured.Local] = bars
+        _balls: Problem[ball.Point] = balls
+
+
 def _noise(model: Model, rows: Rows, units: Posed) -> Noise | None:
     """Return the noise of a model in the units of the rows, with the least noise of what would have none."""
     if model.noise is not None:
@@ -214,7 +225,7 @@ def centre(some: Any, n_values: int) -> Array | None:
         spreads = np.sqrt(np.square(some - means).mean(axis=0))
         far = np.isfinite(spreads) & (np.abs(means) > FAR * spreads)
     # Features that are constant in these samples, to a rounding of each, are not worth a copy of much data.
-    if not far.any() or (n_values > MUCH and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
+    if not far.any() or (n_values > MANY_VALUES and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
         return None
     # Numbers of the precision of X, so that differences are exact where they matter.
     return np.where(far, means, 0.0).astype(dtype).astype(np.float64)

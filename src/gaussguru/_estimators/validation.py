@@ -12,10 +12,9 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from gaussguru._blocks import MANY_VALUES
 from gaussguru._linalg import Array
 
-# Up to this many values X is searched for NaN and infinity first; beyond, the first pass of the solver finds them.
-EAGER_VALUES = 1_000_000
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
 
@@ -123,7 +122,8 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
     if kind in ("U", "S"):
         raise ValueError(f"X must hold numbers; got strings (dtype {X.dtype})")
     size = X.nnz if sp.issparse(X) else np.size(X) if hasattr(X, "shape") else 0
-    options = {**_ARRAY_OPTIONS, "ensure_all_finite": not (lazy and size > EAGER_VALUES)}
+    # NaN and infinity in much data are found by the first pass of the solver.
+    options = {**_ARRAY_OPTIONS, "ensure_all_finite": not (lazy and size > MANY_VALUES)}
     try:
         if estimator is None:
             X = check_array(X, input_name="X", **options)

@@ -32,9 +32,6 @@ from gaussguru.noise import tied
 WORKING = 300
 # Sweeps over the rare features after a step (measured: more save no iterations).
 SWEEPS = 3
-# A Newton step of a dual point must leave less than this fraction of what violates the constraint (measured: up to 1 it
-# makes no difference but on the way to rounding).
-LEFT = 0.7
 # Slopes are moved on a subsample with at least so many rows per column (measured: 50 to 100 differ by 10 %).
 PER_COLUMN = 100
 
@@ -205,7 +202,7 @@ class AxisLocal(Local):
             last, (value, violation) = violation, moved._dual(wanted)
             if value > best:
                 best, best_point = value, moved.point
-            if best >= wanted or not 0 < violation < LEFT * last:
+            if best >= wanted or not 0 < violation < last:
                 return best, problem.slopes(best_point)
             if violation > CONTRACTION * last:
                 face = None

@@ -68,7 +68,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Ball(ByClass):
+class Ball(ByClass[Point]):
     """Rows, how far each may be moved, and where if that is fixed; see the module for the formulas."""
 
     rows: Rows
@@ -107,8 +107,8 @@ class Ball(ByClass):
         index = self.rows.draw(n_rows, rng, RARE)
         return replace(self, rows=self.rows.reweighted(index), reach=self.reach[index])
 
-    def constant_near(self, b: Array | None) -> tuple[Array, float]:
-        """Return intercepts of the best classifier that ignores the features, and F there; ``b`` does not matter.
+    def constant_near(self, point: Point | None) -> tuple[Array, float]:
+        """Return intercepts of the best classifier that ignores the features, and F there; the point does not matter.
 
         With the heaviest class 1 above the others F is ``2 (S - S_max)``, with none above the others S, and with
         other intercepts it is no less: it is linear between the two and rises beyond.

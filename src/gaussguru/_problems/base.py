@@ -34,10 +34,14 @@ class OfLoss(Smoothed):
     fit_intercept: bool = True
     smoothing: Smoothing = NONE
 
+    def on_rows(self, rows: Rows) -> Self:
+        """Return the same problem of other rows, or of the same with other columns."""
+        return replace(self, rows=rows)
+
     def scaled(self, factor: float) -> Self:
         """Return the same problem with all standard deviations of the model multiplied by a factor."""
         return self if factor == 1 or self.noise is None else replace(self, noise=self.noise.scaled(factor))
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
         """Return about ``n_rows`` rows, each class reweighted to its own total."""
-        return replace(self, rows=self.rows.subsample(n_rows, rng, RARE))
+        return self.on_rows(self.rows.subsample(n_rows, rng, RARE))

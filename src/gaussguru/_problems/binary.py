@@ -28,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, diagonal, extended, factorise, norm
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
@@ -41,6 +41,8 @@ from gaussguru.noise import Noise
 CHEAP = 4e6
 # A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
 CONTRACTION = 0.3
+# Newton decrements below this fraction of F are near the rounding of its sum: the slopes a step further may prove more.
+UNRESOLVED = 1e-12
 
 
 class Totals(NamedTuple):
@@ -118,12 +120,13 @@ class Binary(OfLoss):
         """The diagonal of a Levenberg damping of size 1, at every point."""
         return damping_of(self.rows, self.noise)
 
-    def unknowns(self, coef: Array, intercept: float) -> Array:
+    def unknowns(self, coef: Array, intercept: Intercept) -> Array:
         """Return the unknowns of a classifier."""
-        return extended(coef, intercept)
+        return extended(coef, float(intercept))
 
-    def constant_value(self, b: float) -> float:
+    def constant_value(self, intercept: Intercept) -> float:
         """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
+        b = float(intercept)
         negative, positive = self.rows.class_weights
         return float(positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b))
 
@@ -134,7 +137,7 @@ class Binary(OfLoss):
         b = float(np.sign(positive - negative)) if self.fit_intercept else 0.0
         return b, self.constant_value(b)
 
-    def constant_near(self, b: float | None) -> tuple[float, float]:
+    def constant_near(self, point: Point | None) -> tuple[float, float]:
         """Return the best classifier that ignores the features: whatever led to it, there is one."""
         return self.constant
 
@@ -653,7 +656,7 @@ class Local:
         The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``. Where the
         noise is not smooth, those of the point leave forces that the optimum has not, so the changed ones are kept.
         """
-        if decrement > 1e-12 * self.value:
+        if decrement > UNRESOLVED * self.value:
             return 0.0, None
         problem, weights = self.problem, self.row_weights
         w, rise = np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])

@@ -21,16 +21,16 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from gaussguru._data.rows import Block, RowVector, dense, piece_rows
-from gaussguru._linalg import Array, Index, diagonal, mirrored
+from gaussguru._linalg import Array, Index, Intercept, diagonal, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, mixed, pairs_of, symmetric, unfold
+from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, PairRoom, mixed, pairs_of, symmetric, unfold
 from gaussguru.losses import Loss
 
 # From this many columns on BLAS forms the Hessian faster (measured: half as fast at 100, level at 250, 1.25 at 400).
@@ -38,7 +38,7 @@ BLAS_COLUMNS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(PairProblem):
+class Measured(PairProblem["Local"]):
     """Rows with error bars, and perhaps the noise of a model; see the module for the formulas."""
 
     is_linear: ClassVar[bool] = False
@@ -57,10 +57,13 @@ class Measured(PairProblem):
 
     def visit(self, x: Array, *, curved: bool = False) -> "Local":
         """Return value and gradient at x; one pass over X."""
-        d, task = self.rows.n_columns, self.task
-        W, b = unfold(x, self.n_classes)
+        return self._local(*unfold(x, self.n_classes), self.task)
+
+    def _local(self, W: Array, b: Array, task: "Task", *before: RowVector, step: Array | None = None) -> "Local":
+        """Return value and gradient, from scales and slacks before a step if these are given; one pass over X."""
+        d = self.rows.n_columns
         self.rows.count("value")
-        parts, cells = self.rows.both(_visit, task=task, W=W, b=b, own=self.squares(W))
+        parts, cells = self.rows.both(_visit, *before, task=task, W=W, b=b, own=self.squares(W), step=step)
         scale, slack = self.rows.unzipped(parts, 2)
         pull, noise = cells[..., :d], cells[..., d:-4]
         value, mass, tension, gain = np.moveaxis(cells[..., -4:], -1, 0)
@@ -86,7 +89,9 @@ class Measured(PairProblem):
         same = point.problem.smoothing == self.smoothing or largest <= 1e-6 * min(
             self.rows.collected(_least, point.scale, pointwise=True)
         )
-        return point if same and point.problem.noise is self.noise else self.visit(point.x)
+        if not same or point.problem.noise is not self.noise:
+            return self.visit(point.x)
+        return point if point.problem.smoothing == self.smoothing else replace(point, problem=self)
 
     def mixture(self, parts: list[tuple[float, "Local"]]) -> "Local":
         """Return value and gradient at a linear combination of points."""
@@ -122,7 +127,7 @@ class Measured(PairProblem):
         alpha[labels[:, np.newaxis] != np.arange(C)] = others.T.ravel()
         return alpha
 
-    def classifier(self, point: "Local") -> tuple[Array, Any]:
+    def classifier(self, point: "Local") -> tuple[Array, Intercept]:
         """Return coefficients and intercepts: of two classes a vector and a number."""
         W, b = point.W, point.b
         return (W[1] - W[0], float(b[1] - b[0])) if self.n_classes == 2 else (W, b)
@@ -141,18 +146,24 @@ class Room(NamedTuple):
 
 
 @dataclass(eq=False)
-class Local(PairLocal):
+class Local(PairLocal["Local"]):
     """Value, gradient and Hessian at one point.
 
     ``forces`` has ``sum t Sigma_i u - s f' x`` of every cell; ``variances``, where a compiled loop found them,
     ``sum t e^2`` of every pair.
     """
 
+    problem: Measured
     forces: Array
     variances: Array | None
     scale: RowVector
     slack: RowVector
     _rooms: dict[tuple[float, bool], Room] = field(default_factory=dict)
+
+    @property
+    def point(self) -> "Local":
+        """The point: what others nearby are evaluated from is not less."""
+        return self
 
     def pull(self, kept: Array) -> Array:
         """Return the gradient by W without ridge and noise of the model, for the slopes of every cell times kept."""
@@ -205,7 +216,13 @@ class Local(PairLocal):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[dict[str, Any]]:
+    def displaced(self, P: Array, shifts: Array) -> "Local":
+        """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
+        task, step = self.problem.task._replace(compiled=False), np.column_stack([P, shifts])
+        before = (self.scale, self.slack)
+        return self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
+
+    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield how often what flows through a pair fits into it, by the noise of the model and by the errors.
 
         ``q_i = (Sigma_i + N) u / a_i`` is in the noise set of a row, so the noise's own pull carries away at the
@@ -333,8 +350,13 @@ def _margins(block: Block, scale: Array, slack: Array) -> Array:
     return (scale * slack).T
 
 
-def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tuple[Array, Array], Array]:
-    """Return a and z of every row; and of every cell pull, noise and the sums of ``s a f``, ``s f'``, t and ``s f``."""
+def _visit(
+    block: Block, *before: Array, task: Task, W: Array, b: Array, own: Array, step: Array | None
+) -> tuple[tuple[Array, Array], Array]:
+    """Return a and z of every row; and of every cell pull, noise and the sums of ``s a f``, ``s f'``, t and ``s f``.
+
+    With a step to ``W, b``, margins are those of a and z before it, less what the step adds.
+    """
     C, d = task.n_classes, block.X.shape[1]
     scale, slack = np.empty((2, C - 1, block.n_rows))
     cells = np.zeros((C, C, 2 * d + 4))
@@ -346,7 +368,11 @@ def _visit(block: Block, task: Task, W: Array, b: Array, own: Array) -> tuple[tu
         else:
             seen = errors.seen(u)
             a = np.sqrt(seen.between(0, 0) + own[c, k])
-            z = (1.0 - (X @ u + shift)) / a
+            if step is None:
+                z = (1.0 - (X @ u + shift)) / a
+            else:
+                a0, z0 = (part[other, index] for part in before)
+                z = (a0 * z0 - (X @ (step[c, :-1] - step[k, :-1]) + (step[c, -1] - step[k, -1]))) / a
             gain, pulled, _, tension = task.weigh(s, a, z)
             scale[other, index], slack[other, index] = a, z
             totals = [gain @ a, pulled.sum(), tension.sum(), gain.sum()]

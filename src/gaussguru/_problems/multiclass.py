@@ -17,7 +17,18 @@ import numpy as np
 from gaussguru._data.rows import Block, RowVector, one_hot, scatter, scores
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, mixed_points, pairs_of, symmetric, unfold
+from gaussguru._problems.pairs import (
+    Flow,
+    PairLocal,
+    PairProblem,
+    PairRoom,
+    fold,
+    mixed_points,
+    pairs_of,
+    symmetric,
+    unfold,
+)
+from gaussguru._problems.protocol import Inverse
 from gaussguru.losses import Loss
 from gaussguru.noise import Quadratic
 
@@ -36,7 +47,10 @@ class Cells(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes."""
+    """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes.
+
+    ``margin`` is what the score of the own class should be above the others.
+    """
 
     W: Array
     b: Array
@@ -44,6 +58,12 @@ class Point(NamedTuple):
     scales: Array
     value: float
     cells: Cells
+    margin: float = 1.0
+
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+        return fold(self.W, self.b)
 
 
 class Weights(NamedTuple):
@@ -55,7 +75,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Multiclass(PairProblem):
+class Multiclass(PairProblem[Point]):
     """Rows of several classes with the noise of the model; see the module for the formulas."""
 
     noise: Quadratic
@@ -70,12 +90,12 @@ class Multiclass(PairProblem):
     def at(self, W: Array, b: Array, found: RowVector) -> Point:
         """Evaluate F at ``(W, b)`` from the scores."""
         scales = np.sqrt(self.squares(W))
-        sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, pointwise=True)
+        sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, margin=1.0, pointwise=True)
         return self._point(W, b, found, scales, sums)
 
-    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array) -> Point:
+    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0) -> Point:
         cells = Cells(*np.ascontiguousarray(np.moveaxis(sums[..., : len(Cells._fields)], -1, 0)))
-        return Point(W, b, found, scales, float(np.vdot(scales, cells.value)) + self.ridge(W), cells)
+        return Point(W, b, found, scales, float(np.vdot(scales, cells.value)) + self.ridge(W), cells, margin)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -95,13 +115,14 @@ class Multiclass(PairProblem):
         """Return value and gradient at a point; one pass over X."""
         return self._local(point.W, point.b, point.scores)
 
-    def _local(self, W: Array, b: Array, found: RowVector | None) -> "Local":
+    def _local(self, W: Array, b: Array, found: RowVector | None, margin: float = 1.0) -> "Local":
         scales = np.sqrt(self.squares(W))
         self.rows.count("value")
         vectors, columns = ((), np.ascontiguousarray(W.T)) if found is None else ((found,), None)
-        parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, loss=self.loss, b=b, scales=scales)
+        place = {"loss": self.loss, "b": b, "scales": scales, "margin": margin}
+        parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, **place)
         computed, *weights = self.rows.unzipped(parts, 4)
-        point = self._point(W, b, computed, scales, sums)
+        point = self._point(W, b, computed, scales, sums, margin)
         value, mass, conjugate = point.cells
         tension = conjugate / scales
         return Local(self, W, b, point.value, mass, value, tension, point, Weights(*weights), combined)
@@ -122,7 +143,7 @@ class Multiclass(PairProblem):
         return np.asarray(self.rows.total(_shrunk, point.scores, factor=factor, pointwise=True, **place))
 
     def _place(self, point: Point) -> dict[str, Any]:
-        return {"loss": self.loss, "b": point.b, "scales": point.scales}
+        return {"loss": self.loss, "b": point.b, "scales": point.scales, "margin": point.margin}
 
     def residual(self, x: Array) -> Array:
         """Return the derivatives of F by the scores."""
@@ -135,9 +156,10 @@ class Multiclass(PairProblem):
 
 
 @dataclass(eq=False)
-class Local(PairLocal):
+class Local(PairLocal[Point]):
     """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores."""
 
+    problem: Multiclass
     place: Point
     row_weights: Weights
     combined: Array
@@ -180,7 +202,7 @@ class Local(PairLocal):
         share = min(1.0, PRECONDITIONER_ROWS * rows.n_columns / rows.n_rows) if self.is_large else 1.0
         return share * super().hessian_cost
 
-    def factor(self, damping: Array) -> Any:
+    def factor(self, damping: Array) -> Inverse | None:
         """Return a factor of the damped Hessian, of its diagonal blocks where it is large, or None."""
         blocks = self.is_large and self.problem.rows.n_columns <= MAX_COLUMNS
         return Preconditioner(self, damping) if blocks else super().factor(damping)
@@ -225,7 +247,14 @@ class Local(PairLocal):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[dict[str, Any]]:
+    def displaced(self, P: Array, shifts: Array) -> "Local":
+        """Return value and gradient a step from here, the slacks in place of scores; two passes over X."""
+        problem, step = self.problem, np.column_stack([P, shifts])
+        problem.rows.count("value")
+        slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
+        return problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
+
+    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
         """Yield what fits into the noise set that the rows of a pair share."""
         problem, point, demand = self.problem, self.point, []
         tension = symmetric(kept * self.tension)
@@ -323,11 +352,19 @@ def _thinned_grams(block: Block, curve: Array, units: Array) -> Array:
     return np.array(grams)
 
 
-def _slacks(block: Block, found: Array, b: Array, scales: Array) -> tuple[Array, Array]:
+def _slacks(block: Block, found: Array, b: Array, scales: Array, margin: float) -> tuple[Array, Array]:
     """Return z of every row and class, and 1 for every class but its own, whose z is that of no margin."""
     others, total = 1.0 - one_hot(block.labels, 1.0, len(b)), found + b
-    margin = total[np.arange(block.n_rows), block.labels, np.newaxis] - total
-    return (1.0 - margin) / scales[block.labels], others
+    found = total[np.arange(block.n_rows), block.labels, np.newaxis] - total
+    return (margin - found) / scales[block.labels], others
+
+
+def _displaced(block: Block, tilt: Array, scales: Array, step: Array) -> Array:
+    """Return ``a z`` of every row and class after a step, 0 for its own class."""
+    place, change = np.arange(block.n_rows), scores(block, np.ascontiguousarray(step[:, :-1].T)) + step[:, -1]
+    slack = scales[block.labels] * tilt + (change - change[place, block.labels, np.newaxis])
+    slack[place, block.labels] = 0.0
+    return slack
 
 
 def _by_cell(block: Block, values: Array) -> Array:
@@ -340,12 +377,12 @@ def _closed(block: Block, residual: Array) -> Array:
     return residual - one_hot(block.labels, residual.sum(axis=1), residual.shape[1])
 
 
-def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array) -> Array:
+def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
     """Return the sums over the cells, and write what every row weighs where that is given."""
-    if loss.code >= 0:
+    if loss.code >= 0 and margin == 1:  # what compiled loops know
         place = (block.labels, block.weights, found, 1.0, b, scales)
         return np.asarray(_binding.cells(0, block.n_rows, loss.code, *place, *weights))
-    z, others = _slacks(block, found, b, scales)
+    z, others = _slacks(block, found, b, scales, margin)
     f, slope, curvature = (others * part for part in loss.terms(z))
     if weights:
         s, (residual, curve, tilt) = block.weights[:, np.newaxis], weights
@@ -368,16 +405,16 @@ def _visit(block: Block, *given: Array, columns: Array | None, **place: Any) -> 
     return (found, residual, curve, tilt), (sums, combined)
 
 
-def _slopes(block: Block, found: Array, loss: Loss, b: Array, scales: Array) -> Array:
-    z, others = _slacks(block, found, b, scales)
+def _slopes(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
+    z, others = _slacks(block, found, b, scales, margin)
     return np.asarray(others * loss.slope(z))
 
 
-def _shrunk(block: Block, found: Array, loss: Loss, b: Array, scales: Array, factor: float) -> Array:
-    if loss.code >= 0:
+def _shrunk(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float, factor: float) -> Array:
+    if loss.code >= 0 and margin == 1:  # what compiled loops know
         place = (block.labels, block.weights, found, 1.0, b, scales)
         return np.asarray(_binding.shrunk_cells(0, block.n_rows, loss.code, *place, factor))
-    z, others = _slacks(block, found, b, scales)
+    z, others = _slacks(block, found, b, scales, margin)
     return _by_cell(block, others * loss.conjugate(factor * loss.slope(z)))
 
 

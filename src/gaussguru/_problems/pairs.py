@@ -13,17 +13,18 @@ cell (c, k) : the rows of class c against class k; arrays of cells have shape (C
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, NotRequired, Protocol, Self, TypedDict, TypeVar
 
 import numpy as np
 
 from gaussguru._data.rows import Rows, RowVector
-from gaussguru._linalg import EPS, Array, Index, diagonal, factorise, norm
+from gaussguru._linalg import EPS, Array, Index, Intercept, diagonal, factorise, norm
 from gaussguru._problems.base import OfLoss, Smoothed
-from gaussguru._problems.binary import CONTRACTION, damping_of
+from gaussguru._problems.binary import CONTRACTION, UNRESOLVED, damping_of
+from gaussguru._problems.protocol import Inverse
 from gaussguru._problems.smoothing import NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, Quadratic
@@ -34,7 +35,38 @@ MAX_UNKNOWNS = 2600
 CHEAP = 4e7
 
 
-class ByClass(Smoothed):
+class PointOfClasses(Protocol):
+    """A place with its value, known by class."""
+
+    @property
+    def W(self) -> Array:  # noqa: N802 - the symbol of the mathematics
+        """The coefficients."""
+
+    @property
+    def b(self) -> Array:
+        """The intercepts."""
+
+    @property
+    def x(self) -> Array:
+        """The unknowns."""
+
+    @property
+    def value(self) -> float:
+        """F there."""
+
+
+class ScoredPoint(PointOfClasses, Protocol):
+    """One with the scores of all rows."""
+
+    @property
+    def scores(self) -> RowVector:
+        """The scores."""
+
+
+P = TypeVar("P", bound=PointOfClasses)
+
+
+class ByClass(Smoothed, Generic[P]):
     """A problem whose unknowns are those of classes."""
 
     is_smooth: ClassVar[bool] = True
@@ -46,13 +78,13 @@ class ByClass(Smoothed):
         """The number of classes."""
         return self.rows.n_classes
 
-    def unknowns(self, coef: Array, intercept: Any) -> Array:
+    def unknowns(self, coef: Array, intercept: Intercept) -> Array:
         """Return the unknowns of a classifier; of two classes it may be a vector and a number."""
         if coef.ndim == 1:
-            coef, intercept = np.vstack([-coef, coef]) / 2, np.array([-intercept, intercept]) / 2
+            coef, intercept = np.vstack([-coef, coef]) / 2, halved(intercept)
         return fold(coef, np.asarray(intercept))
 
-    def rescaled(self, point: Any, tol: float) -> Any:
+    def rescaled(self, point: P, tol: float) -> P:
         """Return the point as it is: its length and intercepts are unknowns like others."""
         return point
 
@@ -70,7 +102,7 @@ class ByClass(Smoothed):
 
 
 @dataclass(frozen=True, eq=False)
-class PairProblem(ByClass, OfLoss):
+class PairProblem(ByClass[P], OfLoss):
     """Rows with a loss and the noise of a model, which is None where samples have no other noise than their own.
 
     ::
@@ -88,13 +120,13 @@ class PairProblem(ByClass, OfLoss):
         """F at zero: every row loses 1 against every other class."""
         return (self.n_classes - 1) * self.rows.total_weight
 
-    def initial(self, last: Smoothing, target: float) -> tuple[Any, Smoothing]:
+    def initial(self, last: Smoothing, target: float) -> tuple[P, Smoothing]:
         """Return zero, with a blur of a margin."""
         smoothing = Smoothing(1.0, 1.0)
         return self.smoothed(smoothing).point(self.first_x()), smoothing
 
     @abstractmethod
-    def point(self, x: Array) -> Any:
+    def point(self, x: Array) -> P:
         """Evaluate F."""
 
     @property
@@ -113,22 +145,23 @@ class PairProblem(ByClass, OfLoss):
         """Return what the ridge adds to F."""
         return 0.5 * self.l2 * self.n_classes * float(np.vdot(W, W))
 
-    def constant_value(self, intercept: Any) -> float:
+    def constant_value(self, intercept: Intercept) -> float:
         """Return F of a classifier with these intercepts that ignores the features: the loss is the hinge."""
-        b = np.array([-intercept, intercept]) / 2 if np.ndim(intercept) == 0 else intercept
-        return hinge_value(self.rows.class_weights, b)
+        b = np.asarray(intercept)
+        return hinge_value(self.rows.class_weights, b if b.ndim else halved(intercept))
 
-    def constant_near(self, b: Array | None) -> tuple[Any, float]:
+    def constant_near(self, point: P | None) -> tuple[Intercept, float]:
         """Return intercepts of the best classifier of some that ignore the features, and F there.
 
-        They are 0; those that name the heaviest class; and those ``b`` to which a solver came, or the whole ones next
-        to them: at ``W = 0`` F is least where differences are whole.
+        They are 0; those that name the heaviest class; and those of the point to which a solver came, or the whole ones
+        next to them: at ``W = 0`` F is least where differences are whole.
         """
         C, weights = self.n_classes, self.rows.class_weights
         candidates = [np.zeros(C)]
         if self.fit_intercept:
             candidates.append((np.arange(C) == np.argmax(weights)) - 1 / C)
-            if b is not None:
+            if point is not None:
+                b = point.b
                 rounded = np.round(b - b[0])
                 candidates += [b - b.mean(), rounded - rounded.mean()]
         values = [hinge_value(weights, each) for each in candidates]
@@ -141,14 +174,14 @@ Flow = Callable[[int, int], tuple[Array, Array]]
 
 
 @dataclass(eq=False)
-class PairLocal:
+class PairLocal(Generic[P]):
     """Value and derivatives at one point, in the unknowns.
 
     Of every cell: ``mass = sum s f'``, ``gain = sum s f`` and ``tension = sum s f*/a``. The last is how the noise pulls
     two classes together: by so much of their difference in its metric.
     """
 
-    problem: Any
+    problem: PairProblem[P]
     W: Array
     b: Array
     value: float
@@ -159,9 +192,9 @@ class PairLocal:
     refreshes: ClassVar[bool] = True
 
     @property
-    def point(self) -> Any:
-        """The point: this, unless what others nearby are evaluated from is less."""
-        return self
+    @abstractmethod
+    def point(self) -> P:
+        """The point."""
 
     @cached_property
     def x(self) -> Array:
@@ -221,11 +254,11 @@ class PairLocal:
         """Whether there are too many unknowns to form the Hessian."""
         return len(self.gradient) > MAX_UNKNOWNS
 
-    def factor(self, damping: Array) -> Any:
+    def factor(self, damping: Array) -> Inverse | None:
         """Return a factor of the damped Hessian, if it has not too many unknowns."""
         return None if self.is_large else factorise(self.hessian(), damping)
 
-    def main(self) -> Any:
+    def main(self) -> Self:
         """Return the same."""
         return self
 
@@ -330,7 +363,7 @@ class PairLocal:
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Any]:
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, P]:
         """Return bounds on the minimum from the slopes of this point, and the point itself.
 
         A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``.
@@ -340,12 +373,17 @@ class PairLocal:
         scales = total * max(problem.shared.rounding(self.W[c] - self.W[k]) for c, k in pairs_of(problem.n_classes))
         primal, dual = self.value + 4 * EPS * (self.value + reach) + scales, 0.0
         if primal > target and (primal - total <= target or thorough):
-            wanted = np.inf if thorough else primal - target
-            for used in touching(self.mass, target):
-                dual = max(dual, self.dual(used, wanted))
-                if primal - dual <= target:
-                    break
+            dual = self.best_dual(target, np.inf if thorough else primal - target)
         return Certificate(primal, dual), self.point
+
+    def best_dual(self, target: float, wanted: float) -> float:
+        """Return the highest dual value of several choices of pairs; no more is done than it takes to reach it."""
+        best = 0.0
+        for used in touching(self.mass, target):
+            best = max(best, self.dual(used, wanted))
+            if best >= wanted:
+                break
+        return best
 
     def dual(self, used: Array, wanted: float) -> float:
         """Return a dual value with the pairs that are ``used``; no more is done than it takes to reach ``wanted``."""
@@ -369,7 +407,7 @@ class PairLocal:
         return best
 
     @abstractmethod
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable[dict[str, Any]]:
+    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable["PairRoom"]:
         """Return what a :class:`Ray` knows of the room in the pairs at ``edges``, first what costs least.
 
         The slopes of every cell are multiplied by ``kept``; ``flow`` is what is sent through a pair besides the pull of
@@ -381,8 +419,35 @@ class PairLocal:
         return True
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return 0: a step says no more than the point."""
-        return 0.0, None
+        """Return a lower bound from the slopes where a Newton step leads, where F resolves no more.
+
+        Where scales are tiny beside the scores, the last bits of W move the slopes more than the optimum allows. The
+        slacks have bits to spare.
+        """
+        if decrement > UNRESOLVED * self.value:
+            return 0.0, None
+        P, shifts = unfold(p, self.problem.n_classes)
+        moved = self.displaced(P, shifts * self.problem.fit_intercept)
+        return moved.best_dual(target, self.value - target if target else np.inf), None
+
+    @abstractmethod
+    def displaced(self, P: Array, shifts: Array) -> "PairLocal[P]":
+        """Return value and gradient a step from here, of which only the slopes count: W has lost bits of it."""
+
+
+class PairRoom(TypedDict):
+    """What :class:`Ray` is told of pairs of classes."""
+
+    demand: list[float]
+    room: list[float]
+    room_at: Callable[[float], Iterable[float]]
+    gain: NotRequired[list[float]]
+    twice: NotRequired[bool]
+
+
+def halved(intercept: Intercept) -> Array:
+    """Return the intercepts of two classes, which add up to zero, of a classifier with one."""
+    return np.array([-0.5, 0.5]) * intercept
 
 
 def fold(W: Array, b: Array) -> Array:
@@ -404,7 +469,7 @@ def mixed(parts: list[tuple[float, Array]]) -> Array:
     return np.asarray(sum(share * part for share, part in parts))
 
 
-def mixed_points(rows: Rows, parts: list[tuple[float, Any]]) -> tuple[Array, Array, RowVector]:
+def mixed_points(rows: Rows, parts: Sequence[tuple[float, ScoredPoint]]) -> tuple[Array, Array, RowVector]:
     """Return the same combination of coefficients, intercepts and scores of points."""
     W, b = mixed([(share, point.W) for share, point in parts]), mixed([(share, point.b) for share, point in parts])
     return W, b, rows.mixed([(share, point.scores) for share, point in parts])

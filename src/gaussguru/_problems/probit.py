@@ -22,13 +22,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr
 
+from gaussguru._blocks import row_blocks
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import Array, diagonal
 from gaussguru.errors import Covariances, Errors
-
-# Numbers of a block of rows and their errors, which stay in the cache of a core.
-BLOCK = 1 << 17
-ROOT_TWO_PI = float(np.sqrt(2 * np.pi))
+from gaussguru.losses import ROOT
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,7 @@ class Probit:
         n = len(self.X)
         # Factors, covariances, or as many numbers as there are values.
         held = getattr(self.errors, "factors", getattr(self.errors, "matrices", self.X))
-        step = max(1, BLOCK * n // max(self.X.size + held.size, 1))
-        return [slice(first, min(first + step, n)) for first in range(0, n, step)]
+        return row_blocks(n, (self.X.size + held.size) / max(n, 1), cached=True)
 
     @property
     def n_unknowns(self) -> int:
@@ -131,7 +128,7 @@ class Probit:
         X, y, s = self.X[rows], self.signs[rows], self.weights[rows]
         d, size = X.shape[1], self.n_unknowns
         t, D = self._standardised(rows, w, b)
-        hazard = np.exp(-0.5 * np.square(t) - log_ndtr(t)) / ROOT_TWO_PI
+        hazard = np.exp(-0.5 * np.square(t) - log_ndtr(t)) / ROOT
         h = s * hazard
         c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # it is in between; far below 0 the sum cancels
         slopes = np.column_stack([X, np.ones(len(X))])[:, :size]

@@ -8,14 +8,16 @@ Unknowns ``x`` are a flat array whose meaning only the problem knows. A *point* 
 others nearby are cheaper to evaluate than from scratch.
 """
 
-from typing import Any, Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
 from gaussguru._data.rows import Rows
-from gaussguru._linalg import Array
+from gaussguru._linalg import Array, Intercept
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru.certificates.dual_point import Certificate
+from gaussguru.losses import Loss
+from gaussguru.noise import Noise
 
 
 class Inverse(Protocol):
@@ -37,7 +39,7 @@ class Point(Protocol):
         """The unknowns."""
 
     @property
-    def b(self) -> Any:
+    def b(self) -> Intercept:
         """The intercepts."""
 
     @property
@@ -45,15 +47,19 @@ class Point(Protocol):
         """F there."""
 
 
-class LocalModel(Protocol):
+# The points of a problem: what is known of one, beside its value, only the problem knows.
+P = TypeVar("P", bound=Point)
+
+
+class LocalModel(Protocol[P]):
     """Value, gradient and Hessian at one point."""
 
     @property
-    def problem(self) -> "Problem":
+    def problem(self) -> "Problem[P]":
         """The problem, with its smoothing."""
 
     @property
-    def point(self) -> Any:
+    def point(self) -> P:
         """The point."""
 
     @property
@@ -100,7 +106,7 @@ class LocalModel(Protocol):
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``."""
 
-    def main(self) -> "LocalModel":
+    def main(self) -> "LocalModel[P]":
         """Return what has about the same Hessian, and the same gradient, but cheaper products."""
 
     # --- smoothing
@@ -123,7 +129,7 @@ class LocalModel(Protocol):
 
     # --- certificates
 
-    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Any]:
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, P]:
         """Return bounds on the minimum, and the point with the upper one.
 
         A gap that cannot fall below ``target`` need not be computed to the end, unless ``thorough``.
@@ -140,7 +146,7 @@ class LocalModel(Protocol):
         """
 
 
-class Problem(Protocol):
+class Problem(Protocol[P]):
     """Rows, a model and smoothing."""
 
     @property
@@ -178,8 +184,8 @@ class Problem(Protocol):
 
     # --- classifiers that ignore the features
 
-    def constant_near(self, b: Any) -> tuple[Any, float]:
-        """Return intercepts of the best one, of those to which the intercepts ``b`` lead, and F there."""
+    def constant_near(self, point: P | None) -> tuple[Intercept, float]:
+        """Return intercepts of the best one, of those to which a point leads, and F there."""
 
     def constant_slopes(self) -> Array:
         """Return ``alpha`` of the dual point of :meth:`collapse_bound`."""
@@ -189,44 +195,67 @@ class Problem(Protocol):
 
     # --- points
 
-    def initial(self, last: Smoothing, target: float) -> tuple[Any, Smoothing]:
+    def initial(self, last: Smoothing, target: float) -> tuple[P, Smoothing]:
         """Return a first point and its smoothing."""
 
-    def point(self, x: Array) -> Any:
+    def point(self, x: Array) -> P:
         """Evaluate F."""
 
-    def again(self, point: Any) -> Any:
+    def again(self, point: P) -> P:
         """Evaluate F at a point of the same rows with other smoothing."""
 
-    def mixture(self, parts: list[tuple[float, Any]]) -> Any:
+    def mixture(self, parts: list[tuple[float, P]]) -> P:
         """Evaluate F at a linear combination of points."""
 
-    def rescaled(self, point: Any, tol: float) -> Any:
+    def rescaled(self, point: P, tol: float) -> P:
         """Return the point with its best length and intercepts, where that costs no pass over X."""
 
-    def expand(self, point: Any) -> LocalModel:
+    def expand(self, point: P) -> LocalModel[P]:
         """Return value and gradient at a point."""
 
-    def visit(self, x: Array, *, curved: bool = False) -> LocalModel:
+    def visit(self, x: Array, *, curved: bool = False) -> LocalModel[P]:
         """Return value and gradient at x; ``curved`` says that its certificate may be the last."""
 
     # --- solutions
 
-    def unknowns(self, coef: Array, intercept: Any) -> Array:
+    def unknowns(self, coef: Array, intercept: Intercept) -> Array:
         """Return the unknowns of a classifier."""
 
-    def classifier(self, point: Any) -> tuple[Array, Any]:
+    def classifier(self, point: P) -> tuple[Array, Intercept]:
         """Return coefficients and intercept."""
 
-    def slopes(self, point: Any) -> Array:
+    def slopes(self, point: P) -> Array:
         """Return ``alpha`` of every row, or of every row and class."""
 
 
-class LossProblem(Problem, Protocol):
-    """A problem of a loss, whose rows may be known by their values at some vectors only."""
+class LossProblem(Problem[P], Protocol[P]):
+    """A problem of a loss and the noise of a model."""
 
-    def constant_value(self, intercept: Any) -> float:
+    @property
+    def loss(self) -> Loss:
+        """The loss."""
+
+    @property
+    def noise(self) -> Noise | None:
+        """The noise of the model, if it has any."""
+
+    @property
+    def l2(self) -> float:
+        """The weight of the ridge."""
+
+    @property
+    def fit_intercept(self) -> bool:
+        """Whether there are intercepts."""
+
+    def constant_value(self, intercept: Intercept) -> float:
         """Return F of a classifier with these intercepts that ignores the features."""
+
+
+class SpannedProblem(LossProblem[P], Protocol[P]):
+    """One whose rows may be known by their values at some vectors only."""
+
+    def on_rows(self, rows: Rows) -> Self:
+        """Return the same problem of other rows, or of the same with other columns."""
 
     def residual(self, x: Array) -> Array:
         """Return the derivatives of F by the scores, up to their sign, a column for each score."""

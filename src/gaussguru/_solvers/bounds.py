@@ -1,24 +1,24 @@
 """The best bounds on a minimum that a solver has found so far."""
 
-from typing import Any
+from typing import Generic
 
 import numpy as np
 
 from gaussguru._linalg import Array
-from gaussguru._problems.protocol import Problem
+from gaussguru._problems.protocol import P, Problem
 from gaussguru._solvers.result import Log, Result, Status
 
 
-class Bounds:
+class Bounds(Generic[P]):
     """A point with an upper bound of the minimum, and a dual value.
 
     It begins with a classifier that ignores the features, and a dual value of 0.
     """
 
-    def __init__(self, solver: str, problem: Problem, tol: float, verbose: int) -> None:
+    def __init__(self, solver: str, problem: Problem[P], tol: float, verbose: int) -> None:
         self.problem, self.target, self.log = problem, tol * problem.weight, Log(solver, verbose)
         self.n_iter = 0
-        self.best: Any = None
+        self.best: P | None = None
         self.primal, self.dual = problem.constant_near(None)[1], 0.0
         self.alpha: Array | None = None  # of the dual value, where it is not that of the slopes of a point
         self.status: Status = "precision"  # unless the gap is closed
@@ -33,7 +33,7 @@ class Bounds:
         """Whether the gap is as small as is wanted."""
         return self.gap <= self.target
 
-    def lower_primal(self, primal: float, point: Any) -> None:
+    def lower_primal(self, primal: float, point: P) -> None:
         """Keep a point with an upper bound, if that is the lowest."""
         if primal < self.primal:
             self.best, self.primal = point, primal
@@ -46,15 +46,14 @@ class Bounds:
     def result(self) -> Result:
         """Return the best point, or the classifier that ignores the features where nothing was better."""
         problem, best = self.problem, self.best
-        b, constant = problem.constant_near(None if best is None else best.b)
+        b, constant = problem.constant_near(best)
+        value, hidden, intercept = constant, 0.0, b
+        coef = np.zeros((*np.shape(b), problem.rows.n_columns))
         sharp = None if best is None else problem.again(best)
-        if sharp is not None and sharp.value < constant:
+        if best is not None and sharp is not None and sharp.value < constant:
             # What rounding may hide was part of what was certified.
             value, hidden = sharp.value, self.primal - best.value
             coef, intercept = problem.classifier(sharp)
-        else:
-            value, hidden, intercept = constant, 0.0, b
-            coef = np.zeros((*np.shape(b), problem.rows.n_columns))
         alpha = self.alpha
         if alpha is None and problem.rows.in_memory:
             # At the smoothing that was certified: without any, exact samples would have 0 or 1.

@@ -1,15 +1,15 @@
 """The certificate of any classifier."""
 
-from typing import Any
-
 import numpy as np
 
-from gaussguru._linalg import Array
-from gaussguru._problems.protocol import LossProblem
+from gaussguru._linalg import Array, Intercept
+from gaussguru._problems.protocol import LossProblem, P
 from gaussguru.certificates.dual_point import Certificate
 
 
-def certify(problem: LossProblem, coef: Array, intercept: Any, *, rescaled: bool = True) -> tuple[Certificate, Any]:
+def certify(
+    problem: LossProblem[P], coef: Array, intercept: Intercept, *, rescaled: bool = True
+) -> tuple[Certificate, Array | None]:
     """Return bounds on the minimum from a classifier, and its slopes where rows are in memory.
 
     The upper bound is F at the classifier. The lower one comes from its slopes or, ``rescaled``, from those of the same

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._linalg import EPS, Array, diagonal, factorise, norm
-from gaussguru._problems.binary import Binary
+from gaussguru._problems.binary import Binary, Point
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.result import Result
 
@@ -112,7 +112,7 @@ class Dual:
         return run.result()
 
 
-class _Run(Bounds):
+class _Run(Bounds[Point]):
     """One call of :meth:`Dual.solve`; it begins with a uniform dual point, which may prove a collapse."""
 
     problem: Binary

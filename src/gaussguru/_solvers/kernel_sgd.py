@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from gaussguru._data.kernel_matrix import Gram
 from gaussguru._data.rows import Rows, one_hot
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
 from gaussguru._solvers.certify import certify
-from gaussguru._solvers.sgd import SGD, Start, State
+from gaussguru._solvers.sgd import SGD, Start, State, value_of
 from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate
 
@@ -82,7 +82,7 @@ class KernelState(State):
 
 
 @dataclass(frozen=True)
-class KenGuru(SGD):
+class KenGuru(SGD[KernelProblem]):
     """Settings of the solver; those of :class:`gaussguru._solvers.sgd.SGD`."""
 
     def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
@@ -94,11 +94,11 @@ class KenGuru(SGD):
         """Samples of a trial."""
         return self.policy.kernel_trial
 
-    def value(self, problem: KernelProblem, coef: Array, intercept: Any) -> float:
+    def value(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> float:
         """Return F of a classifier: that of the problem along ``w`` alone."""
-        return super().value(*problem.along(coef), intercept)
+        return value_of(*problem.along(coef), intercept)
 
-    def certify(self, problem: KernelProblem, coef: Array, intercept: Any) -> tuple[Certificate, Array]:
+    def certify(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> tuple[Certificate, Array | None]:
         """Return the certificate of a classifier, and its slopes.
 
         It needs no more of the space than ``w`` and ``sum s y alpha kappa(x, .)`` over either class span, for its own

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 from gaussguru._linalg import EPS
-from gaussguru._problems.protocol import Point
+from gaussguru._problems.protocol import P
 
 # A step whose decrement is at most this fraction of F is lost in rounding (a few thousand roundings: F adds up as many
 # terms). A fraction of a step that is smaller is not tried.
@@ -14,8 +13,6 @@ LOST = 1e-12
 DECREASE = 1e-4
 # The least factor by which a step is shortened at a time.
 SHORTEST = 0.3
-
-P = TypeVar("P", bound=Point)
 
 
 def is_lost(value: float, decrement: float) -> bool:

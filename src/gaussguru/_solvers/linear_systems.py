@@ -16,12 +16,12 @@ squares of the features. It is raised while steps fail and lowered when they suc
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from gaussguru._linalg import Array
-from gaussguru._problems.protocol import Inverse, LocalModel
+from gaussguru._problems.protocol import Inverse, LocalModel, P
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.line_search import DECREASE, is_lost
 from gaussguru._solvers.policy import Policy
@@ -37,19 +37,23 @@ class Step(NamedTuple):
     towards: Callable[[Smoothing], Array]
 
 
-class Steps(Protocol):
+# The local models that steps are made from.
+L_contra = TypeVar("L_contra", contravariant=True)
+
+
+class Steps(Protocol[L_contra]):
     """Where the steps come from: linear systems or quadratic programs, with the local models that they know."""
 
     def forget(self, *, factor: bool = False) -> None:
         """Drop what the last steps taught, because the function changed; with ``factor`` the factor too."""
 
-    def step(self, local: Any, previous: float, *, final: bool) -> Step:
+    def step(self, local: L_contra, previous: float, *, final: bool) -> Step:
         """Return a step; ``previous`` is the decrement before the last one, infinity if there was none."""
 
-    def learn(self, before: Any, after: Any, decrement: float) -> None:
+    def learn(self, before: L_contra, after: L_contra, decrement: float) -> None:
         """Learn from a step that was taken."""
 
-    def leave(self, local: Any) -> None:
+    def leave(self, local: L_contra) -> None:
         """Prepare for more rows."""
 
 
@@ -71,18 +75,18 @@ class Systems:
         self._memory = []
         self._stale = self._stale or factor
 
-    def renew(self, local: LocalModel) -> None:
+    def renew(self, local: LocalModel[P]) -> None:
         """Make a factor, of the function itself or of one that is close to it and costs less."""
         self._factor = local.factor(self._damping * local.unit_damping)
         self._smoothing = local.problem.smoothing
         self._debt, self._stale, self._memory = 0, False, []
 
-    def leave(self, local: LocalModel) -> None:
+    def leave(self, local: LocalModel[P]) -> None:
         """Make a factor for more rows where that of another smoothing would serve them less well."""
         if local.refreshes and not local.is_cheap:
             self.renew(local)
 
-    def learn(self, before: LocalModel, after: LocalModel, decrement: float) -> None:
+    def learn(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> None:
         """Learn from a step: what it did to the gradient, and whether it was much too long.
 
         It was if the line search left next to nothing of it: F fell by less than ``DECREASE`` of such a fraction. A
@@ -102,7 +106,7 @@ class Systems:
             if curvature > 0:
                 self._memory = [*self._memory[1 - policy.memory :], (step, change, curvature)]
 
-    def step(self, local: LocalModel, previous: float, *, final: bool) -> Step:
+    def step(self, local: LocalModel[P], previous: float, *, final: bool) -> Step:
         """Return Newton's step; ``previous`` is the decrement before the last one, infinity if there was none.
 
         On the way to less smoothing the Hessian changes: only at the ``final`` one an old factor serves.
@@ -111,7 +115,7 @@ class Systems:
         p = -solve(local.gradient)
         return Step(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
 
-    def at(self, local: LocalModel, previous: float) -> Solve:
+    def at(self, local: LocalModel[P], previous: float) -> Solve:
         """Return what solves systems with the Hessian of ``local``.
 
         ``previous`` is the decrement before the last step (infinity for "try"); 0 rules out a lazy step.

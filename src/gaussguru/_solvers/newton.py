@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru._linalg import Array
-from gaussguru._problems.protocol import LocalModel, Problem
-from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, Smoothing
+from gaussguru._linalg import Array, Intercept
+from gaussguru._problems.protocol import LocalModel, P, Problem
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, Smoothing
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.line_search import falls, is_lost, lowest
@@ -56,20 +56,20 @@ class Newton:
     seed: int = 0
     policy: Policy = field(default_factory=Policy)
 
-    def solve(self, problem: Problem, start: tuple[Array, Any] | None = None) -> Result:
+    def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
         run = _Run(self, problem)
         if start is not None and _is_usable(start[0]) and run.resume(problem.point(problem.unknowns(*start))):
             return run.result()
         return run.from_scratch()
 
-    def follow(self, problem: Problem, factors: Iterable[float]) -> Iterator[Result]:
+    def follow(self, problem: Problem[P], factors: Iterable[float]) -> Iterator[Result]:
         """Minimise at one noise level after another, given as factors, each from the solutions before it.
 
         The factors of one level serve at the next, and the first pass over X is for the gradient at a point that is
         known from the scores of the solutions.
         """
-        passed: list[tuple[float, Any]] = []
+        passed: list[tuple[float, P]] = []
         systems = systems_for(problem, self.policy)
         for factor in factors:
             run = _Run(self, problem.scaled(factor), systems)
@@ -83,9 +83,9 @@ class Newton:
             if run.best is not None and not result.collapsed and all(factor != known for known, _ in passed):
                 passed = [*passed[1 - self.policy.remembered :], (factor, run.best)]
 
-    def subsamples(self, problem: Problem) -> list[Problem]:
+    def subsamples(self, problem: Problem[P]) -> list[Problem[P]]:
         """Return ever larger subsamples, the smallest first, all of them much smaller than the whole."""
-        levels: list[Problem] = []
+        levels: list[Problem[P]] = []
         policy, rows = self.policy, problem.rows
         per_column = policy.rows_per_column * max(1.0, rows.width / 2)
         n, least = rows.n_rows, max(policy.min_rows, round(per_column * rows.n_columns))
@@ -96,16 +96,18 @@ class Newton:
         return levels
 
 
-class _Run(Bounds):
+class _Run(Bounds[P]):
     """One call of :meth:`Newton.solve`: the linear systems, and the best bounds so far."""
 
-    def __init__(self, settings: Newton, problem: Problem, systems: Steps | None = None) -> None:
+    def __init__(self, settings: Newton, problem: Problem[P], systems: Steps[LocalModel[P]] | None = None) -> None:
         super().__init__("newton", problem, settings.tol, settings.verbose)
         self.settings, self.policy = settings, settings.policy
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
         self.tried, self.n_tried = np.inf, 0  # decrement before the last point that got a certificate, and iterations
+        self.skipped = 0.0  # the blur from which smoothing went to its last at once, while that may have been too early
+        self.careful = False  # whether that was too early once
         self.apart = 0.0  # by how much F at the minimum of a subsample may differ from F at its own minimum
 
     # --- where to begin -----------------------------------------------------------------------------------
@@ -116,20 +118,20 @@ class _Run(Bounds):
         if self._is_constant(levels[0]) and self._is_constant(self.problem):
             self.dual = self.problem.collapse_bound()
             return self.result()
-        local: LocalModel | None = None
+        local: LocalModel[P] | None = None
         for level in levels:
             local = self.descend(level, self._first(level) if local is None else self._next(level, local))
         return self.result()
 
-    def _is_constant(self, problem: Problem) -> bool:
+    def _is_constant(self, problem: Problem[P]) -> bool:
         bound = problem.collapse_bound()
         return bound > 0 and problem.constant_near(None)[1] - bound <= self.settings.tol * problem.weight
 
-    def _first(self, level: Problem) -> LocalModel:
+    def _first(self, level: Problem[P]) -> LocalModel[P]:
         point, smoothing = level.initial(self.last, self.target)
         return level.smoothed(smoothing).expand(point)
 
-    def _next(self, level: Problem, before: LocalModel) -> LocalModel:
+    def _next(self, level: Problem[P], before: LocalModel[P]) -> LocalModel[P]:
         """Return where more rows begin."""
         smoothing = before.restart(self.last)
         problem = level.smoothed(smoothing)
@@ -143,11 +145,11 @@ class _Run(Bounds):
             local = problem.expand(problem.again(local.point))
         return local
 
-    def resume(self, point: Any) -> bool:
+    def resume(self, point: P) -> bool:
         """Minimise from a point, at the least noise at which it is central; return whether there was one."""
         return any(self._resumes(point, noise, 0.0) for noise in self.policy.warm_noise)
 
-    def resume_path(self, factor: float, passed: list[tuple[float, Any]]) -> bool:
+    def resume_path(self, factor: float, passed: list[tuple[float, P]]) -> bool:
         """Minimise from an extrapolation of the solutions at other noise levels; return whether that was central.
 
         If it is not, from the last solution, which is central at its own level, if that has more noise.
@@ -156,7 +158,7 @@ class _Run(Bounds):
         level, solution = passed[-1]
         return self._resumes(ahead, 1.0, np.inf) or (level > factor and self._resumes(solution, level / factor, np.inf))
 
-    def _resumes(self, point: Any, noise: float, previous: float) -> bool:
+    def _resumes(self, point: P, noise: float, previous: float) -> bool:
         """Minimise from a point if it is central at some noise; return whether it is."""
         problem = self.problem.smoothed(self.last._replace(noise=noise))
         point = problem.rescaled(problem.again(point), NEGLIGIBLE)
@@ -168,12 +170,12 @@ class _Run(Bounds):
         self.descend(self.problem, local)
         return True
 
-    def _is_central(self, local: LocalModel, decrement: float) -> bool:
+    def _is_central(self, local: LocalModel[P], decrement: float) -> bool:
         return decrement <= self.policy.central * local.noisy or is_lost(local.value, decrement)
 
     # --- the iteration ------------------------------------------------------------------------------------
 
-    def descend(self, level: Problem, local: LocalModel) -> LocalModel:
+    def descend(self, level: Problem[P], local: LocalModel[P]) -> LocalModel[P]:
         """Minimise over the rows of ``level``, from a point at some smoothing."""
         last = level is self.problem
         self.systems.forget(factor=not last)
@@ -192,7 +194,7 @@ class _Run(Bounds):
                 break
             stalled = last and final and self._stalls(local, step.decrement)
             if stalled or (not final and (central or not patience)):
-                less, patience = local.less_smoothing(self.last, self.target), self.policy.patience
+                less, patience = self._less(local), self.policy.patience
                 if final and (less == local.problem.smoothing or self.n_lost > 2 * self.policy.stalls):
                     break
                 local = self._follow(level.smoothed(less), local, step)
@@ -202,12 +204,14 @@ class _Run(Bounds):
                 before, local = local, self._advance(local, step, curved=final and last and local.is_near(self.target))
                 self.systems.learn(before, local, step.decrement)
                 previous = step.decrement
+                if self._was_early(before, local, step.decrement):
+                    local, previous = self._blurred(level, local), np.inf
         self._print(local, last)
         if not last:
             self.systems.leave(local)
         return local
 
-    def _ends(self, local: LocalModel, previous: float, *, last: bool, final: bool) -> bool:
+    def _ends(self, local: LocalModel[P], previous: float, *, last: bool, final: bool) -> bool:
         """Return whether the gap is closed, or iterations ran out.
 
         Not every point gets a certificate: not where steps hardly shrink, when it has little to add to the last one,
@@ -223,7 +227,7 @@ class _Run(Bounds):
             self.status = "max_iter"
         return exhausted
 
-    def _suffices(self, local: LocalModel, step: Step, *, last: bool, final: bool, central: bool) -> bool:
+    def _suffices(self, local: LocalModel[P], step: Step, *, last: bool, final: bool, central: bool) -> bool:
         """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
         if last:
             return final and self._refine(local, step)
@@ -233,7 +237,7 @@ class _Run(Bounds):
         self.apart = self.policy.enough * rows.n_columns / rows.n_rows * local.value
         return step.decrement <= self.apart
 
-    def _stalls(self, local: LocalModel, decrement: float) -> bool:
+    def _stalls(self, local: LocalModel[P], decrement: float) -> bool:
         """Return whether too many steps in a row were lost in rounding, and left the gap as it was."""
         if not is_lost(local.value, decrement):
             return False
@@ -242,14 +246,34 @@ class _Run(Bounds):
         self.least_gap = self.gap
         return self.n_lost > self.policy.stalls
 
-    def _separated(self, local: LocalModel) -> LocalModel:
+    def _separated(self, local: LocalModel[P]) -> LocalModel[P]:
         """Return the point without smoothing where F is next to nothing with it."""
         if local.value > 0.5 * self.target or local.is_final(self.last, self.target):
             return local
         sharp = local.problem.smoothed(self.last)
         return sharp.expand(sharp.rescaled(sharp.again(local.point), NEGLIGIBLE))
 
-    def _follow(self, problem: Problem, local: LocalModel, step: Step) -> LocalModel:
+    def _less(self, local: LocalModel[P]) -> Smoothing:
+        """Return the smoothing to which the minimum is followed next."""
+        now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
+        if self.careful:
+            return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
+        self.skipped = now.blur if less.blur < now.blur / SPEED else 0.0
+        return less
+
+    def _was_early(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> bool:
+        """Return whether a step without blur is much too long: some rows hardly have noise of their own."""
+        short = before.value - after.value < self.policy.early * decrement
+        return self.skipped > self.last.blur and short and decrement > self.target
+
+    def _blurred(self, level: Problem[P], local: LocalModel[P]) -> LocalModel[P]:
+        """Return to the blur that was given up too early, to go down by SPEED from now on."""
+        problem = level.smoothed(local.problem.smoothing._replace(blur=self.skipped / SPEED))
+        self.skipped, self.careful = 0.0, True
+        self.systems.forget(factor=True)
+        return problem.expand(problem.again(local.point))
+
+    def _follow(self, problem: Problem[P], local: LocalModel[P], step: Step) -> LocalModel[P]:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
@@ -257,7 +281,7 @@ class _Run(Bounds):
             best = _lowest(problem, start, end, 0.0)
         return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
-    def _advance(self, local: LocalModel, step: Step, *, curved: bool) -> LocalModel:
+    def _advance(self, local: LocalModel[P], step: Step, *, curved: bool) -> LocalModel[P]:
         """Take a Newton step, shortened until F falls."""
         problem, start, decrement = local.problem, local.point, step.decrement
         if problem.is_fused and decrement <= NEGLIGIBLE * local.value:
@@ -274,19 +298,19 @@ class _Run(Bounds):
 
     # --- bounds -------------------------------------------------------------------------------------------
 
-    def certify(self, local: LocalModel, *, thorough: bool = False) -> bool:
+    def certify(self, local: LocalModel[P], *, thorough: bool = False) -> bool:
         """Update the best bounds on the minimum; return whether they meet."""
         certificate, point = local.certificate(self.target, thorough=thorough or self.settings.verbose > 0)
         self.raise_dual(certificate.dual)
         self.lower_primal(certificate.primal, point)
         return self.is_closed
 
-    def _refine(self, local: LocalModel, step: Step) -> bool:
+    def _refine(self, local: LocalModel[P], step: Step) -> bool:
         """Improve the dual value by what a step says about the slopes."""
         self.raise_dual(*local.refined(step.p, step.decrement, self.target))
         return self.is_closed
 
-    def _print(self, local: LocalModel, last: bool) -> None:
+    def _print(self, local: LocalModel[P], last: bool) -> None:
         if not self.log.verbose:
             return
         (noise, blur), rows = local.problem.smoothing, local.problem.rows
@@ -296,7 +320,7 @@ class _Run(Bounds):
         self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
 
 
-def _lowest(problem: Problem, start: Any, end: Any, decrement: float) -> Any:
+def _lowest(problem: Problem[P], start: P, end: P, decrement: float) -> P:
     """Return the end of a step, or a lower point on the way to it."""
     return lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement, free=problem.is_linear)
 
@@ -306,12 +330,12 @@ def _is_usable(coef: Array) -> bool:
     return 1e-100 < float(np.abs(coef).max()) < 1e100
 
 
-def systems_for(problem: Problem, policy: Policy) -> Steps:
+def systems_for(problem: Problem[P], policy: Policy) -> Steps[Any]:
     """Return what solves the systems of a problem."""
     return Systems(policy) if problem.is_smooth else AxisSystems()
 
 
-def extrapolation(level: float, passed: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
+def extrapolation(level: float, passed: list[tuple[float, P]]) -> list[tuple[float, P]]:
     """Return solutions with what each counts at another level: Lagrange's polynomials.
 
     A solution is nearly a straight line in the noise level, so that a polynomial through the last ones is a better

@@ -3,13 +3,23 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+from gaussguru._linalg import Array, Intercept
+from gaussguru._problems.protocol import LossProblem, P
 from gaussguru._solvers.interior_point import Dual
 from gaussguru._solvers.kernel_sgd import KenGuru
 from gaussguru._solvers.newton import Newton
+from gaussguru._solvers.result import Result
 from gaussguru._solvers.sgd import SGD
 from gaussguru._solvers.subspace import Subspace
+
+
+class Solver(Protocol):
+    """What users name: settings that solve the problems that they are for."""
+
+    def solve(self, problem: Any, start: tuple[Array, Intercept] | None = None) -> Result:
+        """Minimise, from coefficients and intercept if given."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +32,20 @@ class Method:
     """
 
     make: Callable[..., Any]
-    spanned: Callable[[Any], Subspace] | None = None
+    spanned: Callable[[Newton], Subspace] | None = None
     exact: bool = True
     classes: bool = True
     errors: bool = True
     errors_of_classes: bool = True
     any_noise: bool = True
 
-    def solver(self, problem: Any, *, warm: bool, **settings: Any) -> Any:
+    def solver(self, problem: LossProblem[P], *, warm: bool, **settings: Any) -> Solver:
         """Return the solver of a problem: where there is no ``warm`` start, in a growing span if that suits."""
-        made = self.make(**settings)
-        spanned = None if self.spanned is None or warm else self.spanned(made)
-        return spanned if spanned is not None and spanned.suits(problem) else made
+        made: Solver = self.make(**settings)
+        if self.spanned is None or warm:
+            return made
+        spanned = self.spanned(self.make(**settings))
+        return spanned if spanned.suits(problem) else made
 
     def check(self, name: str, n_classes: int, *, errors: bool, noise: str | None) -> None:
         """Raise a ValueError that says what is not supported; ``noise`` describes one that is not isotropic."""

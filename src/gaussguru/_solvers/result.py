@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gaussguru._linalg import Array
+from gaussguru._linalg import Array, Intercept
 
 Status = Literal["converged", "max_iter", "precision"]
 
@@ -28,10 +28,10 @@ class Result:
     """
 
     coef: Array
-    intercept: Any
+    intercept: Intercept
     objective: float
     gap: float
-    alpha: Any
+    alpha: Array | None
     n_iter: int
     status: Status
     collapsed: bool = False

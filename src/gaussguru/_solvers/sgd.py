@@ -15,19 +15,22 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from gaussguru._data.rows import NotFiniteError, Rows
-from gaussguru._linalg import EPS, Array, Index
+from gaussguru._linalg import EPS, Array, Index, Intercept
 from gaussguru._native import _binding
+from gaussguru._problems.protocol import LossProblem, P
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.result import Log, Result, Status
 from gaussguru.certificates.dual_point import Certificate
 
 # Coefficients and intercepts to begin with.
-Start = tuple[Array, Any]
+Start = tuple[Array, Intercept]
+# The problems of a descent: which points they have does not matter.
+L = TypeVar("L", bound=LossProblem[Any])
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,11 @@ class State:
         return self.solution()[0]
 
     @property
-    def intercept(self) -> Any:
+    def intercept(self) -> Intercept:
         """The intercept of the solution, or one for each class."""
         return float(self.solution()[1][0])
 
-    def run(self, problem: Any, order: Index, eta0: float) -> None:
+    def run(self, problem: LossProblem[P], order: Index, eta0: float) -> None:
         """Make one step on each row of ``order``."""
         loss, n = problem.loss, problem.rows.n_rows
         if loss.code < 0:
@@ -148,7 +151,7 @@ def _centred(array: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Generic[L]):
     """Settings of the solver; see the module for the method.
 
     Parameters
@@ -172,7 +175,7 @@ class SGD:
     single: bool = False
     policy: Policy = field(default_factory=Policy)
 
-    def solve(self, problem: Any, start: Start | None = None) -> Result:
+    def solve(self, problem: L, start: Start | None = None) -> Result:
         """Minimise, from ``(w, b)`` if given, and return the last place.
 
         A rate that is too large may end above F(0), or not at a number: such a descent has not converged.
@@ -197,7 +200,7 @@ class SGD:
         gap, n_iter = min(certificate.gap, last), len(curve) - 1
         return Result(coef, intercept, last, gap, alpha, n_iter, status, loss_curve=curve[1:], eta0=eta0, state=state)
 
-    def follow(self, problem: Any, factors: Iterable[float]) -> Iterator[Result]:
+    def follow(self, problem: L, factors: Iterable[float]) -> Iterator[Result]:
         """Minimise at one noise level after another, given as factors, each from where the last one ended."""
         start = None
         for factor in factors:
@@ -205,20 +208,18 @@ class SGD:
             start = (result.coef, result.intercept) if result.converged else None
             yield result
 
-    def begin(self, problem: Any, start: Start | None = None) -> State:
+    def begin(self, problem: L, start: Start | None = None) -> State:
         """Return the state of a descent that has made no step."""
         n_columns, n_classes = problem.rows.n_columns, problem.rows.n_classes
         if n_classes == 2:
             return State(n_columns, start)
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
 
-    def value(self, problem: Any, coef: Array, intercept: Any) -> float:
+    def value(self, problem: L, coef: Array, intercept: Intercept) -> float:
         """Return F of a classifier."""
-        if not coef.any():
-            return float(problem.constant_value(intercept))
-        return float(problem.point(problem.unknowns(coef, intercept)).value)
+        return value_of(problem, coef, intercept)
 
-    def certify(self, problem: Any, coef: Array, intercept: Any) -> tuple[Certificate, Array]:
+    def certify(self, problem: L, coef: Array, intercept: Intercept) -> tuple[Certificate, Array | None]:
         """Return the certificate of a classifier, and its slopes."""
         return certify(problem, coef, intercept)
 
@@ -227,7 +228,7 @@ class SGD:
         """Rows of a trial: as many as it has steps."""
         return self.policy.trial
 
-    def find_rate(self, problem: Any) -> float:
+    def find_rate(self, problem: L) -> float:
         """Return the power of 2 from which a short descent on some of the rows gets lowest."""
         rng, n = np.random.default_rng(self.seed), problem.rows.n_rows
         some = problem.subsample(self.trial_rows, rng) if n > self.trial_rows else problem
@@ -250,3 +251,10 @@ class SGD:
             before, best = best, min((best, best - stride, best + stride), key=reached)
             stride = stride // 2 if best == before else stride
         return 2.0**best
+
+
+def value_of(problem: LossProblem[P], coef: Array, intercept: Intercept) -> float:
+    """Return F of a classifier."""
+    if not coef.any():
+        return problem.constant_value(intercept)
+    return problem.point(problem.unknowns(coef, intercept)).value

@@ -17,13 +17,13 @@ computed in the span of the directions and ``v``, the one that comes next.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from gaussguru._data.rows import Rows, one_hot
-from gaussguru._linalg import EPS, Array
-from gaussguru._problems.protocol import LossProblem
+from gaussguru._linalg import EPS, Array, Intercept
+from gaussguru._problems.protocol import LossProblem, P, SpannedProblem
 from gaussguru._problems.smoothing import NEGLIGIBLE
 from gaussguru._solvers.certify import certify
 from gaussguru._solvers.newton import Newton
@@ -156,31 +156,37 @@ class Subspace:
     newton: Newton = field(default_factory=Newton)
     policy: Policy = field(default_factory=Policy)
 
-    def suits(self, problem: Any) -> bool:
+    def suits(self, problem: LossProblem[P]) -> bool:
         """Return whether few gradients span the solution: F has many unknowns, and is smooth along the class means.
 
         So it is in any basis where many unknowns meet much noise.
         """
         rows = problem.rows
         few = rows.n_classes == 2 or (rows.n_classes - 1) * rows.n_columns < self.policy.least_unknowns
-        if few or not rows.in_memory or rows.errors is not None or not problem.noise.is_rotatable:
+        noise = None if rows.errors is not None else problem.noise
+        if few or not rows.in_memory or noise is None or not noise.is_rotatable:
             return False
         W = rows.means - rows.means.mean(axis=0)
         scores, ratios = rows.gather(rows.scores(W)), []
         for c, w in enumerate(W):
             mine = scores[rows.labels == c]
             spread = np.std(mine[:, [c]] - mine, axis=0)
-            ratios += [problem.noise.scale(w - W[k]) / spread[k] for k in np.flatnonzero(spread)]
+            ratios += [noise.scale(w - W[k]) / spread[k] for k in np.flatnonzero(spread)]
         return bool(ratios) and float(np.median(ratios)) >= self.policy.smooth
 
-    def solve(self, problem: LossProblem, start: tuple[Array, Any] | None = None) -> Result:
+    def solve(self, problem: SpannedProblem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise over a growing span of gradients or, where that does not converge, over all columns."""
         found, _ = self.minimise(OfColumns(problem.rows), problem, start, whole=True)
         return found if found is not None and found.converged else self.newton.solve(problem, start)
 
     def minimise(
-        self, space: Space, problem: Any, start: tuple[Array, Any] | None = None, *, whole: bool = False
-    ) -> tuple[Result | None, LossProblem]:
+        self,
+        space: Space,
+        problem: SpannedProblem[P],
+        start: tuple[Array, Intercept] | None = None,
+        *,
+        whole: bool = False,
+    ) -> tuple[Result | None, SpannedProblem[P]]:
         """Minimise over the space, starting from the span of the class means and ``start``.
 
         The coefficients of ``start`` and of the result are vectors of the space. The rows of ``problem`` have features
@@ -191,8 +197,8 @@ class Subspace:
         newton, rows, best, stalled = self.newton, problem.rows, None, 0
         log, span = Log("subspace", newton.verbose), Span(space, one_hot(rows.labels, rows.weights, rows.n_classes))
 
-        def spanned() -> Any:
-            return replace(problem, rows=rows.with_columns(span.features))
+        def spanned() -> SpannedProblem[P]:
+            return problem.on_rows(rows.with_columns(span.features))
 
         if start is not None:
             span.add(np.atleast_2d(start[0]).T)
@@ -225,12 +231,12 @@ class Subspace:
             result = self._within(current, (coef, result.intercept), found.gap)
         return best, current
 
-    def _within(self, problem: LossProblem, start: tuple[Array, Any] | None, gap: float) -> Result:
+    def _within(self, problem: SpannedProblem[P], start: tuple[Array, Intercept] | None, gap: float) -> Result:
         """Minimise in the span: roughly, beside the ``gap`` outside of it, or beside that which is wanted."""
         tol = NEGLIGIBLE * max(self.newton.tol, gap / problem.weight)
         return replace(self.newton, tol=tol, verbose=0).solve(problem, start)
 
-    def _certified(self, problem: LossProblem, result: Result, coef: Array) -> Result:
+    def _certified(self, problem: SpannedProblem[P], result: Result, coef: Array) -> Result:
         """Return a result with the certificate that its classifier, of these coefficients, has in a problem."""
         certificate, alpha = certify(problem, coef, result.intercept, rescaled=False)
         status: Status = "converged" if certificate.gap <= self.newton.tol * problem.weight else "max_iter"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gaussguru._linalg import Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, nearest, quoted
 from gaussguru.errors import Asymmetric, Limits
-from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns
+from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns, similar_columns
 
 __all__ = [
     "MISSING",
@@ -137,6 +137,12 @@ class Layout:
     def has_errors(self) -> bool:
         """Whether samples have error bars."""
         return bool(self.errors) or self.missing == "unmeasured"
+
+    @property
+    def doubts(self) -> list[str]:
+        """What a user should know of features that look like the errors of others."""
+        hints = similar_columns(self.features)
+        return [f"{hints[0]} (now it is a feature), or leave it out with --drop"] if hints else []
 
     @property
     def error_columns(self) -> list[str]:
@@ -333,7 +339,7 @@ class _Gaps:
             more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
             raise TableError(
                 f"{name} lacks values: {', '.join(counts[:6])}{more}, of {n_rows} rows; a fit with --missing "
-                "unmeasured, mean or drop allows for that"
+                f"unmeasured, mean or drop allows for that{''.join(f'. Also, {doubt}' for doubt in self.layout.doubts)}"
             )
 
 
@@ -354,62 +360,74 @@ def deviations(X_err: Array | Limits) -> Array:
     return X_err.err if isinstance(X_err, Limits) else X_err
 
 
+class _Columns(NamedTuple):
+    """Some columns, the features they are of (by their places), and what they have from row ``first`` on."""
+
+    table: Table
+    names: list[str]
+    places: list[int]
+    values: Array
+    first: int
+
+    def refuse(self, wrong: NDArray[np.bool_], expected: str) -> None:
+        """Raise if there is something wrong."""
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            expected = expected.format(quoted(self.names[j]))
+            place, row = self.table.place(self.names[j]), self.first + i + 1
+            raise TableError(f"{place} has {self.values[i, j]:g} in row {row}; expected {expected}")
+
+    def errors(self, X: Array, missing: str) -> Array:
+        """Return error bars, of either sign, which are infinite where there is no value."""
+        bars = np.where(np.isnan(X[:, self.places]), np.inf, np.abs(self.values))
+        there = self._replace(values=bars)
+        there.refuse((bars > LARGEST) & np.isfinite(bars), f"is at most {LARGEST:g}, or inf")
+        if missing == "unmeasured":
+            expected = "is an error for every value: 0 if it is exact, inf if it was not measured"
+            there.refuse(np.isnan(bars), expected)
+        return bars
+
+    def limits(self, X: Array, errors: Array) -> Array:
+        """Return which values are limits."""
+        sides = self._replace(values=np.nan_to_num(self.values, nan=0.0))
+        sides.refuse(~np.isin(sides.values, (-1.0, 0.0, 1.0)), _LIMITS)
+        sides = sides._replace(values=np.where(np.isnan(X[:, self.places]), 0.0, sides.values))
+        expected = "is 0 where the error is infinite: nothing is known of the value"
+        sides.refuse((sides.values != 0) & np.isposinf(errors[:, self.places]), expected)
+        result = np.zeros(X.shape)
+        result[:, self.places] = sides.values
+        return result
+
+
 def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | Limits | None]:
     """Return values, NaN where there is none, and errors, infinite there, from the columns of features and errors.
 
     Values whose error bars have two sides are moved to the mean between these.
     """
-    names, bars = layout.features, layout.error_columns
-    cuts = np.cumsum([len(names), len(layout.errors), len(layout.two_sided)])
-    X, above, below, flags = np.split(numbers, cuts, axis=1)
-    X = np.ascontiguousarray(X)
-    places = {name: place for place, name in enumerate(names)}
-
-    def refuse(wrong: NDArray[np.bool_], values: Array, columns: list[str], expected: str) -> None:
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            expected = expected.format(quoted(columns[j]))
-            raise TableError(
-                f"{table.place(columns[j])} has {values[i, j]:g} in row {first + i + 1}; expected {expected}"
-            )
-
-    def checked(values: Array, owners: list[str], columns: list[str], *, signed: bool = True) -> Array:
-        """Return error bars, which are infinite where there is no value."""
-        refuse((values < 0) & signed, values, columns, "are standard deviations, none below 0")
-        values = np.where(gone[:, [places[name] for name in owners]], np.inf, np.abs(values))
-        refuse((values > LARGEST) & np.isfinite(values), values, columns, f"is at most {LARGEST:g}, or inf")
-        if layout.missing == "unmeasured":
-            expected = "is an error for every value: 0 if it is exact, inf if it was not measured"
-            refuse(np.isnan(values), values, columns, expected)
-        return values
-
+    names = [*layout.features, *layout.error_columns]
+    of_features = {name: place for place, name in enumerate(layout.features)}
+    owners = [layout.features, layout.errors, layout.two_sided, layout.limits]
+    ends = np.cumsum([len(some) for some in owners])
+    values, above, below, flags = (
+        _Columns(table, names[end - len(some) : end], [of_features[name] for name in some], part, first)
+        for some, end, part in zip(owners, ends, np.split(numbers, ends[:-1], axis=1), strict=True)
+    )
+    X = np.ascontiguousarray(values.values)
     with np.errstate(invalid="ignore"):
-        expected = f"are numbers of at most {LARGEST:g}, or nothing where there is none"
-        refuse(np.abs(X) > LARGEST, X, names, expected)
+        values.refuse(np.abs(X) > LARGEST, f"are numbers of at most {LARGEST:g}, or nothing where there is none")
         if not layout.has_errors:
             return X, None
-        gone = np.isnan(X)
-        upper = np.where(gone, np.inf, 0.0)
-        upper[:, [places[name] for name in layout.errors]] = checked(above, layout.errors, bars[: len(layout.errors)])
+        upper = np.where(np.isnan(X), np.inf, 0.0)
+        above.refuse(above.values < 0, "are standard deviations, none below 0")
+        upper[:, above.places] = above.errors(X, layout.missing)
         lower = upper.copy() if layout.two_sided else upper
-        if layout.two_sided:  # of either sign
-            columns = bars[len(layout.errors) : len(layout.errors) + len(layout.two_sided)]
-            found = checked(below, layout.two_sided, columns, signed=False)
-            lower[:, [places[name] for name in layout.two_sided]] = found
-    sides = np.zeros(X.shape if layout.limits else (0, 0))
-    if layout.limits:
-        mine, columns = [places[name] for name in layout.limits], bars[len(bars) - len(layout.limits) :]
-        flags = np.nan_to_num(flags, nan=0.0)
-        refuse(~np.isin(flags, (-1.0, 0.0, 1.0)), flags, columns, _LIMITS)
-        flags = np.where(gone[:, mine], 0.0, flags)
-        expected = "is 0 where the error is infinite: nothing is known of the value"
-        refuse((flags != 0) & np.isposinf(upper[:, mine]), flags, columns, expected)
-        sides[:, mine] = flags
+        lower[:, below.places] = below.errors(X, layout.missing)
+    sides = flags.limits(X, upper) if layout.limits else None
     errors = upper
     if layout.two_sided:
         shifted, errors = Asymmetric(lower, upper).symmetric(X)
-        X = np.where(sides == 0, shifted, X) if layout.limits else shifted
-    return X, Limits(errors, sides) if layout.limits else errors
+        X = shifted if sides is None else np.where(sides == 0, shifted, X)
+    return X, errors if sides is None else Limits(errors, sides)
 
 
 _LIMITS = "is -1 for an upper limit, 1 for a lower one, or 0 for a measurement; leave the column out with --drop {}"

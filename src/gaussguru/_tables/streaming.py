@@ -138,11 +138,11 @@ def _scaled(read: Callable[[], Part], mean: Array, scale: Array) -> Part:
 def fit_cached(
     cached: Cached,
     *,
-    sigma: Any,
-    scale: bool,
     folds: int,
     max_classes: int | None,
     classifier: str,
+    sigma: Any = "cv",
+    scale: bool = True,
     **options: Any,
 ) -> Model:
     """Fit a model to converted tables; error-bars to a subsample of them."""

@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -67,68 +68,65 @@ ModelFile = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(
-        metavar="COL", help="The column with the labels: texts, whole numbers, or true and false. Not for libsvm."
-    ),
+    typer.Option(metavar="COL", help="Column with the labels: text, integers, or true/false. Not used for libsvm."),
 ]
 Features = Annotated[
     list[str] | None,
-    typer.Option(metavar="COL", help="Use only this column, and others given so. Default: all but the target."),
+    typer.Option(metavar="COL", help="Use this column as a feature; repeat for more. Default: all but the target."),
 ]
-Drop = Annotated[list[str] | None, typer.Option(metavar="COL", help="Leave out this column, and its errors.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COL", help="Ignore this column and its errors; repeatable.")]
 ErrSuffix = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Column 'x' + TEXT has the standard deviations of 'x'; 'x' + TEXT + 1 and 2 (or hi and lo, or _up and "
-        "_low) those above and below. Where there are any, 'x_limit' says which values are limits: -1 for an upper "
-        "one, 1 for a lower one. Default: _err, where there are such columns.",
+        help="Suffix of error columns: 'x' + TEXT holds the standard deviations of 'x'. TEXT + 1 and 2 (or hi and lo, "
+        "or _up and _low) are the upper and lower ones. A column 'x_limit' marks limits: -1 for upper, 1 for lower. "
+        "Default: _err, if there are such columns.",
     ),
 ]
-Errors = Annotated[
-    bool, typer.Option("--errors/--no-errors", help="Whether to use the columns of errors; if not, they are left out.")
-]
+Errors = Annotated[bool, typer.Option("--errors/--no-errors", help="Use the error columns, or ignore them.")]
 MissingRule = Annotated[
     str | None,
     one_of(
         MISSING,
-        "Where a feature has no value: refuse the file, leave out the row (its prediction is empty), put the mean of "
-        "the column, or take it for not measured: what the other values of the row let expect, with the error of that. "
-        "Predictions do the same. Default: unmeasured with columns of errors, else error.",
+        "What to do with missing values. error: refuse the file. drop: leave out the row (its prediction is empty). "
+        "mean: use the mean of the column. unmeasured: predict the value, with its error, from the rest of the row. "
+        "Predictions do the same. Default: unmeasured if there are error columns, else error.",
     ),
 ]
 Scale = Annotated[
     bool,
     typer.Option(
         "--scale/--no-scale",
-        help="Whether to bring every column to mean 0 and standard deviation "
-        "1; errors are scaled with it, and sigma is in these units.",
+        help="Scale every column to mean 0 and standard deviation 1. Errors are scaled too, and sigma is in these "
+        "units.",
     ),
 ]
-NoiseModel = Annotated[str, one_of(NOISES, "What noise may do: any direction, or along the axes only.")]
-LossName = Annotated[str, one_of(LOSSES, "The expected hinge loss, or an approximation of it.")]
-Ridge = Annotated[float, typer.Option(help="Weight of a ridge term; the noise regularises already.")]
+NoiseModel = Annotated[str, one_of(NOISES, "Noise in any direction, or along the feature axes only.")]
+LossName = Annotated[str, one_of(LOSSES, "gaussian is the expected hinge loss; the others approximate it.")]
+Ridge = Annotated[float, typer.Option(help="Ridge penalty. The noise alone already regularises.")]
 Balanced = Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight.")]
-Folds = Annotated[int, typer.Option(help="Parts of the cross-validation; columns are scaled before they are made.")]
-Tol = Annotated[float, typer.Option(help="Proven accuracy of the fit: gap against the objective at zero.")]
-Jobs = Annotated[int | None, typer.Option(help="Threads. Default: all cores.")]
-InputFormat = Annotated[str | None, one_of(FORMATS, "Of FILE. Default: by its name, else csv.", "--format")]
-Sep = Annotated[str | None, typer.Option(help="Separator of CSV. Default: found in the header.")]
-Decimal = Annotated[str, typer.Option(help="Decimal point of CSV.")]
+Folds = Annotated[int, typer.Option(help="Number of cross-validation folds. Columns are scaled once, before.")]
+Tol = Annotated[float, typer.Option(help="Largest duality gap, relative to the objective at zero.")]
+Jobs = Annotated[int | None, typer.Option(help="Number of threads. Default: all cores.")]
+InputFormat = Annotated[str | None, one_of(FORMATS, "Format of FILE. Default: by its name, else csv.", "--format")]
+Sep = Annotated[str | None, typer.Option(help="CSV separator. Default: found from the header.")]
+Decimal = Annotated[str, typer.Option(help="CSV decimal point.")]
 MaxColumns = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Refuse a table of more columns. Default: 60000; for libsvm 2000000."),
+    typer.Option(metavar="N", min=1, help="Largest number of columns. Default: 60000; for libsvm 2000000."),
 ]
-MaxLine = Annotated[float, typer.Option(metavar="MB", help="Length of a line that can be read, at most 2000.")]
+MaxLine = Annotated[float, typer.Option(metavar="MB", help="Longest line, up to 2000 MB.")]
 MaxUnpacked = Annotated[
     float,
     typer.Option(
-        metavar="MB", help="Refuse a compressed file that unpacks to more, and to more than 100 times its size."
+        metavar="MB",
+        help="Refuse a compressed file that unpacks to more, and to more than 100 times its size.",
     ),
 ]
 MaxClasses = Annotated[
     int | None,
-    typer.Option(metavar="N", min=2, help="Refuse more classes. Default: 20, or a tenth of the rows if that is more."),
+    typer.Option(metavar="N", min=2, help="Most classes. Default: 20, or a tenth of the rows if that is more."),
 ]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
@@ -151,6 +149,80 @@ def parse_numbers(text: str, expected: str) -> list[float]:
         raise TableError(f"{expected}; got {text!r}") from None
 
 
+@dataclass(frozen=True)
+class GuruOptions:
+    """Options that only the classifier guru has, with their defaults."""
+
+    sigma: str = "cv"
+    kernel: str = "linear"
+    scale: bool = True
+    noise: str = "isotropic"
+    loss: str = "gaussian"
+    l2: float = 0.0
+    tol: float = 1e-6
+    # gamma, degree and components: of kernels alone, and not looked at without one.
+    of_kernel: tuple[str, float, int | None] = field(default=("scale", 3, None), compare=False)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What :func:`fit_model` is given."""
+        shared = {"sigma": parse_sigma(self.sigma), "scale": self.scale}
+        shared |= {"loss": self.loss, "l2": self.l2, "tol": self.tol}
+        if self.kernel == "linear":
+            return shared | {"noise": self.noise}
+        if self.noise != "isotropic":
+            raise TableError(f"--noise {self.noise} is for --kernel linear")
+        gamma, degree, components = self.of_kernel
+        level = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
+        kernel = {"kernel": self.kernel, "gamma": level, "degree": degree}
+        return shared | kernel | {"n_components": components, "random_state": 0}
+
+    def check_kernel(self, file: str, layout: Layout) -> None:
+        """Raise if a kernel would have errors."""
+        if self.kernel != "linear" and layout.has_errors:
+            what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
+            raise TableError(f"{file}: --kernel {self.kernel} takes no errors ({what}); --no-errors leaves them out")
+
+    def check_linear(self, file: str) -> None:
+        """Raise if there is a kernel, of a table that is read in parts."""
+        if self.kernel != "linear":
+            raise TableError(
+                f"{file}: --kernel {self.kernel} needs a table that is read into memory; use some of its rows"
+            )
+
+
+@dataclass(frozen=True)
+class ErrorBarOptions:
+    """Options that only the classifier error-bars has, with their defaults."""
+
+    gaussians: str = "1"
+    scale_errors: bool = False
+    kernel: str = "linear"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What :func:`fit_model` is given."""
+        return {"n_components": self._n_components, "scale_errors": self.scale_errors, "kernel": self.kernel}
+
+    @property
+    def _n_components(self) -> int | str:
+        if self.gaussians == "auto":
+            return self.gaussians
+        if not self.gaussians.isdecimal() or not 1 <= int(self.gaussians[:9]) <= 100:
+            raise TableError(f"--gaussians must be a whole number from 1 to 100, or auto; got {self.gaussians!r}")
+        return int(self.gaussians)
+
+
+def _given(options: GuruOptions | ErrorBarOptions) -> Iterator[str]:
+    """Yield the options that are not as by default, as they were written."""
+    for option in fields(options):
+        name, value = option.name.replace("_", "-"), getattr(options, option.name)
+        if option.compare and value != option.default:
+            flags = {True: f"--{name}", False: f"--no-{name}"}
+            text = f"{value:g}" if isinstance(value, float) else value
+            yield flags[value] if isinstance(value, bool) else f"--{name} {text}"
+
+
 @app.command()
 def fit(
     file: File,
@@ -162,43 +234,40 @@ def fit(
         str | None,
         one_of(
             CLASSIFIERS,
-            "error-bars takes values with errors for measurements of a true value, chooses all of its settings by "
-            "cross-validation, and gives calibrated probabilities; guru takes errors for noise yet to come, and has "
-            "the options --sigma to --tol. Default: error-bars with columns of errors, else guru.",
+            "error-bars: errors were made when the values were measured; nothing to tune, calibrated probabilities. "
+            "guru: errors are noise yet to come; options --sigma to --tol. "
+            "Default: error-bars if there are error columns, else guru.",
         ),
     ] = None,
     gaussians: Annotated[
         str,
-        typer.Option(metavar="N", help="Of error-bars: how many Gaussians the population of true values is; or auto."),
+        typer.Option(metavar="N", help="error-bars: number of Gaussians in the population of true values, or auto."),
     ] = "1",
     scale_errors: Annotated[
-        bool, typer.Option("--scale-errors", help="Of error-bars: errors may be wrong by a factor, which is found.")
+        bool, typer.Option("--scale-errors", help="error-bars: fit a common factor of all errors.")
     ] = False,
     sigma: Annotated[
         str,
         typer.Option(
-            help="Standard deviation of the noise on every feature: a number if you know it (with "
-            "--no-scale in the units of the file), levels to choose from as 0.1,0.3,1, or cv: "
-            "levels found from the data, chosen by cross-validation. The default is cv since the "
-            "noise is rarely known in the units of scaled columns. Columns of errors count on top "
-            "of it; sigma 0 leaves only them."
+            help="guru: standard deviation of the noise on every feature. A number, in units of the scaled columns "
+            "(with --no-scale: of the file); a list to choose from, as 0.1,0.3,1; or cv, which also finds the list. "
+            "Error columns add to it; with 0 only they count."
         ),
     ] = "cv",
     kernel: Annotated[
         str,
         one_of(
             [*(name for name in NAMES if name != "precomputed"), "auto"],
-            "linear, or a kernel, whose sigma is in the units of its space. Of error-bars: linear, rbf, or "
-            "auto, which takes two to four times as long: the one with the lower log loss. Of guru a kernel takes no columns of "
-            "errors, and there is no auto.",
+            "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space. "
+            "error-bars: linear, rbf, or auto, the better of the two by log loss; it takes two to four times as long.",
         ),
     ] = "linear",
     gamma: Annotated[
-        str, typer.Option(help="Of the kernels rbf, poly, sigmoid, laplacian, chi2: scale, auto or a number.")
+        str, typer.Option(help="For the kernels rbf, poly, sigmoid, laplacian, chi2: scale, auto or a number.")
     ] = "scale",
-    degree: Annotated[float, typer.Option(help="Of the kernel poly.")] = 3,
+    degree: Annotated[float, typer.Option(help="For the kernel poly.")] = 3,
     components: Annotated[
-        int | None, typer.Option(help="Restrict a kernel to so many random rows, for large files.")
+        int | None, typer.Option(help="Restrict a kernel to this many random rows, for large files.")
     ] = None,
     scale: Scale = True,
     err_suffix: ErrSuffix = None,
@@ -222,7 +291,7 @@ def fit(
     max_unpacked: MaxUnpacked = 100,
     dask: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler, whose workers read FILE."),
+        typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; its workers read FILE."),
     ] = None,
     force: Force = False,
     json: AsJson = False,
@@ -230,42 +299,17 @@ def fit(
 ) -> None:
     """Fit a classifier to FILE and save it.
 
-    FILE may be a directory, or a pattern in quotes, of files with the same columns. These, and files of more than 2 GB,
-    are converted once to arrays in the directory for temporary files, and read in parts from there.
+    Columns 'x' and 'x_err' are values and their standard deviations. Every other column is a feature without errors:
+    --drop identifiers. The model file has everything that predictions need: columns, scaling, how to treat missing
+    values.
 
-    Columns 'x' and 'x_err' are values and their standard deviations: measurements, of which the model knows what they
-    say of the true value. The model has everything that predictions need: columns, scaling, what to do where there is
-    no value.
+    FILE may also be a directory, or a quoted pattern, of files with the same columns. Several files, and files of more
+    than 2 GB, are converted once to arrays in the directory for temporary files and read in parts.
 
     Example: gaussguru fit stars.csv --target class -o stars.model
     """
     talk.quiet = quiet
-    level = parse_sigma(sigma)
     _check_output(output, force, json)
-    options: dict[str, Any] = {"loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
-    options["class_weight"] = "balanced" if balanced else None
-    if kernel in ("linear", "auto"):
-        options["noise"] = noise
-    else:
-        if noise != "isotropic":
-            raise TableError(f"--noise {noise} is for --kernel linear")
-        options |= {"degree": degree, "n_components": components, "random_state": 0}
-        options["gamma"] = gamma if gamma in ("scale", "auto") else parse_numbers(gamma, "--gamma must be a number")[0]
-    # What was asked for that one of the two classifiers has.
-    of_guru = {
-        f"--sigma {sigma}": sigma != "cv",
-        f"--kernel {kernel}": kernel not in ERROR_BAR_KERNELS,
-        "--no-scale": not scale,
-        f"--noise {noise}": noise != "isotropic",
-        f"--loss {loss}": loss != "gaussian",
-        f"--l2 {l2:g}": l2 != 0.0,
-        f"--tol {tol:g}": tol != 1e-6,
-    }
-    of_error_bars = {
-        f"--kernel {kernel}": kernel == "auto",
-        f"--gaussians {gaussians}": gaussians != "1",
-        "--scale-errors": scale_errors,
-    }
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
@@ -273,32 +317,29 @@ def fit(
     with closing(open_table(files[0], **how)) as table:
         layout = Layout.of(table, target, **roles)
         chosen = classifier or ("error-bars" if layout.errors else "guru")
-        if kernel not in ("linear", "auto") and chosen == "guru" and layout.has_errors:
-            what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
-            raise TableError(f"{file}: --kernel {kernel} takes no errors ({what}); --no-errors leaves them out")
-        _check_asked(file, layout, chosen, of_guru if chosen == "error-bars" else of_error_bars)
-        if chosen == "error-bars":
-            options = {"n_jobs": jobs, "class_weight": options["class_weight"], "scale_errors": scale_errors}
-            options |= {"n_components": _count_of(gaussians), "kernel": kernel}
-        streamed = dask is not None or is_large(files)
-        digest: str | None = None
-        if not streamed:
-            with busy("reading"):
-                data, summary = _read(table, layout)
-                digest = table.sha256()
-    shared = {"sigma": level, "scale": scale, "folds": folds, "max_classes": max_classes, **options}
-    if streamed:
-        if kernel != "linear" and chosen == "guru":
-            raise TableError(f"{file}: --kernel {kernel} needs a table that is read into memory; use some of its rows")
+        of_bars = kernel if kernel in (ERROR_BAR_KERNELS if chosen == "error-bars" else ("auto",)) else None
+        guru = GuruOptions(
+            sigma, "linear" if of_bars else kernel, scale, noise, loss, l2, tol, (gamma, degree, components)
+        )
+        bars = ErrorBarOptions(gaussians, scale_errors, of_bars or "linear")
+        guru.check_kernel(file, layout)
+        asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
+        _check_asked(file, layout, chosen, others)
+        shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
+        shared["class_weight"] = "balanced" if balanced else None
+        read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
+    if read is None:
+        guru.check_linear(file)
         model, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
+        data, summary, digest = read
         with busy(f"fitting {summary}"):
-            model = fit_model(data, classifier=chosen, **{"kernel": kernel, **shared})
+            model = fit_model(data, classifier=chosen, **shared)
     model.card["data"]["sha256"] = digest
     save_model(model, output, force=force)
     found = model.card["fit"]
     say(f"read {summary}")
-    warn(found["warnings"])
+    warn([*layout.doubts, *found["warnings"]])
     for line in _fit_in_words(model.card):
         say(line)
     if output != "-":
@@ -330,27 +371,16 @@ def _fit_streamed(
             return fit_cached(cached, classifier=chosen, **shared), summary, cached.sha256
 
 
-def _check_asked(file: str, layout: Layout, chosen: str, others: dict[str, bool]) -> None:
+def _check_asked(file: str, layout: Layout, chosen: str, others: "GuruOptions | ErrorBarOptions") -> None:
     """Raise if an option was given that is of the other classifier."""
-    for option in (option for option, is_given in others.items() if is_given):
+    for option in _given(others):
         if chosen == "guru":
-            raise TableError(
-                f"{option} is for --classifier error-bars, the default with columns of errors; leave it out, or give "
-                "that"
-            )
-        why = f" the default with columns of errors ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
+            raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
+        why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
         raise TableError(
-            f"{file}: {option} is for --classifier guru;{why} error-bars chooses its settings by cross-validation: "
-            "leave it out, or give --classifier guru, or --no-errors"
+            f"{file}: {option} needs --classifier guru; error-bars{why} chooses its settings by cross-validation: "
+            "leave the option out, or give --classifier guru or --no-errors"
         )
-
-
-def _count_of(gaussians: str) -> int | str:
-    if gaussians == "auto":
-        return gaussians
-    if not gaussians.isdecimal() or not 1 <= int(gaussians[:9]) <= 100:
-        raise TableError(f"--gaussians must be a whole number from 1 to 100, or auto; got {gaussians!r}")
-    return int(gaussians)
 
 
 def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
@@ -366,7 +396,7 @@ def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
         if card["layout"]["errors"]:
             least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
             known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
-            yield f"least reliable (share of its variance that measurements know): {known}"
+            yield f"least reliable features (1: exact): {known}"
         scaled = card["parameters"]["scale_errors"]
         yield kappa_in_words(found["kappa"], found["kappa_pvalue"], scaled=scaled).rstrip(".")
     else:
@@ -387,7 +417,8 @@ def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missi
 
 def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     """Return a whole table, and in words what was read."""
-    data = read_all(table, layout)
+    with busy("reading"):
+        data = read_all(table, layout)
     parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
     if len(data.y) < data.n_rows:
         parts.append(f"{data.n_rows - len(data.y)} of them left out")
@@ -431,15 +462,15 @@ def predict(
     file: File,
     output: Output = "-",
     each: Annotated[
-        bool, typer.Option("--each", help="Add the probability of every class; calibrated ones are always there.")
+        bool, typer.Option("--each", help="Add the probability of every class. Calibrated models always do.")
     ] = False,
     remeasure: Annotated[
         float | None,
         typer.Option(
             metavar="FACTOR",
-            help="Add remeasure_gain: how much less often the label will be wrong once the row is measured again, with "
-            "errors of FACTOR times those of now, from 0 (exact) to 1. Measure the largest first. Values that were not "
-            "measured stay so.",
+            help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
+            "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
+            "first. Missing values stay missing.",
         ),
     ] = None,
     keep: Annotated[
@@ -455,13 +486,16 @@ def predict(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the rows of FILE, in their order, in bounded memory.
+    """Predict every row of FILE, in order and in bounded memory.
 
-    Columns are found by name, others are ignored. The output has, for each row, label and probability. Of a model that
-    was fitted to columns of errors (error-bars) this is calibrated, and counts the errors of the row and the overlap of
-    the classes; a column for each class follows. Else it is the probability that noise (of the model and of the columns
-    of errors) leaves this label; flip_probability, that it changes it; radius, the smallest displacement that changes
-    it, in the units of sigma. Kernels have no radius, and no probabilities of more than two classes.
+    Columns are found by name; others are ignored. The output has a label and its probability for each row.
+
+    A model that was fitted with error columns (error-bars) gives calibrated probabilities, which account for the errors
+    of the row and the overlap of the classes, and adds a column for each class.
+
+    Other models (guru) give the probability that noise, of the model and of the error columns, does not change the
+    label; flip_probability, that it does; and radius, the shortest displacement that changes the label, in units of
+    sigma. Kernels have no radius, and no probabilities for more than two classes.
 
     Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
     """
@@ -536,9 +570,9 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="LEVELS",
-            help="Standard deviations of noise on every feature, as 0,0.1,1, in the units of sigma (those of scaled "
-            "features, where they were scaled). Default: 0 to 1 times the spread of the features. Of a model that was "
-            "fitted to columns of errors: what these are multiplied by, with as much noise added. Default: 1,1.5,2,3.",
+            help="guru: standard deviations of added noise, as 0,0.1,1, in units of sigma (of the scaled features, if "
+            "they were scaled). Default: 0 to 1 times the spread of the features. error-bars: factors of the errors; "
+            "noise is added to match. Default: 1,1.5,2,3.",
         ),
     ] = None,
     report: Annotated[
@@ -554,13 +588,15 @@ def evaluate(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare the predictions for FILE with its labels: accuracy, probabilities, and what noise leaves of them.
+    """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
 
-    Of a model that was fitted to columns of errors (error-bars), expected accuracy is what its probabilities promise.
-    The first table compares that with what came true, where errors are small, medium and large: a third of the rows
-    each, with the size of the errors in units of the overlap of the classes. The second says how good the model is when
-    errors are larger. Of other models, expected accuracy is that under the errors of FILE, or without any under the
-    noise of the model, and the table says how accurate the model is when noise of each level is added.
+    Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. The first
+    table compares it with the accuracy reached, separately for small, medium and large errors (a third of the rows
+    each; "noise" is the size of the errors in units of the overlap of the classes). The second table shows how the
+    model does when all errors are larger.
+
+    Other models (guru): expected accuracy is the accuracy under the errors of FILE or, if it has none, under the noise
+    of the model. The table shows the accuracy when noise of each level is added.
 
     Example: gaussguru evaluate stars.model test.csv
     """
@@ -635,9 +671,7 @@ def _report(model: Model, data: Data, result: dict[str, Any], *, title: str, sha
 def path(
     file: File,
     target: Target = None,
-    sigmas: Annotated[
-        str, typer.Option(help="How many levels, or the levels themselves with commas between them.")
-    ] = "20",
+    sigmas: Annotated[str, typer.Option(help="Number of noise levels, or a list of them, as 0.1,0.3,1.")] = "20",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the table as CSV or Parquet.")
     ] = None,
@@ -651,7 +685,7 @@ def path(
     loss: LossName = "gaussian",
     l2: Ridge = 0.0,
     balanced: Balanced = False,
-    folds: Annotated[int, typer.Option(help="Parts of the cross-validation; 0 for none.")] = 5,
+    folds: Annotated[int, typer.Option(help="Number of cross-validation folds; 0 for none.")] = 5,
     tol: Tol = 1e-6,
     jobs: Jobs = None,
     format: InputFormat = None,
@@ -665,10 +699,10 @@ def path(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit linear classifiers to FILE at one noise level after another.
+    """Fit linear classifiers to FILE at a series of noise levels.
 
-    For each sigma: the length of the weights, the accuracy on FILE, the cross-validated accuracy, and the gap: how far
-    the objective may be from its optimum.
+    For each sigma: the norm of the weights, the accuracy on FILE, the cross-validated accuracy, and the duality gap,
+    which bounds the distance of the objective to its optimum.
 
     Example: gaussguru path stars.csv --target class
     """
@@ -680,7 +714,7 @@ def path(
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
-    with closing(open_table(file, **how)) as table, busy("reading"):
+    with closing(open_table(file, **how)) as table:
         data, summary = _read(table, Layout.of(table, target, **roles))
     options: dict[str, Any] = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
     options |= {"scale": scale, "folds": folds, "max_classes": max_classes}
@@ -702,5 +736,5 @@ def path(
 
 @app.command()
 def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
-    """Print what is known of a model, as JSON: its columns, data, parameters, proof and versions."""
+    """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
     tell(load_model(model, limits=_limits(unpacked=max_unpacked)).card)

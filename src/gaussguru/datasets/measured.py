@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 from sklearn.utils import Bunch, check_random_state
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.validation import check_choice, check_count, check_real
 from gaussguru._linalg import Array
 from gaussguru.errors import check_errors, unmeasured
@@ -21,8 +22,6 @@ RANGE = math.sqrt(10.0)
 GOOD = 0.3
 # The fraction of the variance that is between the components of a mixture: they overlap, and no Gaussian fits them.
 BETWEEN = 0.6
-# Numbers held at a time in covariances of samples.
-CHUNK = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,7 @@ class MeasuredPopulation:
             X_err = np.where(missing, 0.0, np.broadcast_to(np.reshape(X_err, (n, -1)), (n, d)))
         errors = check_errors(np.zeros(n) if X_err is None else X_err, X)
         result = np.empty((n, max(2, len(self.coef))))
-        step = max(1, CHUNK // d**2)
-        for first in range(0, n, step):
-            part = slice(first, first + step)
+        for part in row_blocks(n, d**2):
             some = errors.take(part)
             S = np.array([some.covariance(i) for i in range(some.n_samples)])
             result[part] = self._proba(X[part], S, ~missing[part])

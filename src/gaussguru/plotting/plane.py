@@ -1,6 +1,6 @@
 """Samples of two features, and what a classifier makes of the plane they lie in."""
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,7 +39,7 @@ def _around(samples: Array, covariances: Array, n_std: float) -> Array:
     return np.vstack([samples - reach, samples + reach])
 
 
-class _PlaneDisplay:
+class Plane(NamedTuple):
     """What pictures of the plane share: samples, their classes, and scores on a grid.
 
     Parameters
@@ -53,18 +53,15 @@ class _PlaneDisplay:
     title : str
     """
 
-    def __init__(
-        self, samples: Array, labels: Any, grid: tuple[Array, Array, Array], names: list[str], title: str
-    ) -> None:
-        self.samples = samples
-        self.labels = labels
-        self.grid = grid
-        self.names = names
-        self.title = title
+    samples: Array
+    labels: NDArray[Any]
+    grid: tuple[Array, Array, Array]
+    names: list[str]
+    title: str
 
-    @staticmethod
-    def _looked_at(estimator: Any, X: Any, y: Any, around: Any = None) -> tuple[Array, Any, Any, list[str], str]:
-        """Return samples, labels, grid, names and title; the grid reaches as far as the samples and what is around."""
+    @classmethod
+    def of(cls, estimator: Any, X: Any, y: Any, around: Any = None) -> "Plane":
+        """Return that of a fitted classifier; the grid reaches as far as the samples and what is around."""
         check_is_fitted(estimator)
         names = [str(name) for name in getattr(X, "columns", ("feature 1", "feature 2"))]
         samples, labels = _points(X), column_or_1d(y)
@@ -83,11 +80,18 @@ class _PlaneDisplay:
             points = type(X)(points, columns=X.columns)
         scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
         scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)
-        return samples, labels, (first, second, scores), names, style.name_of(estimator)
+        return cls(samples, labels, (first, second, scores), names, style.name_of(estimator))
+
+
+class _PlaneDisplay:
+    """Pictures of the plane."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
 
     def _draw_boundary(self, ax: Any, *, margins: bool) -> Any:
         """Draw where two classes have the same score, and for two classes where the score is 1 and -1."""
-        first, second, scores = self.grid
+        first, second, scores = self.plane.grid
         if len(scores) == 1:
             levels, styles = ([-1, 0, 1], ["--", "-", "--"]) if margins else ([0], ["-"])
         else:
@@ -105,7 +109,7 @@ class _PlaneDisplay:
         ]
 
     def _draw_samples(self, ax: Any, samples: Array, number: int, label: Any) -> None:
-        ax.scatter(*samples.T, label=f"class {label}", **style.points_of(number, len(self.samples)))
+        ax.scatter(*samples.T, label=f"class {label}", **style.points_of(number, len(self.plane.samples)))
 
     def _draw_clouds(self, ax: Any, covariances: Array, n_std: float) -> list[Any]:
         """Draw an ellipse around every sample, and return a collection of them for each class."""
@@ -116,9 +120,9 @@ class _PlaneDisplay:
         angle = np.degrees(np.arctan2(turns[:, 1, 1], turns[:, 0, 1]))
         drawn = []
         for number, _, mine in self._classes():
-            colour = style.points_of(number, len(self.samples))["color"]
+            colour = style.points_of(number, len(self.plane.samples))["color"]
             clouds = EllipseCollection(
-                width[mine], height[mine], angle[mine], units="xy", offsets=self.samples[mine],
+                width[mine], height[mine], angle[mine], units="xy", offsets=self.plane.samples[mine],
                 offset_transform=ax.transData, facecolors=(colour, 0.10), edgecolors=(colour, 0.45), linewidths=0.8,
             )  # fmt: skip
             drawn.append(ax.add_collection(clouds))
@@ -126,7 +130,7 @@ class _PlaneDisplay:
             ax, f"noise: {n_std:g} std. dev.", linestyle="none", marker="o", markersize=10,
             markerfacecolor=(LINE, 0.10), markeredgecolor=(LINE, 0.45), markeredgewidth=0.8,
         )  # fmt: skip
-        ax.set(xlim=self.grid[0][0, [0, -1]], ylim=self.grid[1][[0, -1], 0])
+        ax.set(xlim=self.plane.grid[0][0, [0, -1]], ylim=self.plane.grid[1][[0, -1], 0])
         return drawn
 
     @staticmethod
@@ -136,12 +140,14 @@ class _PlaneDisplay:
 
     def _finish(self, ax: Any) -> None:
         ax.set_aspect("equal")  # or normals would not look like normals
-        style.finish(ax, self.names[0], self.names[1], self.title)
+        style.finish(ax, self.plane.names[0], self.plane.names[1], self.plane.title)
         self.ax_, self.figure_ = ax, ax.figure
 
     def _classes(self) -> Any:
         """Return number, label and samples of each class."""
-        return [(number, label, self.labels == label) for number, label in enumerate(np.unique(self.labels))]
+        return [
+            (number, label, self.plane.labels == label) for number, label in enumerate(np.unique(self.plane.labels))
+        ]
 
 
 class CloudDisplay(_PlaneDisplay):
@@ -153,8 +159,8 @@ class CloudDisplay(_PlaneDisplay):
 
     Parameters
     ----------
-    samples, labels, grid, names, title
-        As in the other pictures of the plane.
+    plane : Plane
+        Samples, labels, and scores on a grid.
     covariances : ndarray of shape (n_samples, 2, 2)
     n_std : float
 
@@ -177,15 +183,11 @@ class CloudDisplay(_PlaneDisplay):
 
     def __init__(
         self,
-        samples: Array,
-        labels: Any,
-        grid: tuple[Array, Array, Array],
-        names: list[str],
-        title: str,
+        plane: Plane,
         covariances: Array,
         n_std: float = 1.0,
     ) -> None:
-        super().__init__(samples, labels, grid, names, title)
+        super().__init__(plane)
         self.covariances = covariances
         self.n_std = n_std
 
@@ -215,15 +217,15 @@ class CloudDisplay(_PlaneDisplay):
         X, X_err = split_errors(X, X_err)
         samples = _points(X)
         covariances = worst_case_covariance(estimator, X) if X_err is None else _covariances(X_err, samples)
-        looked_at = cls._looked_at(estimator, X, y, _around(samples, covariances, n_std))
-        return cls(*looked_at, np.array(covariances), n_std).plot(ax)
+        plane = Plane.of(estimator, X, y, _around(samples, covariances, n_std))
+        return cls(plane, np.array(covariances), n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on new axes."""
         ax = style.axes(ax)
         self._draw_boundary(ax, margins=True)
         for number, label, mine in self._classes():
-            self._draw_samples(ax, self.samples[mine], number, label)
+            self._draw_samples(ax, self.plane.samples[mine], number, label)
         self.ellipses_ = self._draw_clouds(ax, self.covariances, self.n_std)
         self._finish(ax)
         return self
@@ -237,8 +239,8 @@ class RegionsDisplay(_PlaneDisplay):
 
     Parameters
     ----------
-    samples, labels, grid, names, title
-        As in the other pictures of the plane.
+    plane : Plane
+        Samples, labels, and scores on a grid.
     classes : ndarray of shape (n_classes,)
     wrong : ndarray of bool of shape (n_samples,)
     covariances : ndarray of shape (n_samples, 2, 2), default=None
@@ -263,17 +265,13 @@ class RegionsDisplay(_PlaneDisplay):
 
     def __init__(
         self,
-        samples: Array,
-        labels: Any,
-        grid: tuple[Array, Array, Array],
-        names: list[str],
-        title: str,
+        plane: Plane,
         classes: NDArray[Any],
         wrong: NDArray[np.bool_],
         covariances: Array | None = None,
         n_std: float = 1.0,
     ) -> None:
-        super().__init__(samples, labels, grid, names, title)
+        super().__init__(plane)
         self.classes = classes
         self.wrong = wrong
         self.covariances = covariances
@@ -306,24 +304,26 @@ class RegionsDisplay(_PlaneDisplay):
         if X_err is not None:
             covariances = _covariances(X_err, _points(X))
             around = _around(_points(X), covariances, n_std)
-        looked_at = cls._looked_at(estimator, X, y, around)
-        wrong = np.asarray(estimator.predict(X) != looked_at[1])
-        return cls(*looked_at, estimator.classes_, wrong, covariances, n_std).plot(ax)
+        plane = Plane.of(estimator, X, y, around)
+        wrong = np.asarray(estimator.predict(X) != plane.labels)
+        return cls(plane, estimator.classes_, wrong, covariances, n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on new axes."""
         ax = style.axes(ax)
-        first, second, scores = self.grid
+        first, second, scores = self.plane.grid
         best = (scores[0] > 0).astype(int) if len(scores) == 1 else np.argmax(scores, axis=0)
         levels = np.arange(len(self.classes) + 1) - 0.5
         colours = [style.LIGHT[number % 7] for number in range(len(self.classes))]
         self.surface_ = ax.contourf(first, second, best, levels=levels, colors=colours)
         self._draw_boundary(ax, margins=False)
         for number, label in enumerate(self.classes):
-            mine = (self.labels == label) & ~self.wrong
-            self._draw_samples(ax, self.samples[mine], number, label)
+            mine = (self.plane.labels == label) & ~self.wrong
+            self._draw_samples(ax, self.plane.samples[mine], number, label)
         self.ellipses_ = [] if self.covariances is None else self._draw_clouds(ax, self.covariances, self.n_std)
-        ax.scatter(*self.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4)
+        ax.scatter(
+            *self.plane.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4
+        )
         self._finish(ax)
         return self
 
@@ -336,8 +336,8 @@ class DisplacementDisplay(_PlaneDisplay):
 
     Parameters
     ----------
-    samples, labels, grid, names, title
-        As in the other pictures of the plane.
+    plane : Plane
+        Samples, labels, and scores on a grid.
     moved : ndarray of shape (n_samples, 2)
         The samples afterwards.
 
@@ -360,14 +360,10 @@ class DisplacementDisplay(_PlaneDisplay):
 
     def __init__(
         self,
-        samples: Array,
-        labels: Any,
-        grid: tuple[Array, Array, Array],
-        names: list[str],
-        title: str,
+        plane: Plane,
         moved: Array,
     ) -> None:
-        super().__init__(samples, labels, grid, names, title)
+        super().__init__(plane)
         self.moved = moved
 
     @classmethod
@@ -391,8 +387,8 @@ class DisplacementDisplay(_PlaneDisplay):
         """
         check_is_fitted(estimator)
         moved = _points(X) + estimator.displacements(X, y, delta)
-        samples, labels, grid, names, title = cls._looked_at(estimator, X, y, moved)
-        return cls(samples, labels, grid, names, f"{title}: where samples are moved", moved).plot(ax)
+        plane = Plane.of(estimator, X, y, moved)
+        return cls(plane._replace(title=f"{plane.title}: where samples are moved"), moved).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on new axes."""
@@ -400,8 +396,8 @@ class DisplacementDisplay(_PlaneDisplay):
         self._draw_boundary(ax, margins=True)
         self.arrows_ = []
         for number, label, mine in self._classes():
-            before, after = self.samples[mine], self.moved[mine]
-            look = style.points_of(number, len(self.samples))
+            before, after = self.plane.samples[mine], self.moved[mine]
+            look = style.points_of(number, len(self.plane.samples))
             self._draw_samples(ax, before, number, label)
             ax.scatter(*after.T, facecolors="none", edgecolors=look.pop("color"), **look)
             arrows = ax.quiver(

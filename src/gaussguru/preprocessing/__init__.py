@@ -10,6 +10,7 @@ from gaussguru.preprocessing.tables import (
     errors_from_frame,
     errors_from_uncertainties,
     noise_from_replicates,
+    similar_columns,
 )
 from gaussguru.preprocessing.with_errors import WithErrors
 
@@ -28,4 +29,5 @@ __all__ = [
     "final_estimator",
     "linear_scores",
     "noise_from_replicates",
+    "similar_columns",
 ]

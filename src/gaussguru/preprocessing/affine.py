@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._blocks import row_blocks
 from gaussguru._estimators.base import LinearScores
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import LowRank, Measured, check_errors, like
 
-# Numbers held at a time.
-CHUNK = 1 << 23
 # Points at which a function is found to scale feature by feature, which saves the square of the number of features.
 SCALING_PROBES = 64
 
@@ -58,10 +57,9 @@ class AffineMap:
         offset = dense(at(0, 0)).reshape(-1)
         if not sp.issparse(X) and (factors := _scaling(function, X, centre, steps, offset)) is not None:
             return cls(centre, offset, sp.diags_array(factors).tocsr(), (np.arange(n_features), factors))
-        step = max(1, CHUNK // n_features)
         parts = []
-        for first in range(0, n_features, step):
-            last = min(first + step, n_features)
+        for block in row_blocks(n_features, n_features):
+            first, last = block.start, block.stop
             moved = at(first, last)
             if sp.issparse(moved) and not offset.any():
                 parts.append(sp.diags_array(1.0 / steps[first:last]) @ moved)

@@ -25,8 +25,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
+from gaussguru._blocks import MOST_STORED, row_blocks
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import LARGEST, Errors, LowRank, Measured, check_causes, like, take_rows
+from gaussguru.errors import Errors, LowRank, Measured, check_causes, like, take_rows
 from gaussguru.preprocessing.affine import dense
 
 # Points of Gauss and Hermite. (Of log, sqrt, arcsinh, power and quantile transforms, errors of up to half a spread:
@@ -37,8 +38,6 @@ POINTS = 64
 # Rows at which a transformer is looked at to see which output depends on which feature, and beyond how many features
 # that is not looked for: it takes so many times as many evaluations.
 PROBES, MOST_FEATURES = 64, 1000
-# Numbers held at a time.
-CHUNK = 1 << 22
 # Part of an error bar over which the slope of f is taken where f has no value at a point of the rule.
 CLOSE = 2.0**-10
 # The part of the samples at either end of the range of a feature over which the slope of f there is taken.
@@ -222,18 +221,18 @@ class CurvedMap:
         """Return means of what a function makes of X with these errors, and their errors in a form that suits.
 
         Standard deviations where they are independent; else covariances, or :class:`LowRank` where that takes less.
-        What takes more than ``LARGEST`` numbers keeps as many common causes as fit in, the largest ones, and the rest
-        of each variance as independent.
+        What takes more than ``MOST_STORED`` numbers keeps as many common causes as fit in, the largest ones, and the
+        rest of each variance as independent.
         """
         n, K = X.shape[0], len(self.outputs)
         if errors.is_independent:
             places, weights = self._rule()
             points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(place) for place in places]))
             return self._collected(points, self.outputs, weights)
-        if self.is_elementwise and n * K * K <= LARGEST:
+        if self.is_elementwise and n * K * K <= MOST_STORED:
             return self._correlated(function, X, errors)
         d = X.shape[1]
-        if errors.n_causes > d and n * d * d <= LARGEST:
+        if errors.n_causes > d and n * d * d <= MOST_STORED:
             errors = check_causes(np.stack([errors.times(axis) for axis in np.eye(d)], axis=1), X)
         causes = spheres(errors.n_causes)
         points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(cause) for cause in causes]))
@@ -366,17 +365,15 @@ class _Points:
 
     def blocks(self, n_points: int, n_outputs: int) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Yield rows, what becomes of them and of the points about them, and where these are."""
-        step = max(1, CHUNK // (n_points * (self.X.shape[1] + n_outputs)))
-        for first in range(0, self.n_samples, step):
-            part = slice(first, min(first + step, self.n_samples))
+        for part in row_blocks(self.n_samples, n_points * (self.X.shape[1] + n_outputs)):
             block = np.asarray(take_rows(self.X, part), dtype=np.float64)
             here, away = evaluate(self.function, self.X, block), self.away(part)
             if not np.isfinite(here).all():
                 i, k = np.argwhere(~np.isfinite(here))[0]
                 raise ValueError(
-                    f"the transformer makes {here[i, k]} of sample {first + i}, in feature {k} of its output: what has "
-                    "no value has no error bar. Give NaN for what was not measured, or use a function that is defined "
-                    "for all values, as arcsinh in place of a logarithm"
+                    f"the transformer makes {here[i, k]} of sample {part.start + i}, in feature {k} of its output: "
+                    "what has no value has no error bar. Give NaN for what was not measured, or use a function that is "
+                    "defined for all values, as arcsinh in place of a logarithm"
                 )
             at = block + away
             values = self._values(at)
@@ -386,7 +383,8 @@ class _Points:
                 slopes = (self._values(block[few] + CLOSE * away[:, few]) - here[few]) / CLOSE
                 if not np.isfinite(slopes[:, wrong[few]]).all():
                     raise ValueError(
-                        f"the transformer has no value close to sample {first + int(few[0])}, so its error is not known"
+                        f"the transformer has no value close to sample {part.start + int(few[0])}, so its error is not "
+                        "known"
                     )
                 values[:, few] = np.where(wrong[few], here[few] + slopes, values[:, few])
             yield part, here, values, at
@@ -418,7 +416,7 @@ class _Collector:
         self.std = np.empty((n_samples, K))
         if not self.wide:
             return
-        most = max(len(self.wide), LARGEST // max(1, n_samples * K))
+        most = max(len(self.wide), MOST_STORED // max(1, n_samples * K))
         if min(total, most) >= K:
             self.covariances = np.zeros((n_samples, K, K))
             return

@@ -9,40 +9,56 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._linalg import Array
-from gaussguru.errors import Asymmetric, Limits, split_uncertainties
+from gaussguru.errors import Asymmetric, Limits, frame_and_units, split_uncertainties
 
 # How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
 SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
 ONE_SIDE = ("", "")
 LIMIT = "_limit"
+# How others name columns of errors, besides "_err": before the name of the value (VizieR has "e_"), and after it.
+PREFIXES = ("e_", "err_", "error_", "sigma_", "unc_")
+SUFFIXES = ("_error", "_sigma", "_std", "_sd", "_se", "_unc", "_uncertainty", "_stddev", "err", "Err")
 
 
 def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     """Split a table with columns ``name`` and ``name_err`` into values and error bars.
 
-    A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
+    A column without errors is exact: its errors are 0. A missing value (NaN) counts as not measured: its error is
+    infinite.
 
-    Error bars with two sides are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA
-    Exoplanet Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of a
-    lower side does not matter. A table has one of these styles, and each of its features one kind of error bar.
+    Two-sided errors are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA Exoplanet
+    Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of the lower one
+    does not matter. All features of a table must use the same style.
 
-    A column ``name_limit`` says which values are limits: -1 for an upper limit (the truth is below the value), +1 for a
-    lower limit, and 0 or NaN for a measurement.
+    A column ``name_limit`` marks limits: -1 for an upper limit (the true value is below), +1 for a lower limit, and 0
+    or NaN for a measurement.
 
     Parameters
     ----------
     frame : DataFrame, or table of astropy
-        All other columns must be features: take out the labels before. Of a table of astropy, features have their units
-        in their names, as in ``"flux [mJy]"``; values and errors must have the same unit.
+        All other columns must be features: take out labels and identifiers first. Features of an astropy table get
+        their unit in their name, as in ``"flux [mJy]"``; values and errors must have the same unit.
     suffix : str, default="_err"
-        What the names of columns with standard deviations end with.
+        Suffix of the columns with standard deviations.
 
     Returns
     -------
     X : DataFrame of shape (n_samples, n_features)
-    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits of such
+    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits of such DataFrames
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from gaussguru.preprocessing import errors_from_frame
+    >>> table = pd.DataFrame({"flux": [1.2, 3.4], "flux_err": [0.1, 0.4], "n_lines": [3, 5], "class": ["a", "b"]})
+    >>> labels = table.pop("class")
+    >>> X, X_err = errors_from_frame(table)
+    >>> X_err
+       flux  n_lines
+    0   0.1      0.0
+    1   0.4      0.0
     """
-    frame, units = _without_units(frame)
+    frame, units = frame_and_units(frame)
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
         raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
     if not isinstance(suffix, str) or not suffix:
@@ -106,7 +122,10 @@ class _FrameParts(NamedTuple):
             lower, upper = (self._numbers(side.get(name)) for side in (self.lower, self.upper))
             flag = np.nan_to_num(self._numbers(self.flags.get(name)))
         except (ValueError, TypeError) as problem:
-            raise ValueError(f"frame must hold numbers; column {name!r} or its errors do not: {problem}") from problem
+            raise ValueError(
+                f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, "
+                f"as labels = frame.pop({name!r}), and encode categories"
+            ) from problem
         if len(set(columns)) == 2:  # the sign of a lower side does not matter
             lower = np.abs(lower)
         return np.where(gone, np.inf, lower), np.where(gone, np.inf, upper), np.where(gone, 0.0, flag)
@@ -117,14 +136,6 @@ class _FrameParts(NamedTuple):
             return np.zeros(len(self.frame))
         found: Array = self.frame.iloc[:, self.place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
         return found
-
-
-def _without_units(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame, and of a table of astropy the units of its columns."""
-    if not (hasattr(frame, "colnames") and hasattr(frame, "to_pandas")):
-        return frame, {}
-    units = {name: str(getattr(frame[name], "unit", None) or "") for name in frame.colnames}
-    return frame.to_pandas(), units
 
 
 def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
@@ -141,8 +152,20 @@ def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[st
     if found.halves:
         raise ValueError(f"frame has {found.halves!r} without the other side of the error bar")
     if not found.upper and not found.limits:
-        raise ValueError(f"frame has no column that ends with suffix={suffix!r}; got {names!r}")
+        similar = [f"; {hint}" for hint in similar_columns(names)[:1]]
+        raise ValueError(f"frame has no column that ends with suffix={suffix!r}{''.join(similar)}; got {names!r}")
     return found.upper, found.lower, found.limits
+
+
+def similar_columns(names: Iterable[str]) -> list[str]:
+    """Return what to say of columns that look like the errors of others, by names that other tables use."""
+    names = list(names)
+    found = {other: name for name in names for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))}
+    return [
+        f"{name!r} looks like the errors of {found[name]!r}: rename it to '{found[name]}_err'"
+        for name in names
+        if name in found
+    ]
 
 
 class ErrorColumns(NamedTuple):

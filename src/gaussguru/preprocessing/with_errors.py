@@ -29,64 +29,64 @@ _ARRAY_OPTIONS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all
 
 
 class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
-    """Let a transformer of scikit-learn carry error bars along.
+    """Wrap a scikit-learn transformer so that error bars are propagated.
 
-    A transformer that is affine, ``x -> c + A' x``, as are scalers, PCA and other linear maps, the selection of
-    columns, and pipelines of these, has an exact rule: ``Sigma -> A' Sigma A``. ``A`` is found by transforming the mean
-    of X and one step from it along each feature, and it is checked against what the transformer makes of X.
+    *Affine transformers*, ``x -> c + A' x`` (scalers, PCA and other linear maps, column selection, and pipelines of
+    these), have an exact rule: ``Sigma -> A' Sigma A``. ``A`` is found by transforming the mean of X and a step from it
+    along each feature, and checked against the transformed X.
 
-    Of any other transformer f the values that come out are means of ``f(x)`` under the errors, with the standard
-    deviations, or covariances, of ``f(x)``; f is evaluated at some points about every sample. Which outputs depend on
-    which features is found in the fit, so that a ColumnTransformer or FeatureUnion inside (not around) has errors
-    for each of its branches:
+    *Any other transformer* f: the output values are means of ``f(x)`` under the errors, with the standard deviations or
+    covariances of ``f(x)``, by evaluating f at several points around every sample. The fit finds which outputs depend
+    on which features, so a ColumnTransformer or FeatureUnion inside (not around) has errors for each of its branches:
 
-    * an output of one feature (logarithms, power and quantile transforms, splines, bins) has the Gauss-Hermite rule of
-      9 points; where errors are correlated, covariances of such outputs are known from their Hermite coefficients;
-    * one of several features (ratios, products, PolynomialFeatures, Nystroem) has cubature: ``2 r`` points for r
+    * outputs of one feature (logarithms, power and quantile transforms, splines, bins) use the 9-point Gauss-Hermite
+      rule; if errors are correlated, covariances of such outputs follow from their Hermite coefficients;
+    * outputs of several features (ratios, products, PolynomialFeatures, Nystroem) use cubature with ``2 r`` points for
+    r
       features, and at least 64.
 
-    Outputs that share features have correlated errors, as colours and ratios of common bands do: these are covariances,
-    or :class:`gaussguru.errors.LowRank` if that takes less memory. Above 1 GB of these only the largest common
-    causes are kept, and the rest of every variance as independent. A transformer that jumps (bins) is integrated with
-    the accuracy of the distance between points, half an error bar.
-
-    Where f has no value at a point, as a logarithm below 0, the slope of f at the measured value stands for it. Where f
-    is cut off at the range of the fit, as QuantileTransformer is, its slope beyond is 0, but a value there is not
-    exact: the error of a value beyond that range is its own error times the mean slope of f over the outermost 5 % of
-    the samples of the fit. The value itself stays cut off.
-
-    Given error bars, it returns :class:`gaussguru.errors.Measured`, values and errors in one object, which the next
-    ``WithErrors`` and the estimators of this library understand; without them it returns what the transformer returns.
-    With metadata routing it asks for ``X_err`` in ``fit`` and ``transform`` by default, so that the steps of a pipeline
-    need nothing but ``fit(X, y, X_err=...)``. Without routing, give ``Measured(X, X_err)`` in place of X.
-
-    Errors that are independent from feature to feature stay so where no output depends on two features, and no two
-    outputs on the same. Errors that are the same in all directions stay so under an orthonormal map. Mixtures
-    (``Measured.components``) are carried through affine maps; others see their mean and covariance.
-
-    What was not measured (an infinite error) is left out where a transformer can do without (scalers), else taken to
-    be what the other features of the sample let expect. Where every output has a feature of its own it stays
-    unmeasured, and limits (:class:`gaussguru.errors.Limits`) stay limits if the outputs rise or fall with their
-    features. Any other map gets its mean and covariance, given the measured values of the sample
-    (:meth:`gaussguru.errors.Population.fill`).
+    With error bars, ``transform`` returns :class:`gaussguru.errors.Measured`, values and errors in one object, which
+    the next ``WithErrors`` and all estimators of this library accept. Without error bars it returns the output of the
+    transformer. With metadata routing, ``X_err`` is requested in ``fit`` and ``transform`` by default, so a pipeline
+    needs only ``fit(X, y, X_err=...)``. Without routing, pass ``Measured(X, X_err)`` as X.
 
     Parameters
     ----------
     transformer : transformer, default=None
         None only attaches the errors.
     method : {"auto", "affine", "cubature"}, default="auto"
-        "affine" raises where the transformer is not; "cubature" takes all features together whatever depends on what.
+        "affine" raises if the transformer is not affine. "cubature" treats all features together.
 
     Attributes
     ----------
     transformer_ : transformer
-        The fitted one.
+        The fitted transformer.
     method_ : {"affine", "elementwise", "cubature"}
-        How errors are carried; "elementwise" if every output depends on one feature.
+        How errors are propagated; "elementwise" if every output depends on one feature.
     matrix_ : array or sparse matrix of shape (n_features, n_features_out)
-        ``A``, of a transformer that is affine.
+        ``A``, if the transformer is affine.
     population_ : gaussguru.errors.Population or None
-        What stands for a value that was not measured; None for sparse X.
+        The Gaussian from which values that were not measured are filled; None for sparse X.
+
+    Notes
+    -----
+    *Correlations.* Outputs that share features have correlated errors, as colours with a common band do. These are
+    covariances, or :class:`gaussguru.errors.LowRank` if that takes less memory. Above 1 GB only the largest common
+    causes are kept, and the rest of every variance is treated as independent. Independent errors stay independent if no
+    output depends on two features and no two outputs on the same feature. Isotropic errors stay isotropic under an
+    orthonormal map. Mixtures (``Measured.components``) go through affine maps; other maps use their mean and
+    covariance.
+
+    *Undefined and clipped values.* Where f is undefined at a point, as a logarithm below 0, the slope of f at the
+    measured value is used. Beyond the range of the fit, QuantileTransformer and others are constant, but a value there
+    is not exact: its error is its own error times the mean slope of f over the outermost 5 % of the training samples.
+    The value itself stays clipped. A transformer that jumps (bins) is integrated to within the distance of the points,
+    half an error bar.
+
+    *Missing values and limits.* Values that were not measured (infinite errors) are ignored by transformers that can do
+    so (scalers). If every output depends on a feature of its own, they stay unmeasured, and limits
+    (:class:`gaussguru.errors.Limits`) stay limits if the outputs are monotonic. For any other map they are filled with
+    their mean and covariance given the rest of the sample (:meth:`gaussguru.errors.Population.fill`).
 
     Examples
     --------
@@ -115,7 +115,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self.method = method
 
     def fit(self, X: Any, y: Any = None, X_err: Any = None) -> Self:
-        """Fit the transformer to X; errors matter only in what they say was not measured.
+        """Fit the transformer to X. Errors only mark values as not measured.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         return self
 
     def fit_transform(self, X: Any, y: Any = None, X_err: Any = None) -> Any:
-        """Fit the transformer, and transform X and its errors.
+        """Fit the transformer, then transform X and its errors.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
         Returns
         -------
-        Measured, or what the transformer returns if there are no errors
+        Measured, or the output of the transformer if there are no errors
         """
         self._fit(X, y, X_err)
         return self.transform(X, X_err)
@@ -156,7 +156,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
         Returns
         -------
-        Measured, or what the transformer returns if there are no errors
+        Measured, or the output of the transformer if there are no errors
         """
         check_is_fitted(self)
         components = getattr(X, "components", None)

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from gaussguru.errors import Limits, LowRank, split_errors
 from gaussguru.preprocessing import final_estimator
 
-# Rows hashed at a time.
-CHUNK = 1 << 16
+# Rows hashed at a time; with them the hash of texts would change.
+HASHED_ROWS = 1 << 16
 
 
 def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[str, Any]]:
@@ -116,8 +116,8 @@ def _hash_into(total: Any, part: Any) -> None:
         for values in (rows.data, rows.indices.astype(np.float64), rows.indptr.astype(np.float64)):
             _hash_into(total, values)
         return
-    for first in range(0, len(part), CHUNK):
-        chunk = part.iloc[first : first + CHUNK] if hasattr(part, "iloc") else part[first : first + CHUNK]
+    for first in range(0, len(part), HASHED_ROWS):
+        chunk = part.iloc[first : first + HASHED_ROWS] if hasattr(part, "iloc") else part[first : first + HASHED_ROWS]
         values = np.asarray(chunk)
         if values.dtype.kind in "biuf":
             total.update(np.ascontiguousarray(values, dtype="<f8").tobytes())

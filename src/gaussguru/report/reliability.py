@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._linalg import Array
+from gaussguru._linalg import SAME, Array
 from gaussguru.calibration import margin_and_spread
 from gaussguru.errors import Limits, LowRank, Measured, check_errors, like, split_errors
 from gaussguru.plotting import style
@@ -13,8 +13,6 @@ from gaussguru.preprocessing import final_estimator
 
 # Names of groups of equal size by what their error bars are.
 THIRDS = ("small", "medium", "large")
-# Sizes of errors that differ by no more than this fraction are the same: they are rounded.
-SAME = 1e-9
 
 
 class Reliability(NamedTuple):

@@ -1,0 +1,40 @@
+"""Pictures of several panels side by side: on a phone they keep a readable size and scroll in a box of their own."""
+
+import struct
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+# Width over height from which a picture has panels beside each other.
+WIDE = 1.95
+
+
+def shape_of(path):
+    """Return width and height of a PNG file."""
+    with path.open("rb") as file:
+        return struct.unpack(">II", file.read(24)[16:])
+
+
+class WideFigures(SphinxPostTransform):
+    """Put pictures with several panels into boxes of the class ``wide-figure``."""
+
+    default_priority = 900
+
+    def run(self, **kwargs):
+        source = Path(self.app.srcdir)
+        for node in list(self.document.findall(lambda n: isinstance(n, nodes.Element) and "uri" in n)):
+            path = source / node["uri"].lstrip("/")
+            if path.suffix != ".png" or not path.is_file():
+                continue
+            width, height = shape_of(path)
+            whole = node.parent if isinstance(node.parent, nodes.reference) else node
+            if width > WIDE * height and not isinstance(whole.parent, nodes.figure):
+                box = nodes.container("", classes=["wide-figure"])
+                whole.replace_self(box)
+                box += whole
+
+
+def setup(app):
+    app.add_post_transform(WideFigures)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,626 @@
+"""Error bars: the noise covariance ``Sigma_i`` of every sample, in any form.
+
+The rest of the library uses it only through
+
+::
+
+    variances(U)   u' Sigma_i u     for every sample and every row u of U
+    times(u)       Sigma_i u        for every sample
+    pull(t, u)     sum_i t_i Sigma_i u
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from gaussguru._linalg import Array, Index, diagonal, norm
+from gaussguru.errors.arrays import ROUNDING, check_variances, roots_of
+
+
+class Errors(ABC):
+    """The error bars of some samples, checked."""
+
+    @property
+    @abstractmethod
+    def n_samples(self) -> int:
+        """The number of samples."""
+
+    @abstractmethod
+    def variances(self, U: Array) -> Array:
+        """Return ``u' Sigma_i u`` for every sample and row u of U, of shape (n_samples, len(U))."""
+
+    @abstractmethod
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``, of shape (n_samples, n_features)."""
+
+    @abstractmethod
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum_i t_i Sigma_i u``."""
+
+    @abstractmethod
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``u' Sigma_i v`` for every sample."""
+
+    @abstractmethod
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum_i t_i Sigma_i`` to a square array."""
+
+    @abstractmethod
+    def roots(self, t: Array) -> Array:
+        """Return the sum of ``t_i`` times roots of ``Sigma_i``, a row for each feature."""
+
+    @abstractmethod
+    def dense(self) -> Array:
+        """Return variances of shape (n_samples, n_features) if errors are independent, else all covariances."""
+
+    def seen(self, *directions: Array) -> "Seen":
+        """Return what directions see of the errors: products between them, and pulls along them."""
+        return Directions(self, directions)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """What a product with the Hessian and a Gram matrix in it cost, in those of exact samples."""
+        return 1.0, 1.0
+
+    @property
+    def width(self) -> int:
+        """How many numbers a sample has."""
+        return 0
+
+    @property
+    def least_rows(self) -> int:
+        """How many samples should be looked at together, as there is work that does not depend on their number."""
+        return 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a copy for every product, sorted by class, would take much of its time."""
+        return False
+
+    @staticmethod
+    def none(n_samples: int, n_features: int) -> "Errors":
+        """Return those of exact samples."""
+        return PerSample(np.zeros(n_samples), n_features)
+
+    @property
+    def is_dense_diagonal(self) -> bool:
+        """Whether ``std`` is an array of independent standard deviations, as compiled loops read them."""
+        return False
+
+    @abstractmethod
+    def scaled(self, factor: float) -> "Errors":
+        """Return all errors multiplied by a factor."""
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of every value, dense, of errors that are independent."""
+        raise ValueError("X_err must be dense standard deviations with solver='sgd'; use solver='newton' for others")
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return a bound of the least c with ``u . v <= c sum_i t_i sqrt(u' Sigma_i u + ||n u||^2)`` for all u.
+
+        The sum of norms on the right is at least the norm of the sum, in which the roots add up; ``own`` is
+        ``n sum_i t_i``.
+        """
+        radii = np.hypot(roots if roots.ndim == 1 else roots[:, 0], own)
+        if np.any((radii == 0) & (v != 0)):
+            return np.inf
+        with np.errstate(over="ignore"):  # no room at all is a length that is infinite
+            return norm(np.divide(v, radii, out=np.zeros_like(v), where=radii > 0))
+
+    @abstractmethod
+    def take(self, index: Index | slice) -> "Errors":
+        """Return those of some samples."""
+
+    @abstractmethod
+    def joined(self, parts: "Sequence[Any]") -> "Errors":
+        """Return those of all samples of some parts, of which this is one."""
+
+    @abstractmethod
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether the noise of different features is known to be independent."""
+        return False
+
+    @property
+    def n_causes(self) -> int:
+        """The number of independent standard normal numbers that the noise of a sample is made of."""
+        raise NotImplementedError
+
+    def moved(self, causes: Array) -> Array:
+        """Return the noise that these numbers make: ``L_i c`` with ``L_i L_i' = Sigma_i``.
+
+        ``causes`` has the shape (n_causes,), the same for all samples, or (n_samples, n_causes).
+        """
+        raise NotImplementedError
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Return one draw of the noise for every sample, of shape (n_samples, n_features)."""
+        return self.moved(rng.standard_normal((self.n_samples, self.n_causes)))
+
+
+class Seen(Protocol):
+    """Errors along some directions, which are asked for by their numbers."""
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Errors along some directions, by the products of the errors."""
+
+    errors: Errors
+    directions: tuple[Array, ...]
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return self.errors.between(self.directions[i], self.directions[j])
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        parts = [self.errors.pull(t, u) for t, u in zip(weights, self.directions, strict=True)]
+        return np.asarray(sum(parts[1:], start=parts[0]))
+
+
+class Rooted(Protocol):
+    """Errors with roots: ``Sigma_i = F_i F_i'``."""
+
+    def back(self, along: Array) -> Array:
+        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array."""
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Errors along some directions u, known by ``F_i' u``, of shape (n_directions, n_samples, rank)."""
+
+    errors: Rooted
+    along: Array
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return np.asarray(np.einsum("ij,ij->i", self.along[i], self.along[j]))
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        return self.errors.back(sum(t[:, np.newaxis] * a for t, a in zip(weights, self.along, strict=True)))
+
+
+@dataclass(frozen=True)
+class Products:
+    """Errors along some directions u, known by ``Sigma_i u``, of shape (n_directions, n_samples, n_features)."""
+
+    directions: Array
+    times: Array
+
+    def between(self, i: int, j: int) -> Array:
+        """Return ``u_i' Sigma u_j`` of every sample."""
+        return np.asarray(self.times[i] @ self.directions[j])
+
+    def pull(self, *weights: Array) -> Array:
+        """Return ``sum t_k Sigma u_k``, over samples and directions."""
+        return np.asarray(sum(t @ product for t, product in zip(weights, self.times, strict=True)))
+
+
+@dataclass(frozen=True)
+class PerSample(Errors):
+    """One standard deviation a sample, the same for all features."""
+
+    std: Array
+    n_features: int
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return len(self.std)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``e_i^2 ||u||^2``."""
+        return np.asarray(np.outer(self.std**2, np.einsum("kj,kj->k", U, U)))
+
+    def times(self, u: Array) -> Array:
+        """Return ``e_i^2 u``."""
+        return np.outer(self.std**2, u)
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``(sum t_i e_i^2) u``."""
+        return np.asarray((t @ self.std**2) * u)
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``e_i^2 u.v``."""
+        return np.asarray(self.std**2 * float(u @ v))
+
+    def dense(self) -> Array:
+        """Return ``e_i^2`` for every feature."""
+        return np.repeat(np.square(self.std)[:, np.newaxis], self.n_features, axis=1)
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i e_i^2`` to the diagonal."""
+        diagonal(out)[:] += float(t @ self.std**2)
+
+    def roots(self, t: Array) -> Array:
+        """Return ``sum t_i e_i``, the same for every feature."""
+        return np.full(self.n_features, float(t @ self.std))
+
+    def scaled(self, factor: float) -> "PerSample":
+        """Return all errors multiplied by a factor."""
+        return PerSample(self.std * factor, self.n_features)
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of every value."""
+        return np.repeat(self.std[:, np.newaxis], self.n_features, axis=1)
+
+    def take(self, index: Index | slice) -> "PerSample":
+        """Return those of some samples."""
+        return PerSample(self.std[index], self.n_features)
+
+    def joined(self, parts: "Sequence[PerSample]") -> "PerSample":
+        """Return those of all samples of some parts."""
+        return PerSample(np.concatenate([part.std for part in parts]), self.n_features)
+
+    def covariance(self, i: int) -> Array:
+        """Return ``e_i^2 I``."""
+        return np.asarray(np.eye(self.n_features) * self.std[i] ** 2)
+
+    @property
+    def is_independent(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def n_causes(self) -> int:
+        """One for each feature."""
+        return self.n_features
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``e_i c_j``."""
+        return np.asarray(self.std[:, np.newaxis] * causes)
+
+
+@dataclass(frozen=True)
+class Diagonal(Errors):
+    """A standard deviation for every sample and feature, dense or CSR (no entry: exact)."""
+
+    std: Any
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return int(self.std.shape[0])
+
+    @cached_property
+    def squares(self) -> Any:
+        """The variances."""
+        return self.std.multiply(self.std).tocsr() if sp.issparse(self.std) else np.square(self.std)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j^2``."""
+        return np.asarray(self.squares @ np.square(U).T)
+
+    def times(self, u: Array) -> Array:
+        """Return ``e_ij^2 u_j``."""
+        product = self.squares.multiply(u).toarray() if sp.issparse(self.squares) else self.squares * u
+        return np.asarray(product)
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``(sum_i t_i e_ij^2) u_j``."""
+        return np.asarray(self.squares.T @ t) * u
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j v_j``."""
+        return np.asarray(self.squares @ (u * v))
+
+    def dense(self) -> Array:
+        """Return the variances."""
+        return np.asarray(self.squares.toarray() if sp.issparse(self.squares) else self.squares)
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum_i t_i e_ij^2`` to the diagonal."""
+        diagonal(out)[:] += self.squares.T @ t
+
+    def roots(self, t: Array) -> Array:
+        """Return ``sum_i t_i e_ij``."""
+        return np.asarray(self.std.T @ t)
+
+    @property
+    def is_dense_diagonal(self) -> bool:
+        """Whether the standard deviations are an array."""
+        return not sp.issparse(self.std)
+
+    def scaled(self, factor: float) -> "Diagonal":
+        """Return all errors multiplied by a factor."""
+        return Diagonal(self.std * factor)
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of every value."""
+        return super().deviations if sp.issparse(self.std) else self.std
+
+    def take(self, index: Index | slice) -> "Diagonal":
+        """Return those of some samples."""
+        return Diagonal(self.std[index])
+
+    def joined(self, parts: "Sequence[Diagonal]") -> "Diagonal":
+        """Return those of all samples of some parts."""
+        each = [part.std for part in parts]
+        return Diagonal(sp.vstack(each, format="csr") if sp.issparse(self.std) else np.concatenate(each))
+
+    def covariance(self, i: int) -> Array:
+        """Return ``diag(e_i^2)``."""
+        row = self.std[[i]].toarray()[0] if sp.issparse(self.std) else self.std[i]
+        return np.diag(np.square(row))
+
+    @property
+    def is_independent(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def n_causes(self) -> int:
+        """One for each feature."""
+        return int(self.std.shape[1])
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``e_ij c_j``."""
+        return np.asarray(self.std.multiply(causes).toarray() if sp.issparse(self.std) else self.std * causes)
+
+
+@dataclass(frozen=True)
+class Factored(Errors):
+    """Covariances ``diag(std_i^2) + F_i F_i'``; a full one has as many columns in F as features."""
+
+    std: Array
+    factors: Array
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return len(self.factors)
+
+    @property
+    def columns(self) -> Array:
+        """The columns of all factors one after the other, (n_samples * rank, n_features), as products read them.
+
+        They lie so in memory where :func:`check_errors` made them.
+        """
+        n, d, rank = self.factors.shape
+        return self.factors.transpose(0, 2, 1).reshape(n * rank, d)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j^2 + ||F_i' u||^2``."""
+        n, _, rank = self.factors.shape
+        along = (self.columns @ U.T).reshape(n, rank, len(U))
+        return np.asarray(np.square(self.std) @ np.square(U).T + np.einsum("irk,irk->ik", along, along))
+
+    def times(self, u: Array) -> Array:
+        """Return ``e_ij^2 u_j + F_i F_i' u``."""
+        common = self._along(u)[:, np.newaxis] @ self.factors.transpose(0, 2, 1)
+        return np.asarray(np.square(self.std) * u + common[:, 0])
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum_i t_i (e_ij^2 u_j + F_i F_i' u)``."""
+        common = (self._along(u) * t[:, np.newaxis]).reshape(-1) @ self.columns
+        return np.asarray((t @ np.square(self.std)) * u + common)
+
+    def _along(self, u: Array) -> Array:
+        n, _, rank = self.factors.shape
+        return np.asarray((self.columns @ u).reshape(n, rank))
+
+    def seen(self, *directions: Array) -> "Roots":
+        """Return what directions see of the errors."""
+        U, (n, _, rank) = np.array(directions), self.factors.shape
+        common = np.moveaxis((self.columns @ U.T).reshape(n, rank, len(U)), 2, 0)
+        if not self._has_own:
+            return Roots(self, common)
+        return Roots(self, np.concatenate([self.std * U[:, np.newaxis], common], axis=2))
+
+    def back(self, along: Array) -> Array:
+        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array; those of the standard deviations come first."""
+        rank = self.factors.shape[2]
+        result = np.ascontiguousarray(along[:, along.shape[1] - rank :]).reshape(-1) @ self.columns
+        if self._has_own:
+            result += np.einsum("ij,ij->j", self.std, along[:, :-rank] if rank else along)
+        return np.asarray(result)
+
+    @cached_property
+    def _has_own(self) -> bool:
+        """Whether something is independent."""
+        return bool(self.std.any())
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """In proportion to the columns of the factors."""
+        rank = self.factors.shape[2]
+        return 1.0 + rank, 2.0 + rank
+
+    @property
+    def is_large(self) -> bool:
+        """It would."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """As many as the factors have, and the standard deviations."""
+        return int(self.factors.shape[1]) * (1 + int(self.factors.shape[2]))
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``sum_j e_ij^2 u_j v_j + (F_i' u).(F_i' v)``."""
+        common = np.einsum("ir,ir->i", self._along(u), self._along(v))
+        return np.asarray(np.square(self.std) @ (u * v) + common)
+
+    def dense(self) -> Array:
+        """Return all covariances."""
+        rows = self.factors.transpose(0, 2, 1)
+        result = self.factors @ rows
+        np.einsum("ijj->ij", result)[:] += np.square(self.std)
+        return np.asarray(result)
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i (diag(e_i^2) + F_i F_i')``."""
+        diagonal(out)[:] += t @ np.square(self.std)
+        if np.any(t < 0):
+            out += (self.columns * np.repeat(t, self.factors.shape[2])[:, np.newaxis]).T @ self.columns
+            return
+        flat = self.columns * np.repeat(np.sqrt(t), self.factors.shape[2])[:, np.newaxis]
+        out += flat.T @ flat  # in half the time
+
+    def roots(self, t: Array) -> Array:
+        """Return ``sum t_i e_ij`` and beside it ``sum t_i F_i``."""
+        _, d, rank = self.factors.shape
+        total = t @ self.columns.reshape(len(t), rank * d)
+        return np.column_stack([t @ self.std, total.reshape(rank, d).T])
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return the length of v in the sum of the roots, or in that of the standard deviations if it is shorter."""
+        shortest, root = Errors.length(v, roots, own), roots[:, 1:]
+        if root.shape[0] == root.shape[1] and np.linalg.cond(root) < 1 / ROUNDING:
+            shortest = min(shortest, norm(np.asarray(np.linalg.solve(root, v), dtype=np.float64)))
+        return shortest
+
+    def scaled(self, factor: float) -> "Factored":
+        """Return all errors multiplied by a factor."""
+        return Factored(self.std * factor, self.factors * factor)
+
+    def take(self, index: Index | slice) -> "Factored":
+        """Return those of some samples."""
+        return Factored(self.std[index], self.factors.transpose(0, 2, 1)[index].transpose(0, 2, 1))
+
+    def joined(self, parts: "Sequence[Factored]") -> "Factored":
+        """Return those of all samples of some parts."""
+        rows = np.concatenate([part.factors.transpose(0, 2, 1) for part in parts])
+        return Factored(np.concatenate([part.std for part in parts]), rows.transpose(0, 2, 1))
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
+
+    @property
+    def n_causes(self) -> int:
+        """One for each column of the factors, and one for each feature if it has noise of its own."""
+        return int(self.factors.shape[2]) + (self.std.shape[1] if self.std.any() else 0)
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``F_i c`` and ``e_ij`` times what is left of the causes."""
+        rank = self.factors.shape[2]
+        common = np.einsum("ijr,r->ij" if causes.ndim == 1 else "ijr,ir->ij", self.factors, causes[..., :rank])
+        own = causes[..., rank:]
+        return np.asarray(common + self.std * own if own.shape[-1] else common)
+
+
+@dataclass(frozen=True)
+class Covariances(Errors):
+    """Covariances as they were given: a product with one reads half of what its root takes, and a sum none.
+
+    Parameters
+    ----------
+    matrices : array (n_samples, n_features, n_features)
+    uppers : array of the same shape, or None: R with ``R' R`` the covariances, for proofs
+    """
+
+    matrices: Array
+    uppers: Array | None = None
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return len(self.matrices)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``u' Sigma_i u``, or raise if one of them is negative."""
+        result = np.stack([self.times(u) @ u for u in U], axis=1)
+        check_variances(result, np.abs(self.matrices).max(axis=(1, 2)) * np.square(U).sum())
+        return np.asarray(np.maximum(result, 0.0))
+
+    def seen(self, *directions: Array) -> "Products":
+        """Return what directions see of the errors."""
+        (n, d, _), U = self.matrices.shape, np.array(directions)
+        return Products(U, np.moveaxis((self.matrices.reshape(n * d, d) @ U.T).reshape(n, d, len(U)), 2, 0))
+
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``."""
+        return np.asarray(self.matrices @ u)
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum t_i Sigma_i u``."""
+        return np.asarray(t @ self.times(u))
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``u' Sigma_i v``."""
+        return np.asarray(self.times(u) @ v)
+
+    def dense(self) -> Array:
+        """Return the covariances."""
+        return self.matrices
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum t_i Sigma_i``."""
+        n, d, _ = self.matrices.shape
+        out += (t @ self.matrices.reshape(n, d * d)).reshape(d, d)
+
+    def roots(self, t: Array) -> Array:
+        """Return 0, as nothing is independent, and beside it ``sum t_i R_i'``."""
+        n, d, _ = self.matrices.shape
+        uppers = roots_of(self.matrices)[0] if self.uppers is None else self.uppers
+        return np.column_stack([np.zeros(d), (t @ uppers.reshape(n, d * d)).reshape(d, d).T])
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return the length of v in the sum of the roots."""
+        return Factored.length(v, roots, own)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """A product reads all covariances, and so does a Gram matrix, of which they are no factors."""
+        return 1.0 + self.matrices.shape[1], 3.0
+
+    @property
+    def is_large(self) -> bool:
+        """They are."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """As many as the covariances have."""
+        return int(self.matrices.shape[1]) ** 2
+
+    def scaled(self, factor: float) -> "Covariances":
+        """Return all errors multiplied by a factor."""
+        return Covariances(self.matrices * factor**2, None if self.uppers is None else self.uppers * factor)
+
+    def take(self, index: Index | slice) -> "Covariances":
+        """Return those of some samples."""
+        return Covariances(self.matrices[index], None if self.uppers is None else self.uppers[index])
+
+    def joined(self, parts: "Sequence[Covariances]") -> "Covariances":
+        """Return those of all samples of some parts."""
+        uppers = [part.uppers for part in parts if part.uppers is not None]
+        matrices = np.concatenate([part.matrices for part in parts])
+        return Covariances(matrices, np.concatenate(uppers) if len(uppers) == len(parts) else None)
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.array(self.matrices[i])
+
+    @property
+    def n_causes(self) -> int:
+        """As many as there are features."""
+        return int(self.matrices.shape[1])
+
+    def moved(self, causes: Array) -> Array:
+        """Return ``R_i'`` times the causes."""
+        uppers = roots_of(self.matrices)[0] if self.uppers is None else self.uppers
+        return np.asarray(np.einsum("irj,r->ij" if causes.ndim == 1 else "irj,ir->ij", uppers, causes))

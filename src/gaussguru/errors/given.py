@@ -1,0 +1,356 @@
+"""Forms in which error bars are given, and samples that carry them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gaussguru._linalg import Array
+from gaussguru.errors.arrays import as_numbers, check_sign, like, names_of, take_rows
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Correlated error bars with few common causes: covariances ``diag(std_i^2) + factors_i factors_i'``.
+
+    Parameters
+    ----------
+    factors : array of shape (n_samples, n_features, rank)
+        Effect of each common cause on the features: the change for one standard deviation of the cause.
+    std : array of shape (n_samples, n_features) or (n_samples,), default=None
+        Standard deviations of the independent part of the noise. None is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.errors import LowRank
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 3))
+    >>> shared = np.full((100, 3, 1), 0.3)  # a cause that moves all features of a sample together
+    >>> errors = LowRank(shared, std=np.full((100, 3), 0.1))
+    >>> GuruClassifier(0.1).fit(X, X[:, 0] > 0, X_err=errors).converged_
+    True
+    """
+
+    factors: Any
+    std: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the factors: with it scikit-learn takes the rows of a fold by ``X_err[rows]``."""
+        return np.shape(self.factors)
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    def __getitem__(self, index: Any) -> "LowRank":
+        return LowRank(take_rows(self.factors, index), None if self.std is None else take_rows(self.std, index))
+
+    def marked(self, gaps: NDArray[np.bool_]) -> "LowRank":
+        """Return the same with infinite errors at gaps; of another shape, as it is: :func:`check_errors` says so."""
+        if np.shape(self.factors)[:2] != gaps.shape:
+            return self
+        std = np.zeros(gaps.shape) if self.std is None else as_numbers(self.std, "X_err.std")
+        return LowRank(self.factors, np.where(gaps, np.inf, std if std.ndim == 2 else std[:, np.newaxis]))
+
+
+@dataclass(frozen=True)
+class Asymmetric:
+    """Two-sided error bars, ``x -lower +upper``: a split normal distribution.
+
+    The true value is taken to follow two half Gaussians with these standard deviations that meet at x. The library
+    uses the mean and the variance of this distribution::
+
+        mean x + sqrt(2/pi) (upper - lower)        variance (1 - 2/pi) (upper - lower)^2 + upper lower
+
+    Parameters
+    ----------
+    lower, upper : array-like of shape (n_samples, n_features) or (n_samples,)
+        Standard deviations below and above the value. Infinity in either means that it was not measured.
+
+    Examples
+    --------
+    >>> from gaussguru.errors import Asymmetric
+    >>> X, X_err = Asymmetric(lower=[[0.4]], upper=[[0.9]]).symmetric([[12.3]])  # 12.3 +0.9 -0.4
+    >>> print(f"{X.item():.2f} ± {X_err.item():.2f}")
+    12.70 ± 0.67
+    """
+
+    lower: Any
+    upper: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the sides."""
+        return np.shape(self.lower)
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def __getitem__(self, index: Any) -> "Asymmetric":
+        return Asymmetric(take_rows(self.lower, index), take_rows(self.upper, index))
+
+    def symmetric(self, X: Any) -> tuple[Any, Any]:
+        """Return values and standard deviations with the same means and variances.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X, X_err : in the form of X
+        """
+        sides = []
+        for name, side in (("lower", self.lower), ("upper", self.upper)):
+            for axis in ("columns", "index"):
+                names, others = names_of(X, axis), names_of(side, axis)
+                if names is not None and others is not None and not np.array_equal(names, others):
+                    raise ValueError(f"{name} errors must have the {axis} of X, in the same order")
+            sides.append(as_numbers(side, f"the {name} sides of X_err"))
+        lower, upper = sides
+        values = as_numbers(X, "X")
+        n, d = values.shape
+        if lower.shape != upper.shape or lower.shape not in ((n,), (n, d)):
+            raise ValueError(
+                f"both sides of X_err must have shape ({n},) or ({n}, {d}), for X of shape ({n}, {d}); got "
+                f"{lower.shape} and {upper.shape}"
+            )
+        lower, upper = (side if side.ndim == 2 else np.repeat(side[:, np.newaxis], d, axis=1) for side in sides)
+        check_sign(float(np.nanmin([lower, upper], initial=0.0)), "both sides of X_err")
+        lost = np.isinf(lower) | np.isinf(upper) | np.isnan(values)
+        apart = np.where(lost, 0.0, upper) - np.where(lost, 0.0, lower)
+        variances = (1 - 2 / np.pi) * np.square(apart) + np.where(lost, 0.0, upper) * np.where(lost, 0.0, lower)
+        std = np.where(lost, np.inf, np.sqrt(variances))
+        return like(X, values + np.sqrt(2 / np.pi) * apart), like(X, std) if hasattr(X, "iloc") else std
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Error bars for data in which some values are upper or lower limits, such as non-detections.
+
+    ``limits`` is -1 where the value in X is an upper limit (the true value is below it), +1 where it is a lower limit,
+    and 0 where it is a measurement. The likelihood of an upper limit u with error r is ``Phi((u - truth) / r)``; r = 0
+    is a sharp limit. :class:`gaussguru.population.Deconvolve` and :class:`gaussguru.ErrorBarClassifier` take
+    limits; other classifiers take the posteriors that ``Deconvolve`` makes of them.
+
+    Parameters
+    ----------
+    err : array-like of shape (n_samples, n_features) or (n_samples,), or Asymmetric
+        Standard deviations of the measurements, and the errors r of the limits.
+    limits : array-like of shape (n_samples, n_features)
+        -1, 0 or +1.
+
+    Examples
+    --------
+    >>> from gaussguru.errors import Limits
+    >>> from gaussguru.population import Deconvolve
+    >>> X, errors = [[1.0], [2.0], [3.0], [0.5]], [[0.1], [0.1], [0.1], [0.0]]
+    >>> X_err = Limits(errors, [[0], [0], [0], [-1]])  # the last is known to be below 0.5
+    >>> bool(Deconvolve().fit_transform(X, X_err=X_err).X[3, 0] < 0.5)
+    True
+    """
+
+    err: Any
+    limits: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the limits."""
+        return np.shape(self.limits)
+
+    def __len__(self) -> int:
+        return len(self.limits)
+
+    def __getitem__(self, index: Any) -> "Limits":
+        return Limits(take_rows(self.err, index), take_rows(self.limits, index))
+
+    @property
+    def sides(self) -> NDArray[np.int8]:
+        """The limits, checked."""
+        given = as_numbers(self.limits, "limits")
+        if given.ndim != 2 or not np.isin(given, (-1.0, 0.0, 1.0)).all():
+            raise ValueError(
+                "limits must hold -1 for upper limits, +1 for lower ones and 0 for measurements, in the shape of X; "
+                f"got shape {given.shape} with {np.unique(given)[:5].tolist()!r}"
+            )
+        return given.astype(np.int8)
+
+    def deviations(self, shape: tuple[int, int]) -> Array:
+        """Return the standard deviations of all values, checked to be of this shape."""
+        if isinstance(self.err, LowRank | Limits) or sp.issparse(self.err):
+            raise ValueError(f"errors of limits must be standard deviations; got {type(self.err).__name__}")
+        errors = as_numbers(self.err, "X_err")
+        if self.sides.shape != shape or errors.shape not in (shape, shape[:1]):
+            raise ValueError(
+                f"X_err must hold limits of shape {shape} and their standard deviations; got {self.sides.shape} and "
+                f"{errors.shape}"
+            )
+        return np.array(np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape))
+
+    def marked(self, gaps: NDArray[np.bool_]) -> "Limits":
+        """Return the same with infinite errors at gaps; of another shape, as it is: whoever reads it says so."""
+        if self.sides.shape != gaps.shape:
+            return self
+        return Limits(marked(self.err, gaps), np.where(gaps, 0, self.sides))
+
+    def unmeasured(self, shape: tuple[int, int]) -> Array:
+        """Return the standard deviations, infinite for limits."""
+        return np.where(self.sides == 0, self.deviations(shape), np.inf)
+
+
+def marked(X_err: Any, gaps: NDArray[np.bool_]) -> Any:
+    """Return standard deviations or covariances with infinity at gaps; of another shape, as they are."""
+    errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+    n, d = gaps.shape
+    if errors.shape not in ((n,), (n, d), (n, d, d)):
+        return X_err  # check_errors will say so
+    if errors.ndim < 3:
+        marked = np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
+        return like(X_err, marked) if hasattr(X_err, "iloc") and marked.shape == np.shape(X_err) else marked
+    marked = np.where(gaps[:, :, np.newaxis] | gaps[:, np.newaxis, :], 0.0, errors)
+    np.einsum("ijj->ij", marked)[gaps] = np.inf
+    return marked
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``X`` and ``X_err`` in one object.
+
+    Metadata routing passes the same ``X_err`` to every step of a pipeline, but a transformer changes the errors along
+    with the values. So :class:`gaussguru.preprocessing.WithErrors` returns both in this object, and every estimator of
+    the library accepts it as X. It can also replace X in a search or in cross-validation: rows are taken from both,
+    and no metadata routing is needed.
+
+    It does not convert to an array: an estimator that cannot handle errors raises instead of dropping them.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
+    err : X_err in any form
+    components : Components, default=None
+        The posterior of every sample as a mixture. X and ``err`` are its mean and covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.errors import Measured
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 2))
+    >>> samples = Measured(X, np.full((60, 2), 0.1))  # rows of both are taken together, in every fold
+    >>> cross_val_score(GuruClassifier(0.1), samples, X[:, 0] > 0, cv=3).shape
+    (3,)
+    """
+
+    X: Any
+    err: Any
+    components: "Components | None" = None
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 2:
+            raise ValueError(f"X must have two dimensions, samples and features; got shape {self.shape}")
+        errors = self.err.shape if hasattr(self.err, "shape") else np.shape(self.err)
+        if errors[:1] != self.shape[:1]:
+            raise ValueError(f"X_err must be for the {len(self)} samples of X; got shape {errors}")
+        if self.components is not None and len(self.components) != len(self):
+            raise ValueError(f"components must be for the {len(self)} samples of X; got {len(self.components)}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of X."""
+        return tuple(self.X.shape) if hasattr(self.X, "shape") else np.shape(self.X)
+
+    @property
+    def ndim(self) -> int:
+        """That of X."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> "Measured":
+        components = None if self.components is None else self.components[index]
+        return Measured(take_rows(self.X, index), take_rows(self.err, index), components)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        raise TypeError(
+            "X carries error bars, and this step accepts only an array, which would drop them: wrap a transformer in "
+            "gaussguru.preprocessing.WithErrors, or pass the values alone, without X_err"
+        )
+
+
+class _Population(Protocol):
+    """What :class:`Components` asks of a population."""
+
+    @property
+    def n_components(self) -> int: ...
+
+    def shares(self, rows: Any) -> Array: ...
+
+    def scores(self, rows: Any, coef: Array, intercept: Array) -> tuple[Array, Array]: ...
+
+
+@dataclass(frozen=True)
+class Components:
+    """The truth of every sample as a mixture of Gaussians: ``sum_k q_ik N(m_ik, V_ik)``.
+
+    Nothing of it is stored: means and covariances are made from the measurements and the population, some rows at a
+    time, when they are asked for. So it takes the memory of the measurements.
+
+    Parameters
+    ----------
+    rows : measured values and their noise; some of them are taken by ``rows[index]``
+    population : distribution of the true values, as :class:`gaussguru.population.Deconvolve` finds it
+    exact : array of shape (n_samples, n_exact), default=None
+        Features without error, after those of the population.
+    """
+
+    rows: Any
+    population: _Population
+    exact: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Components":
+        exact = None if self.exact is None else take_rows(self.exact, index)
+        return Components(take_rows(self.rows, index), self.population, exact)
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return self.population.n_components
+
+    @cached_property
+    def weights(self) -> Array:
+        """``q``, of shape (n_samples, n_components): the probability that a sample is of each component."""
+        return self.population.shares(self.rows)
+
+    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+        """Return what linear scores are in each component.
+
+        Parameters
+        ----------
+        coef : array-like of shape (n_scores, n_features)
+        intercept : array-like of shape (n_scores,), default=0
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_components, n_scores)
+            ``W m_ik + b``.
+        covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
+            ``W V_ik W'``.
+        """
+        W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
+        b = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (len(W),))
+        if self.exact is None:
+            return self.population.scores(self.rows, W, b)
+        inner = W.shape[1] - self.exact.shape[1]
+        means, covariances = self.population.scores(self.rows, np.ascontiguousarray(W[:, :inner]), b)
+        return means + (self.exact @ W[:, inner:].T)[:, np.newaxis], covariances
