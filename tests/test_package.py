@@ -27,6 +27,7 @@ LAYERS = [
     ["_data.rows"],
     ["_data.streams"],
     ["_data.threads", "_data.kernel_matrix", "_data.kernel_errors", "_data.readings", "_data.mixtures", "_data.em"],
+    ["_data.streamed_readings"],
     ["_data.cluster"],
     ["sources"],
     ["certificates"],

@@ -29,13 +29,13 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from gaussguru._blocks import row_blocks
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
-from gaussguru._estimators.streamed import accuracy, by_parts
+from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import Measured, check_products, split_errors, take_rows
 from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance
-from gaussguru.sources import Fields, as_source, in_memory
+from gaussguru.sources import Fields, as_source, subsample
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
 
@@ -291,6 +291,8 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
     True
     """
 
+    _takes_sources: ClassVar = True
+
     def __init__(
         self, estimator: Any = None, *, cv: Any = 5, scale_errors: bool = False, n_jobs: int | None = None
     ) -> None:
@@ -309,8 +311,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         Parameters
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-            Of a source (:mod:`gaussguru.sources`) a subsample of at most 100,000 samples is taken; for a classifier
-            of all of them, fit that first, and calibrate ``FrozenEstimator(classifier)``.
+            Or a source (:mod:`gaussguru.sources`): the two or three parameters of the probabilities are those of
+            left-out samples among at most 100,000, drawn by class, to which the folds are fitted; the classifier is
+            then fitted to all samples if it reads sources (:class:`gaussguru.GuruClassifier` and its relatives; any
+            other to those in memory). ``alpha_`` is known to about 1 percent then, and is that of a classifier of 4/5
+            of them: with thousands of features, whose scores say less, it is a little too small.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -329,7 +334,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
-        X, y, sample_weight, X_err = in_memory(X, y, sample_weight, X_err)
+        source, fields = as_source(X), Fields(y, sample_weight, X_err)
+        if source is not None:
+            if groups is not None:
+                raise ValueError("groups are for samples in memory; got them with a source")
+            X, y, sample_weight, X_err = subsample(source, *fields)
         samples, values, y, classes, labels = self._checked(X, y, X_err)
         weights = check_weights(sample_weight, len(labels))
         estimator = self._estimator()
@@ -343,7 +352,10 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
             Margins.joined(parts), labels[order], np.ones(len(order)) if weights is None else weights[order],
             len(classes),
         )  # fmt: skip
-        final = _fit(clone(estimator), seen, y, routed.estimator.fit)
+        if source is not None and takes_sources(estimator):
+            final = clone(estimator).fit(source, fields.y, sample_weight=fields.weight, X_err=fields.X_err)
+        else:
+            final = _fit(clone(estimator), seen, y, routed.estimator.fit)
         self.estimator_, self.classes_ = final, classes
         self.alpha_, beta, self.kappa_ = fitted.scaled if self.scale_errors else fitted.stated
         self.beta_ = float(beta[1]) if len(classes) == 2 else beta

@@ -2,7 +2,8 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,12 +18,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
 
-from gaussguru._data.em import Em, Fit, State, low_rank
+from gaussguru._data.em import Em, Fit, Sample, State, low_rank
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
+from gaussguru._data.streamed_readings import noise_range, read_sample, unlabelled, varies
+from gaussguru._data.streams import Part
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import OrUnchanged, outside
+from gaussguru._estimators.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._estimators.validation import (
     check_count,
     check_flag,
@@ -33,7 +37,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import Array
 from gaussguru.errors import Asymmetric, Components, Limits, LowRank, Measured, like, split_errors
-from gaussguru.sources import in_memory
+from gaussguru.sources import Fields, Mapped, Reading, Source, Split, as_source, drawn
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
 UNINFORMATIVE = 1000.0
@@ -45,6 +49,8 @@ GROWTH = 4
 MOST_COMPONENTS = 5
 # Folds of held-out samples for "auto"; a single one from so many rows on, whose likelihood is then known well enough.
 FOLDS, MANY = 5, 1000
+# Numbers of the posterior covariances of a piece of a source: 32 MB.
+PART_NUMBERS = 1 << 22
 # Iterations of k-means for a start.
 LLOYD = 10
 
@@ -121,6 +127,9 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         ``lower_bound_`` after each accepted iteration on all rows.
     n_iter_ : int
         Number of iterations on all rows.
+    n_passes_ : float
+        Passes over the samples. Those over a subsample in memory count by its share of the rows. A source is read twice
+        for the subsample, once for the spreads of the features, and once per iteration.
     converged_ : bool
     spreads_ : ndarray of shape (n_features,)
         Standard deviations of the measured values; the units of ``ridge``.
@@ -141,6 +150,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     True
     """
 
+    _takes_sources: ClassVar = True
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__transform: ClassVar = {"X_err": True}
     __metadata_request__score: ClassVar = {"X_err": True}
@@ -180,9 +190,10 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-            NaN is a value that was not measured. Of a source (:mod:`gaussguru.sources`) a subsample of at most
-            100,000 samples is taken.
+            NaN is a value that was not measured. Or a source (:mod:`gaussguru.sources`): the number of components and
+            the start are found on a subsample of at most 100,000 samples, then iterations are passes over all of them.
         y : ignored
+            But for the name of a column of a table that is no feature.
         X_err : error bars of X in any of their forms, default=None
             Infinity stands for what was not measured, 0 for what is exact; None: all of it is.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -191,10 +202,12 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         -------
         self
         """
-        X, _, sample_weight, X_err = in_memory(X, None, sample_weight, X_err)
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, X_err, sample_weight)
 
-    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Measured:
+    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Any:
         """Fit the population, and return what the measurements say of the true values.
 
         Parameters
@@ -210,7 +223,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """
         return self.fit(X, y, X_err, sample_weight).transform(X, X_err)
 
-    def transform(self, X: Any, X_err: Any = None) -> Measured:
+    def transform(self, X: Any, X_err: Any = None) -> Any:
         """Return what the measurements say of the true values.
 
         Parameters
@@ -223,8 +236,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Measured
             ``X``, the posterior means, in the form and precision of X; ``err``, the posterior covariances of shape
             (n_samples, n_features, n_features), or with ``rank`` the same as :class:`gaussguru.errors.LowRank`, if
-            errors are independent; ``components``, where there are several.
+            errors are independent; ``components``, where there are several. Of a source it is one whose parts have
+            means for values and covariances for errors, made when they are read:
+            ``classifier.fit(population.transform(source, "_err"), "class")``.
         """
+        source = as_source(X)
+        if source is not None:
+            return self._transformed(source, X_err)
         X, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
             means, covariances = self.population_.moments(rows, mapped)
@@ -238,12 +256,22 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
         return Measured(values, covariances, components)
 
+    def _transformed(self, source: Source, X_err: Any) -> Mapped:
+        """Return a source of posteriors."""
+        check_is_fitted(self)
+        names = names_of(self)
+        out = None if names is None else self.get_feature_names_out().tolist()
+        # Pieces of which the covariances are about as large as a part.
+        pieces = Split(source, max(1, PART_NUMBERS // self.n_features_in_**2))
+        return Mapped(pieces, partial(_posterior_part, light(self)), X_err, names, out)
+
     def _extended(self, X: Any, values: Array) -> Any:
         """Return values with more columns than X, in its form."""
         if hasattr(X, "iloc"):
             return type(X)(values, index=X.index, columns=self.get_feature_names_out(X.columns))
         return values.astype(X.dtype, copy=False)
 
+    @by_parts
     def score_samples(self, X: Any, X_err: Any = None) -> Array:
         """Return the log-likelihood of every sample: the density of what was measured of it, noise included.
 
@@ -274,6 +302,9 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         -------
         float
         """
+        source = as_source(X)
+        if source is not None:
+            return float(mean_over(self, source, Fields(None, sample_weight, X_err), _logs_of_part))
         logs = self.score_samples(X, X_err)
         return float(np.average(logs, weights=check_weights(sample_weight, len(logs))))
 
@@ -311,9 +342,14 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """
         check_is_fitted(self)
         other: Deconvolve = clone(self)
-        return other._fit(X, X_err, sample_weight, State(self.population_, self.error_scale_))
+        start, source = State(self.population_, self.error_scale_), as_source(X)
+        if source is not None:
+            return other._fit_source(source, Fields(None, sample_weight, X_err), start)
+        return other._fit(X, X_err, sample_weight, start)
 
-    def reliability(self, X: Any, X_err: Any = None, direction: Any = None) -> Any:
+    def reliability(
+        self, X: Any, X_err: Any = None, direction: Any = None, *, sample_weight: Any = None, y: Any = None
+    ) -> Any:
         """Return which part of the variance of the population the measurements of these samples know.
 
         ``1 - mean_i V_ijj / T_jj``: 1 for exact values, 0 for none. With one feature and equal errors e it is
@@ -325,18 +361,32 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         X_err : error bars of X, default=None
         direction : array-like of shape (n_features,), default=None
             Coefficients u of a score: ``1 - mean_i u' V_i u / u' T u``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the mean.
+        y : ignored
+            But for the name of a column of a table that is no feature.
 
         Returns
         -------
         ndarray of shape (n_features,), or float with a direction
         """
+        check_is_fitted(self)
         T = self.population_.covariance
-        _, rows = self._rows(X, X_err)
         U = np.eye(len(T)) if direction is None else _direction(direction, len(T))[np.newaxis]
-        with self._threads(rows) as mapped:
-            left = self.population_.left(rows, U, mapped).mean(axis=0)
+        source = as_source(X)
+        if source is not None:
+            left = mean_over(self, source, Fields(y, sample_weight, X_err), partial(_left_of_part, U))
+        else:
+            each = self._left(X, X_err, U)
+            left = np.average(each, axis=0, weights=check_weights(sample_weight, len(each)))
         parts = 1.0 - left / np.einsum("kj,jl,kl->k", U, T, U)
         return parts if direction is None else float(parts[0])
+
+    def _left(self, X: Any, X_err: Any, U: Array) -> Array:
+        """Return the variance along every row of U that is left of every sample after its measurement."""
+        _, rows = self._rows(X, X_err)
+        with self._threads(rows) as mapped:
+            return self.population_.left(rows, U, mapped)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, which stay as they are, and of indicators: ``name_missing``.
@@ -416,15 +466,41 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: State | None = None) -> Self:
         self._check_parameters()
+        search = self._search(X, X_err, sample_weight)
+        with self._threads(search.rows) as mapped:
+            found = search.run(start, mapped)
+        return self._keep(found, search.spreads, search.has_gaps, search.passes)
+
+    def _fit_source(self, source: Source, fields: Fields, start: State | None = None) -> Self:
+        """Fit samples that are read in parts: some in memory first, then all of them from there."""
+        self._check_parameters()
+        reading = Reading(source, fields, None, self.n_jobs)
+        with reading.pool as mapped, reading.session as session:
+            parts = reading.opened(mapped, session).parts.then(unlabelled)
+            some = drawn(parts)
+            search = self._search(some.X, some.X_err, some.weight)
+            found = search.run(start, mapped)
+            passes, spreads, has_gaps = 2.0, search.spreads, search.has_gaps
+            if not some.is_all:
+                sample, features = read_sample(parts, search.limits, search.means)
+                spreads, has_gaps = _lengths(features.means, features.spreads), features.has_gaps
+                em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
+                found = em.run(sample, found.state)
+                passes += 1.0 + found.n_iter
+        note_features(self, self.n_features_in_, source.feature_names(fields))
+        return self._keep(found, spreads, has_gaps, passes)
+
+    def _search(self, X: Any, X_err: Any, sample_weight: Any) -> "_Search":
+        """Return the search for the population of samples in memory."""
         _, array, X_err = self._checked(X, X_err, reset=True)
         rows = read(array, X_err)
         weight = check_weights(sample_weight, len(rows))
         if weight is not None and not weight.all():
             rows, weight = rows[weight > 0], weight[weight > 0]
-        rows, spreads, means = _surveyed(rows, weight)
-        search = _Search(self, rows, weight, spreads, means)
-        with self._threads(rows) as mapped:
-            found = search.run(start, mapped)
+        return _Search(self, _surveyed(rows, weight), weight)
+
+    def _keep(self, found: Fit, spreads: Array, has_gaps: NDArray[np.bool_], passes: float) -> Self:
+        """Keep what was found, and warn where it still rises."""
         if not found.converged:
             warnings.warn(
                 f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol",
@@ -436,9 +512,29 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self.n_components_ = found.state.mixture.n_components - bool(self.outliers)
         self.log_likelihood_, self.lower_bound_ = found.log_likelihood, found.objective
         self.objective_curve_, self.n_iter_, self.converged_ = found.history, found.n_iter, found.converged
-        self.spreads_ = spreads
-        self.indicators_ = np.flatnonzero(np.zeros(spreads.shape) if rows.known is None else ~rows.known.all(axis=0))
+        self.spreads_, self.n_passes_ = spreads, float(round(passes, 3))
+        self.indicators_ = np.flatnonzero(has_gaps)
         return self
+
+
+def _posterior_part(population: Deconvolve, part: Part) -> Part:
+    """Return what is known of the truth of a part."""
+    if not part.X.shape[0]:
+        found = population.transform(np.zeros((1, part.X.shape[1]), part.X.dtype), np.zeros((1, part.X.shape[1])))
+        return part._replace(X=found.X[:0], X_err=found.err[:0])
+    try:
+        found = population.transform(part.X, part.X_err)
+    except ValueError as error:
+        raise ValueError(f"partition {part.number}: {error}") from error
+    return part._replace(X=found.X, X_err=found.err)
+
+
+def _logs_of_part(population: Deconvolve, part: Part) -> Array:
+    return population.score_samples(part.X, part.X_err)
+
+
+def _left_of_part(U: Array, population: Deconvolve, part: Part) -> Array:
+    return population._left(part.X, part.X_err, U)
 
 
 def _padded(covariances: Any, n_exact: int) -> Any:
@@ -449,8 +545,17 @@ def _padded(covariances: Any, n_exact: int) -> Any:
     return np.pad(covariances, ((0, 0), (0, n_exact), (0, n_exact)))
 
 
-def _surveyed(rows: Readings, weight: Array | None) -> tuple[Readings, Array, Array]:
-    """Return readings without those that say nothing, and spreads and means of the features."""
+class _Surveyed(NamedTuple):
+    """Readings without those that say nothing; of the features spreads, means, and errors above which they do not."""
+
+    rows: Readings
+    spreads: Array
+    means: Array
+    limits: Array
+
+
+def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
+    """Return readings without those that say nothing, and what is known of the features."""
     known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
     noise = np.broadcast_to(rows.noise_variances, rows.shape)
     own = np.ones(len(rows)) if weight is None else weight / weight.max()
@@ -476,9 +581,13 @@ def _surveyed(rows: Readings, weight: Array | None) -> tuple[Readings, Array, Ar
     for j in range(d):
         seen = known[:, j]
         means[j], spreads[j] = _mean_and_spread(values[seen, j], own[seen])
+    return _Surveyed(rows, _lengths(means, spreads), means, limits)
+
+
+def _lengths(means: Array, spreads: Array) -> Array:
+    """Return spreads of features; of one that does not vary the size of its mean, or 1."""
     flat = spreads <= 1e-12 * np.abs(means)
-    spreads = np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
-    return rows, spreads, means
+    return np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
 
 
 def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
@@ -490,8 +599,9 @@ def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
 class _Search:
     """From starts to the population of all rows."""
 
-    def __init__(self, model: Deconvolve, rows: Readings, weight: Array | None, spreads: Array, means: Array) -> None:
-        self.model, self.rows, self.weight, self.spreads, self.means = model, rows, weight, spreads, means
+    def __init__(self, model: Deconvolve, surveyed: _Surveyed, weight: Array | None) -> None:
+        self.model, self.weight, self.passes = model, weight, 0.0
+        self.rows, self.spreads, self.means, self.limits = rows, spreads, _, _ = surveyed
         self.rng = model._generator()
         self.order = self.rng.permutation(len(rows))
         n, d = rows.shape
@@ -503,15 +613,28 @@ class _Search:
             )
         if model.rank is not None and model.rank > d:
             raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
-        free = _varying(rows) if model.scale_errors else None
+        free = varies(*noise_range(rows), is_diagonal=rows.is_diagonal) if model.scale_errors else None
         self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
 
+    @property
+    def has_gaps(self) -> NDArray[np.bool_]:
+        """Which features were not always measured."""
+        known = self.rows.known
+        return np.zeros(self.rows.n_features, dtype=bool) if known is None else np.asarray(~known.all(axis=0))
+
+    def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: State, mapped: BlockMap) -> Fit:
+        """Return the best point of some rows, and count passes over them as a fraction of all."""
+        found = em.run(Sample(rows, weight, mapped), start)
+        self.passes += found.n_iter * len(rows) / len(self.rows)
+        return found
+
     def run(self, start: State | None, mapped: BlockMap) -> Fit:
+        """Return the population of all rows."""
         n = len(self.rows)
         if start is not None:
             if self.model.outliers:
                 self.em = replace(self.em, wide=start.mixture.covariances[-1])
-            return self.em.run(self.rows, self.weight, start, mapped)
+            return self._ascend(self.em, self.rows, self.weight, start, mapped)
         K = self.model.n_components
         if isinstance(K, str):
             K = self._number(*self._some(min(SUBSAMPLE, n)), mapped)
@@ -519,7 +642,7 @@ class _Search:
         found = self._fit(*self._some(size), K, mapped)
         while size < n:
             size = n if n <= GROWTH * size else GROWTH * size
-            found = self.em.run(*self._some(size), found.state, mapped)
+            found = self._ascend(self.em, *self._some(size), found.state, mapped)
         return found
 
     def _some(self, size: int) -> tuple[Readings, Array | None]:
@@ -561,7 +684,7 @@ class _Search:
     def _one(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> Fit:
         """Return the fit of one component."""
         self.em = replace(self.em, wide=None)
-        return self.em.run(rows, weight, self._single(rows, weight), mapped)
+        return self._ascend(self.em, rows, weight, self._single(rows, weight), mapped)
 
     def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap, one: Fit | None = None) -> Fit:
         """Return the best fit of K components, from several starts around that of one."""
@@ -583,10 +706,10 @@ class _Search:
             starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
         if len(starts) > 1:
             short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter))
-            trials = [short.run(some, own, start, mapped) for start in starts]
+            trials = [self._ascend(short, some, own, start, mapped) for start in starts]
             # The first of those that are as good: rounding should not choose between them.
             starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
-        return self.em.run(rows, weight, starts[0], mapped)
+        return self._ascend(self.em, rows, weight, starts[0], mapped)
 
     def _single(self, rows: Readings, weight: Array | None) -> State:
         """Return a Gaussian by its moments: the covariance of the measured values less that of the noise."""
@@ -646,16 +769,6 @@ def _widened(state: State, mean: Array, T: Array) -> State:
     )
 
 
-def _varying(rows: Readings) -> NDArray[np.bool_]:
-    """Return for which features errors differ between samples, so that a factor can be told from the spread."""
-    noise = np.broadcast_to(rows.noise_variances, rows.shape)
-    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
-    most = np.where(known, noise, 0.0).max(axis=0)
-    least = np.where(known, noise, np.inf).min(axis=0)
-    varying = (most > 0) & (least < (1 - 1e-6) * most)
-    return varying if rows.is_diagonal else np.full(len(varying), bool(varying.any()))
-
-
 def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return clusters by k-means, none of them empty (k-means++: Arthur & Vassilvitskii 2007)."""
     n = len(points)
@@ -712,7 +825,7 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
     array = np.asarray(X, dtype=np.float64)
     if array.ndim != 2 or not len(array):
         raise ValueError(f"X must have two dimensions, samples and features; got shape {array.shape}")
-    rows, spreads, _ = _surveyed(read(array, X_err), None)
+    rows, spreads, _, _ = _surveyed(read(array, X_err), None)
     known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
     if direction is None:
         noise = np.broadcast_to(rows.noise_variances, rows.shape)

@@ -15,10 +15,11 @@ from gaussguru._data.rows import Rows
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.losses import LOSSES
 from gaussguru.population import Deconvolve
-from gaussguru.sources import Arrays, Stream, Table, subsample
+from gaussguru.sources import Arrays, Fields, Stream, Table, subsample
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.compute  # noqa: E402
+import pyarrow.csv  # noqa: E402
 import pyarrow.dataset  # noqa: E402
 import pyarrow.parquet  # noqa: E402
 
@@ -84,7 +85,7 @@ def test_memory_map_is_streamed_where_it_is_large(reference, tmp_path, monkeypat
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     assert hasattr(GuruClassifier(0.3).fit(mapped, y), "alpha_")
-    monkeypatch.setattr("gaussguru.sources.STREAMED_BYTES", 1000)
+    monkeypatch.setattr("gaussguru.sources.reading.STREAMED_BYTES", 1000)
     other = fitted(GuruClassifier(0.3, **TIGHT), mapped, y, sample_weight=weight)
     assert not hasattr(other, "alpha_")
     same(one, other)
@@ -154,6 +155,90 @@ def test_errors_in_columns(tmp_path):
     margin, spread = other.margin_and_spread(source, X_err="_err")
     assert np.allclose(spread, one.margin_and_spread(X, errors)[1], atol=1e-7)
     assert margin.shape == spread.shape == (len(y),)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_cache(tmp_path, monkeypatch, dtype, kind):
+    """Decoded once; the same parts, values, labels, weights and errors."""
+    X, y = samples(n=2000, d=3, dtype=dtype)
+    weight, texts = np.random.default_rng(1).uniform(0, 2, len(y)), np.array(["no", "yes"])[y]
+    table = pa.table(
+        {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "a_err": np.abs(X[:, 1]), "y": y, "text": texts, "w": weight}
+    )
+    for part in range(2):
+        path, some = tmp_path / f"{part}.{kind}", table.slice(1000 * part, 1000)
+        if kind == "csv":
+            pyarrow.csv.write_csv(some, path)
+        else:
+            pyarrow.parquet.write_table(some, path, row_group_size=300)
+    pattern, store = str(tmp_path / f"*.{kind}"), tmp_path / "store"
+    monkeypatch.setattr("gaussguru.sources.cache.PART_BYTES", 20_000)
+    plain, kept = Table(pattern, ["a", "b", "c"]), Table(pattern, ["a", "b", "c"], cache=store)
+    for fields in (Fields("y"), Fields("text", "w", "_err"), Fields()):
+        one, other = ([read() for read in source.parts(fields)] for source in (plain, kept))
+        for name in ("X", "y", "weight", "X_err"):
+            given, found = ([getattr(part, name) for part in parts] for parts in (one, other))
+            assert (given[0] is None) == (found[0] is None)
+            if given[0] is not None:
+                assert found[0].dtype == given[0].dtype
+                assert np.array_equal(np.concatenate(found), np.concatenate(given))
+        assert kept.part_rows(fields) == [len(part.X) for part in other]
+        assert len(other) > 1
+    files = sorted(store.iterdir())
+    assert len(files) == 3  # one for each choice of columns
+    same(fitted(GuruClassifier(0.3, **TIGHT), plain, "text", sample_weight="w"),
+         fitted(GuruClassifier(0.3, **TIGHT), kept, "text", sample_weight="w"))  # fmt: skip
+    # A second table reads the same files, and decodes nothing.
+    monkeypatch.setattr(Table, "_batches", lambda *given: pytest.fail("decoded again"))
+    assert len(Table(pattern, ["a", "b", "c"], cache=store).parts(Fields("y"))) > 1
+
+
+def test_cache_of_files_that_change(tmp_path):
+    X, y = samples(n=600, d=2)
+    path, store = tmp_path / "all.parquet", tmp_path / "store"
+    source = Table(path, cache=store)
+
+    def written(values):
+        pyarrow.parquet.write_table(pa.table({"a": values[:, 0], "b": values[:, 1], "y": y}), path)
+
+    def read():
+        return np.concatenate([part().X for part in Table(path, cache=store).parts(Fields("y"))])
+
+    written(X)
+    assert np.array_equal(read(), X)
+    (cached,) = store.iterdir()
+    # Filters and columns are other rows.
+    some = Table(path, ["b"], pyarrow.compute.field("a") > 0, cache=store).parts(Fields("y"))
+    assert np.array_equal(np.concatenate([part().X for part in some])[:, 0], X[X[:, 0] > 0, 1])
+    assert len(list(store.iterdir())) == 2
+    # One that is not complete is written again, and so is what a process left that has died.
+    with cached.open("r+b") as file:
+        file.truncate(cached.stat().st_size - 100)
+    left = store / f"{cached.name}.part-died"
+    left.write_bytes(b"half")
+    assert np.array_equal(read(), X)
+    assert not left.exists()
+    # One that is not ours stays.
+    for foreign in (b"somebody's", b'{"magic": "gaussguru-rows-1", "key": "another"}'):
+        cached.write_bytes(foreign)
+        with pytest.raises(FileExistsError, match="is not a cache of this table: it is left as it is"):
+            read()
+        assert cached.read_bytes() == foreign
+    # Files that change have another name.
+    written(X + 1)
+    assert np.array_equal(read(), X + 1)
+    assert cached.read_bytes() == foreign
+    with pytest.raises(ValueError, match="cache needs a table of files"):
+        Table(pyarrow.dataset.dataset(pa.table({"a": X[:, 0], "y": y})), cache=store).parts(Fields("y"))
+    assert source.cache == store
+
+
+def test_cache_that_cannot_be_finished_leaves_nothing(tmp_path):
+    pyarrow.parquet.write_table(pa.table({"a": [1.0, 2.0], "y": ["no", None]}), tmp_path / "all.parquet")
+    with pytest.raises(ValueError, match="missing labels"):
+        GuruClassifier().fit(Table(tmp_path / "all.parquet", cache=tmp_path / "store"), "y")
+    assert not list((tmp_path / "store").iterdir())
 
 
 def test_stream_of_blocks(reference):

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gaussguru._data.rows import RowVector, summed
-from gaussguru._data.streams import Task
+from gaussguru._data.rows import RowVector, same_kind, summed
+from gaussguru._data.streams import Step, Task
 from gaussguru._data.threads import SingleBlas
 from gaussguru._native._binding import CleanExit
 
@@ -142,6 +142,7 @@ class Cluster:
 
     session: Session
     items: list[Any]
+    steps: tuple[Step, ...] = ()  # what is made of them for every task, and not kept
 
     def __len__(self) -> int:
         return len(self.items)
@@ -165,16 +166,24 @@ class Cluster:
         kept, parts = self._paired(task, (), shared)
         return kept, self.session.received(parts)
 
-    def then(self, make: Task, /, *vectors: RowVector, bare: Task | None = None, **shared: Any) -> "Cluster":
+    def then(
+        self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
+    ) -> "Cluster":
+        if self.steps or not kept:
+            return replace(self, steps=(*self.steps, Step(make, vectors, shared)))
         return replace(self, items=self._run(make, vectors, shared))
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
-        return replace(self, items=[self.items[i] for i in places]), [[v[i] for i in places] for v in vectors]
+        def some(vector: RowVector) -> RowVector:
+            return [vector[i] for i in places]
+
+        steps = tuple(step._replace(vectors=tuple(some(vector) for vector in step.vectors)) for step in self.steps)
+        return replace(self, items=some(self.items), steps=steps), [some(vector) for vector in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
         """Yield the items, brought here one after the other."""
-        for item in self.items:
-            yield self.session.received([item])[0]
+        for place in range(len(self.items)):
+            yield self.collected(_same, some=[place])[0]
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [[slot._replace(path=(*slot.path, k)) for slot in vector] for k in range(n)]
@@ -195,13 +204,17 @@ class Cluster:
     ) -> list[Any]:
         """Start a task for every item, or for some."""
         places = range(len(self.items)) if some is None else some
-        paths = [vector[0].path if isinstance(vector[0], Slot) else () for vector in vectors]
-        given = [[_future(vector[i]) for i in places] for vector in vectors]
-        call: dict[str, Any] = {"task": task, "paths": paths}
-        if len(pickle.dumps(shared)) > SHARED_BYTES:
-            given.append([self.session.sent(shared)] * len(places))
+        calls = [*self.steps, Step(task, tuple(vectors), shared)]
+        used = [vector for step in calls for vector in step.vectors]
+        paths = [vector[0].path if isinstance(vector[0], Slot) else () for vector in used]
+        given = [[_future(vector[i]) for i in places] for vector in used]
+        tasks = [(step.make, len(step.vectors)) for step in calls]
+        every = [step.shared for step in calls]
+        call: dict[str, Any] = {"tasks": tasks, "paths": paths}
+        if len(pickle.dumps(every)) > SHARED_BYTES:
+            given.append([self.session.sent(every)] * len(places))
         else:
-            call["shared"] = shared
+            call["shared"] = every
         return self.session.map(_called, _name(task, shared), [self.items[i] for i in places], *given, **call)
 
     def _summed(self, futures: list[Any], task: Task) -> Any:
@@ -231,20 +244,26 @@ def _second(pair: tuple[Any, Any]) -> Any:
 def _added(parts: Sequence[Any]) -> Any:
     """Return the sum of results in their order, all of which stay as they are."""
     first = parts[0]
-    own = tuple(copy(part) for part in first) if isinstance(first, tuple) else copy(first)
+    own = same_kind(first, map(copy, first)) if isinstance(first, tuple) else copy(first)
     return summed(itertools.chain([own], parts[1:]))
 
 
 def _called(
-    item: Any, *given: Any, task: Callable[..., Any], paths: list[tuple[int, ...]], shared: dict[str, Any] | None = None
+    item: Any,
+    *given: Any,
+    tasks: list[tuple[Callable[..., Any], int]],
+    paths: list[tuple[int, ...]],
+    shared: list[dict[str, Any]] | None = None,
 ) -> Any:
-    """Run a task on a worker: with one thread, because Dask gives a core to each task."""
+    """Run tasks on a worker, each on what the one before returned: with one thread, because Dask gives each a core."""
     if shared is None:
         *given, shared = given  # type: ignore[assignment]
     assert shared is not None
-    vectors = [_picked(value, path) for value, path in zip(given, paths, strict=True)]
+    vectors = iter([_picked(value, path) for value, path in zip(given, paths, strict=True)])
     with SingleBlas(), np.errstate(all="ignore"):
-        return task(item, *vectors, **shared)
+        for (task, n_vectors), more in zip(tasks, shared, strict=True):
+            item = task(item, *itertools.islice(vectors, n_vectors), **more)
+    return item
 
 
 def _picked(value: Any, path: tuple[int, ...]) -> Any:

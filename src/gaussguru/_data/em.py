@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
-from gaussguru._linalg import Array, diagonal
+from gaussguru._linalg import Array, Index, diagonal
 from gaussguru.errors import LEAST, Population, has_unmeasured, positive, take_rows, units_of
 
 # Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
@@ -46,6 +46,45 @@ class Fit:
     converged: bool
 
 
+class Evidence(Protocol):
+    """Samples as EM knows them: how many there are, their total weight, and sums over all of them."""
+
+    @property
+    def total(self) -> float:
+        """The total weight."""
+
+    def __len__(self) -> int: ...
+
+    def sums(self, state: State, *, with_noise: bool) -> Any:
+        """Return what an iteration needs of a point: one pass over the samples."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Samples in memory."""
+
+    rows: Readings
+    weight: Array | None
+    map: BlockMap = map
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def total(self) -> float:
+        """The total weight."""
+        return float(len(self.rows)) if self.weight is None else float(self.weight.sum())
+
+    def sums(self, state: State, *, with_noise: bool) -> Any:
+        """Return the sums over blocks of rows, in order, so that the result does not depend on threads."""
+        scaled, weight = self.rows.scaled(state.kappa), self.weight
+
+        def of(part: slice) -> Any:
+            return state.mixture.sums(scaled[part], None if weight is None else weight[part], with_noise)
+
+        return reduce(added, self.map(of, self.rows.blocks(state.mixture.width)))
+
+
 @dataclass(frozen=True)
 class Em:
     """Maximise ``sum_i w_i log p(x_i) / sum_i w_i - (ridge/2) sum_k tr(T_k^-1 diag(units^2))``.
@@ -64,20 +103,13 @@ class Em:
     free_kappa: NDArray[np.bool_] | None = None  # which factors are fitted
     wide: Array | None = None  # covariance of which the last component has a multiple, about a fixed mean
 
-    def run(self, rows: Readings, weight: Array | None, start: State, mapped: BlockMap = map) -> Fit:
+    def run(self, sample: Evidence, start: State) -> Fit:
         """Return the best point, from a start."""
-        total = float(len(rows)) if weight is None else float(weight.sum())
-        tol = self.tol * self._n_parameters(start.mixture) / len(rows)
+        total = sample.total
+        tol = self.tol * self._n_parameters(start.mixture) / len(sample)
 
         def step(state: State) -> tuple[float, float, State]:
-            scaled = rows.scaled(state.kappa)
-            parts = rows.blocks(state.mixture.width)
-
-            def of(part: slice) -> Any:
-                some = None if weight is None else weight[part]
-                return state.mixture.sums(scaled[part], some, self.free_kappa is not None)
-
-            found = reduce(added, mapped(of, parts))  # in order, so that the result does not depend on threads
+            found = sample.sums(state, with_noise=self.free_kappa is not None)
             likelihood = found.objective / total
             return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
 
@@ -272,25 +304,40 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
     gaps = has_unmeasured(X_err) if gaps is None else gaps
     marginal = Population.of(X, X_err, sample_weight, gaps=gaps)
     values = np.asarray(X)
-    n, d = values.shape
+    used = np.arange(len(values)) if sample_weight is None else np.flatnonzero(sample_weight)
+    part = used[covariance_rows(len(used), values.shape[1], gaps=gaps)]
+    try:
+        errors = None if X_err is None else take_rows(X_err, part)
+    except (ValueError, IndexError):  # what is wrong with the errors is said where they are checked
+        return marginal
+    weight = None if sample_weight is None else sample_weight[part]
+    return with_covariance(marginal, take_rows(values, part), errors, weight, gaps=gaps)
+
+
+def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
+    """Return which of n samples of positive weight the covariance is found from: all, or some at random in order."""
+    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * n_features) if not gaps else EM_ROWS
+    return np.arange(n) if n <= few else np.sort(np.random.default_rng(0).choice(n, few, replace=False))
+
+
+def with_covariance(
+    marginal: Population, values: NDArray[Any], X_err: Any, weight: Array | None, *, gaps: bool
+) -> Population:
+    """Return a population of known means and spreads with the covariance that some samples tell."""
+    d = values.shape[1]
     # What is wrong with the values or the errors is said where they are checked.
     if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
         return marginal
-    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * d) if not gaps else EM_ROWS
-    part = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
-    if len(part) > few:
-        part = np.sort(np.random.default_rng(0).choice(part, few, replace=False))
     try:
-        rows = read(take_rows(values, part), None if X_err is None else take_rows(X_err, part))
+        rows = read(values, X_err)
     except (ValueError, IndexError):
         return marginal
-    weight = None if sample_weight is None else sample_weight[part]
     covariance = _pairs(rows, weight, marginal)
     if gaps and d <= EM_FEATURES:
         units = units_of(marginal.means, marginal.spreads)
         covariance = positive(covariance, units)
         start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
-        found = Em(units, LEAST, tol=0.01, max_iter=100).run(rows, weight, start).state.mixture
+        found = Em(units, LEAST, tol=0.01, max_iter=100).run(Sample(rows, weight), start).state.mixture
         return Population(found.means[0], marginal.spreads, found.covariances[0])
     return replace(marginal, covariance=covariance)
 

@@ -521,15 +521,20 @@ def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
 
 
 def summed(parts: Iterable[Any]) -> Any:
-    """Return the sum of numbers, arrays, or tuples of them, in their order; the first arrays are added to."""
+    """Return the sum of numbers, arrays, or (named) tuples of them, in their order; the first arrays are added to."""
     remaining = iter(parts)
     result = next(remaining)
     for part in remaining:
         if isinstance(result, tuple):
-            result = tuple(_add(one, other) for one, other in zip(result, part, strict=True))
+            result = same_kind(result, (_add(one, other) for one, other in zip(result, part, strict=True)))
         else:
             result = _add(result, part)
     return result
+
+
+def same_kind(like: tuple[Any, ...], values: Iterable[Any]) -> Any:
+    """Return values as a tuple, with the names of another one if it has any."""
+    return type(like)(*values) if hasattr(like, "_fields") else tuple(values)
 
 
 def _add(one: Any, other: Any) -> Any:

@@ -57,6 +57,19 @@ class Part(NamedTuple):
     number: int = 0
 
 
+def check_part_weights(part: Part) -> None:
+    """Raise, with partition and row, where a weight is not one."""
+    if part.weight is None or not part.X.shape[0]:
+        return
+    wrong = ~(np.isfinite(part.weight) & (part.weight >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"sample_weight must be finite and not negative; got {part.weight[row]} in partition {part.number}, "
+            f"row {row}"
+        )
+
+
 class Blocks(Protocol):
     """Parts, or what was made of them, and tasks over them.
 
@@ -82,8 +95,14 @@ class Blocks(Protocol):
     def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
         """Return a row vector and a list of something small, of a task that returns a pair of them."""
 
-    def then(self, make: Task, /, *vectors: RowVector, bare: Task | None = None, **shared: Any) -> Self:
-        """Return the items that ``make`` makes of these; ``bare`` makes them of the vectors alone, without X."""
+    def then(
+        self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
+    ) -> Self:
+        """Return the items that ``make`` makes of these; ``bare`` makes them of the vectors alone, without X.
+
+        Items that are not to be ``kept``, because they take much more memory than what they are made of, are made again
+        for every task.
+        """
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
         """Return some of the items, and the same entries of row vectors."""
@@ -232,7 +251,9 @@ class Local:
             kept.append(vector)
             yield part
 
-    def then(self, make: Task, /, *vectors: RowVector, bare: Task | None = None, **shared: Any) -> "Local":
+    def then(
+        self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
+    ) -> "Local":
         step = Step(make, vectors, shared)
         if bare is None:
             return replace(self, steps=(*self.steps, step))
@@ -322,9 +343,9 @@ class Surveyed(NamedTuple):
     errors: Errors | None
 
 
-def in_units(part: Part, units: Units) -> Part:
+def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:
     """Return a part with its values in other units, and its error bars checked."""
-    errors = None if part.X_err is None or not part.X.shape[0] else check_errors(part.X_err, part.X)
+    errors = None if part.X_err is None or not part.X.shape[0] else check(part.X_err, part.X)
     if errors is not None and units.x != 1:
         errors = errors.scaled(units.x)
     return part._replace(X=units(part.X), X_err=errors)

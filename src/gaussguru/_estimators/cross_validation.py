@@ -128,7 +128,9 @@ class GuruClassifierCV(GuruClassifier):
         Parameters
         ----------
         X : array-like, sparse matrix or source of shape (n_samples, n_features)
-            The samples. Of a source (:mod:`gaussguru.sources`) sigma is chosen on a subsample of at most 100,000.
+            The samples. Of a source (:mod:`gaussguru.sources`) sigma is chosen on a subsample of at most 100,000, drawn
+            by class, and then the model is fitted to all of them. Scores of so many left-out samples are known to
+            0.002, differences between levels better; folds of all samples would read a source hundreds of times.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -150,15 +152,29 @@ class GuruClassifierCV(GuruClassifier):
 
     def _choose_for(self, source: Source, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
         """Choose sigma on a subsample, and fit the model to all samples of a source."""
-        some = subsample(source, y, sample_weight, X_err, n_jobs=self.n_jobs)
-        self._choose(some[0], some[1], some[2], some[3], params)
-        model = self._classifier().set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
-        model.fit(source, y, sample_weight, X_err)
+        X, labels, weights, errors = subsample(source, y, sample_weight, X_err, n_jobs=self.n_jobs)
+        model = self._chosen(X, labels, weights, errors, params)[0]
         self.__dict__.pop("alpha_", None)
+        return self._adopted(model.fit(source, y, sample_weight, X_err))
+
+    def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+        """Choose sigma, and fit the model to all samples in memory."""
+        model, samples, labels, X_err, population = self._chosen(X, y, sample_weight, X_err, params)
+        # The classifier itself is one more fit, with the warnings of any fit.
+        model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
+        self._adopted(model)
+        self.population_ = population  # that of what was given; the model saw it filled in
+        return self
+
+    def _adopted(self, model: GuruClassifier) -> Self:
+        """Keep what a fitted model has."""
         self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
         return self
 
-    def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+    def _chosen(
+        self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]
+    ) -> tuple[GuruClassifier, Samples, Any, Any, Any]:
+        """Return the model at the level chosen, not fitted, and the samples: filled in, labelled, with their errors."""
         check_jobs("n_jobs", self.n_jobs)
         model = self._classifier()
         model._check_parameters()
@@ -179,12 +195,8 @@ class GuruClassifierCV(GuruClassifier):
             self.scores_ = np.array([scores for scores, _ in outcomes]).T
             self.sigma_ = float(self.sigmas_[_best(self.scores_)])
             warn_of([proof for _, proofs in outcomes for proof in proofs], model)
-            # The classifier itself is one more fit, with the warnings of any fit.
-            model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
-            model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
-        self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
-        self.population_ = population  # that of what was given; the model saw it filled in
-        return self
+        model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
+        return model, samples, labels, X_err, population
 
     def _classifier(self) -> GuruClassifier:
         """Return a classifier with the same options for one thread."""

@@ -1,20 +1,24 @@
 """The one classifier for a table of values and their errors."""
 
+import copy
 import numbers
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import sklearn
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.rows import BlockMap
+from gaussguru._data.streams import Part
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
@@ -30,8 +34,16 @@ from gaussguru._estimators.families import (
     rbf_families,
 )
 from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
-from gaussguru._estimators.posteriors import Table, View, quantile_transform, rank_of, transformed, variances
-from gaussguru._estimators.streamed import by_parts
+from gaussguru._estimators.posteriors import (
+    Table,
+    View,
+    quantile_transform,
+    rank_of,
+    scaled_errors,
+    transformed,
+    variances,
+)
+from gaussguru._estimators.streamed import by_parts, class_totals, names_of, takes_sources
 from gaussguru._estimators.validation import (
     Samples,
     check_choice,
@@ -40,6 +52,7 @@ from gaussguru._estimators.validation import (
     check_jobs,
     check_samples,
     check_weights,
+    class_factors,
 )
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
@@ -47,7 +60,7 @@ from gaussguru.errors import split_errors, take_rows
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import NotLinearError
-from gaussguru.sources import in_memory
+from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
 
 KERNELS = ("linear", "rbf", "auto")
 # Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
@@ -192,7 +205,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
     True
     """
 
+    _takes_sources: ClassVar = True
     __metadata_request__decision_function: ClassVar = {"X_err": True}
+
+    estimator_: Any
 
     def __init__(
         self,
@@ -226,7 +242,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
             The measured values. NaN means "not measured" and is allowed if ``X_err`` is given. If X is a source
-            (:mod:`gaussguru.sources`), the fit uses a subsample of at most 100,000 rows.
+            (:mod:`gaussguru.sources`), methods are compared and probabilities calibrated on a subsample of at most
+            100,000 rows; the population and the classifier are fitted to all rows (an ``estimator`` that does not read
+            sources is fitted to the subsample, and so is everything with a ``kernel`` that is not linear).
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -242,9 +260,52 @@ class ErrorBarClassifier(ByProbability, Classifier):
         -------
         self
         """
-        return self._or_unchanged(self._fit, *in_memory(X, y, sample_weight, X_err), groups)
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err), groups)
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any) -> Self:
+    def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
+        """Fit population and classifier to all samples of a source, and what is chosen between to some of them."""
+        if groups is not None:
+            raise ValueError("groups are for samples in memory; got them with a source")
+        X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
+        if self.kernel in ("rbf", "auto"):  # kernels, and transforms, are of samples in memory
+            return self._fit(X, y, sample_weight, X_err, None)
+        self._fit(X, y, sample_weight, X_err, None, (source, fields))
+        source = Mapped(source, names_in=names_of(self))
+        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
+        if X_err is None:
+            posteriors = Mapped(source, to_scale)
+        else:
+            posteriors = Mapped(self.population_.transform(source, fields.X_err), to_scale)
+            self.reliability_ = self.population_.reliability(
+                source, fields.X_err, sample_weight=fields.weight, y=fields.y
+            )
+        if takes_sources(self.estimator_):
+            self._refit_source(posteriors, fields)
+        return self
+
+    def _refit_source(self, posteriors: Source, fields: Fields) -> None:
+        """Fit the classifier chosen to all posteriors."""
+        model = clone(self.estimator_)
+        if self.method_ == "probit":  # from the same minimum on
+            model = copy.copy(self.estimator_)
+        elif self.estimator is None:  # a subsample of their own brings them nearer in fewer passes
+            model.set_params(warm_start=False)
+        if self.class_weight is not None:
+            totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
+            factors = np.array(class_factors(self.class_weight, self.classes_, totals))
+            posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)
+            model.fit(posteriors, fields.y, sample_weight=fields.weight)
+        model.__dict__.pop("feature_names_in_", None)  # it is given arrays
+        self.estimator_ = self._calibrated.estimator_ = model
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, whole: tuple[Source, Fields] | None = None
+    ) -> Self:
         self._check_parameters()
         X, X_err = self._checked(X, X_err, reset=True)
         plain = check_weights(sample_weight, len(X))
@@ -255,7 +316,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.has_errors_, self.classes_ = errors, labelled.classes
         self.rank_ = rank_of(*X.shape) if errors else None
         tables = [
-            self._table(transform, X, X_err, plain, labelled, seed) for transform in self._transforms(X, X_err, plain)
+            self._table(transform, X, X_err, plain, labelled, seed, whole)
+            for transform in self._transforms(X, X_err, plain)
         ]
         for name in CALIBRATED:
             self.__dict__.pop(name, None)
@@ -276,14 +338,25 @@ class ErrorBarClassifier(ByProbability, Classifier):
         return [None, quantile_transform(X, X_err, weights)]
 
     def _table(
-        self, transform: WithErrors | None, X: Array, X_err: Any, weights: Array | None, labelled: Samples, seed: int
+        self,
+        transform: WithErrors | None,
+        X: Array,
+        X_err: Any,
+        weights: Array | None,
+        labelled: Samples,
+        seed: int,
+        whole: tuple[Source, Fields] | None,
     ) -> Table:
-        """Return the samples of a fit, with the population of their transformed values."""
+        """Return the samples of a fit, with the population of their transformed values; or of a whole source."""
         if transform is not None:
             X, X_err = transformed(transform, X, X_err)
         number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
         population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
-        population.fit(X, X_err=X_err, sample_weight=weights)
+        if whole is None:
+            population.fit(X, X_err=X_err, sample_weight=weights)
+        else:  # of which X are some
+            population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
+            population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
         return Table(View.of(transform, population), X, X_err, weights, labelled, seed)
 
     def _adopt(self, table: Table, weights: Array | None) -> Any:
@@ -526,6 +599,18 @@ class ErrorBarClassifier(ByProbability, Classifier):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
+    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
+    err = None if part.X_err is None or not keep_errors else scaled_errors(part.X_err, scale)
+    return part._replace(X=(part.X - centre) / scale, X_err=err)
+
+
+def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
+    """Return a part with the weights of its classes."""
+    own = factors[np.searchsorted(classes, part.y)]
+    return part._replace(weight=own if part.weight is None else part.weight * own)
 
 
 def _judged(

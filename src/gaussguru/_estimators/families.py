@@ -46,7 +46,7 @@ STACK = 64
 LANDMARKS = 300
 # Widths of the kernel, ``gamma`` times the number of features of spread 1: from nearly linear functions to ones that
 # change within the distance of a sample to its usual neighbour. Noise levels, in units of the length of a sample in the
-# space of the kernel, 1. Both were chosen on a split of koi, snpcc and fermi; of the last two the narrowest is the best.
+# space of the kernel, 1. Both were chosen on one split of koi, snpcc and fermi; for the last two the narrowest is best.
 GAMMAS = (0.1, 0.3, 1.0, 3.0)
 KERNEL_SIGMAS = np.geomspace(0.03, 0.001, 4)
 # Gaps, relative to the objective at zero, at which the log loss of left-out samples no longer changes.

@@ -14,7 +14,7 @@ from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, Posed, pose
-from gaussguru._estimators.streamed import Streamed, names_of, note_features, surveyed
+from gaussguru._estimators.streamed import Gaps, Streamed, names_of, note_features, surveyed
 from gaussguru._estimators.validation import (
     Samples,
     check_part,
@@ -157,6 +157,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     True
     """
 
+    _takes_sources: ClassVar = True
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__partial_fit: ClassVar = {"X_err": True}
     __metadata_request__predict_proba: ClassVar = {"X_err": True}
@@ -287,21 +288,23 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             raise ValueError(f"solver must be 'newton' for samples that are not in memory; got {self.solver!r}")
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            streamed = self._surveyed(reading.opened(mapped, session))
+            streamed = self._surveyed(reading.opened(mapped, session), Gaps(self._keeps_correlations))
             model = self._resolved(streamed.samples, streamed.measured or None)
             if model.noise is not None and not model.noise.smooth:
                 raise ValueError(f"noise={self.noise!r} needs samples in memory; use 'isotropic' or known noise")
             posed = streamed.posed(self.class_weight, model)
             result = self._minimise(posed, streamed.classes, self._start(streamed.samples))
         note_features(self, streamed.n_features, source.feature_names(fields))
-        self.population_ = None
+        self.population_ = streamed.population
         self.n_passes_ = posed.n_passes
         self._keep(result)
         return self
 
-    def _surveyed(self, opened: Opened) -> Streamed:
+    def _surveyed(self, opened: Opened, gaps: Gaps) -> Streamed:
         """Return what is known of the samples of a source."""
-        return surveyed(opened, class_weight=self.class_weight, centred=bool(self.fit_intercept), exact=self.sigma == 0)
+        return surveyed(
+            opened, class_weight=self.class_weight, centred=bool(self.fit_intercept), exact=self.sigma == 0, gaps=gaps
+        )
 
     def _keep(self, result: Result) -> None:
         """Keep what depends on the features."""
@@ -432,7 +435,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     def _certificate_of(self, source: Source, fields: Fields) -> Certificate:
         reading = Reading(source, fields, names_of(self), self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            streamed = self._surveyed(reading.opened(mapped, session))
+            gaps = Gaps(self._keeps_correlations, found=False, population=self.population_)
+            streamed = self._surveyed(reading.opened(mapped, session), gaps)
             self._check_classes(streamed.classes)
             model = self._resolved(streamed.samples, streamed.measured or None)
             return self._certified(streamed.posed(self.class_weight, model))

@@ -100,13 +100,7 @@ class View(NamedTuple):
         components: Any = None
         if found.components is not None:
             components = AffineComponents(found.components, np.diag(1 / self.scale), -self.centre / self.scale)
-        err = found.err
-        if isinstance(err, LowRank):
-            factors = err.factors / self.scale[:, np.newaxis]
-            err = LowRank(factors, None if err.std is None else err.std / self.scale)
-        else:
-            err = err / np.multiply.outer(self.scale, self.scale)
-        return Measured((found.X - self.centre) / self.scale, err, components)
+        return Measured((found.X - self.centre) / self.scale, scaled_errors(found.err, self.scale), components)
 
 
 class Fold(NamedTuple):
@@ -164,6 +158,13 @@ class Table(NamedTuple):
             return whole.refit_population(self.X[rows], take_rows(self.X_err, rows), weights)
         except ValueError:
             return whole
+
+
+def scaled_errors(err: Any, scale: Array) -> Any:
+    """Return posterior covariances in units of the spread of the population."""
+    if isinstance(err, LowRank):
+        return LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
+    return err / np.multiply.outer(scale, scale)
 
 
 def variances(err: Any) -> Array:

@@ -3,21 +3,24 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
 
-from gaussguru._data.rows import BlockMap
+from gaussguru._data.rows import Block, BlockMap, Rows
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import Classifier, LinearScores, outside
+from gaussguru._estimators.streamed import note_features, surveyed
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
-from gaussguru._linalg import Array, diagonal
-from gaussguru._problems.probit import Probit
+from gaussguru._linalg import Array, Intercept, diagonal
+from gaussguru._problems.probit import Probit, StreamedProbit
 from gaussguru._solvers.damped_newton import Minimum, minimise
 from gaussguru.errors import Covariances, Errors, check_products, split_errors
+from gaussguru.sources import Fields, Reading, Source, as_source
 
 
 class ProbitFit(NamedTuple):
@@ -77,7 +80,10 @@ def probit_path(
     if start is None:
         points = [p.join(np.zeros(len(centre)), float(ndtri(shares @ (p.signs > 0)))) for p in problems]
     else:
-        points = [p.join(w, float(b + centre @ w)) for p, w, b in zip(problems, *start, strict=True)]
+        points = [
+            p.join(w, float(b + centre @ w))
+            for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)
+        ]
     for ridge in ridges:
         minima = [
             minimise(replace(p, ridge=float(ridge)), u, tol=tol, max_iter=max_iter)
@@ -88,6 +94,46 @@ def probit_path(
             np.array(part) for part in zip(*(p.split(u) for p, u in zip(problems, points, strict=True)), strict=True)
         )
         yield ProbitFit(coef, intercept - coef @ centre, minima)
+
+
+def streamed_probit(
+    rows: Rows, ridge: float, fit_intercept: bool, start: tuple[Array, Intercept] | None, *, tol: float, max_iter: int
+) -> ProbitFit:
+    """Return the probit regression of rows that are read in parts, in their units: a pass for each step."""
+    total = float(rows.total_weight)
+    mean = rows.moments.sums.sum(axis=0) / total
+    spreads = np.sqrt(np.maximum(rows.column_squares / total - np.square(mean), 0.0) + _mean_variances(rows) / total)
+    spreads[spreads <= 0] = 1.0
+    centre = mean if fit_intercept else np.zeros_like(mean)
+    classes = [1] if rows.n_classes == 2 else list(range(rows.n_classes))
+    problems = [StreamedProbit(rows, c, centre, spreads, float(ridge), fit_intercept) for c in classes]
+    if start is None:
+        points = [p.join(np.zeros(len(mean)), float(ndtri(rows.class_weights[p.positive] / total))) for p in problems]
+    else:
+        points = [
+            p.join(w, float(b + centre @ w))
+            for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)
+        ]
+    minima = [minimise(p, u, tol=tol, max_iter=max_iter) for p, u in zip(problems, points, strict=True)]
+    coef, intercept = (
+        np.array(part) for part in zip(*(p.split(m.u) for p, m in zip(problems, minima, strict=True)), strict=True)
+    )
+    return ProbitFit(coef, intercept - coef @ centre, minima)
+
+
+def _mean_variances(rows: Rows) -> Any:
+    """Return ``sum s_i V_ijj``; one pass where there are errors."""
+    if rows.errors is None:
+        return 0.0
+    rows.count("value")
+    return rows.total(_noise_diagonal)
+
+
+def _noise_diagonal(block: Block) -> Array:
+    assert block.errors is not None
+    within = np.zeros((block.X.shape[1], block.X.shape[1]))
+    block.errors.add(block.weights, within)
+    return np.array(diagonal(within))
 
 
 class ProbitWithErrors(LinearScores, Classifier):
@@ -128,8 +174,12 @@ class ProbitWithErrors(LinearScores, Classifier):
     objective_ : float
         Minus the penalised log-likelihood, summed over classes that were fitted against the others.
     n_iter_ : int
+    n_passes_ : float
+        Passes over the samples of a source.
     converged_ : bool
     """
+
+    _takes_sources: ClassVar = True
 
     def __init__(
         self,
@@ -155,7 +205,8 @@ class ProbitWithErrors(LinearScores, Classifier):
 
         Parameters
         ----------
-        X : array-like or Measured of shape (n_samples, n_features)
+        X : array-like, Measured or source of shape (n_samples, n_features)
+            A source (:mod:`gaussguru.sources`) is read once for each iteration and class.
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,) or float, default=None
         X_err : error bars of X in any form, finite, default=None
@@ -164,15 +215,21 @@ class ProbitWithErrors(LinearScores, Classifier):
         -------
         self
         """
+        source = as_source(X)
+        if source is not None:
+            return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _check_parameters(self) -> None:
         check_real("ridge", self.ridge, inclusive=True)
         check_flag("fit_intercept", self.fit_intercept)
         check_real("tol", self.tol)
         check_count("max_iter", self.max_iter)
         check_flag("warm_start", self.warm_start)
         check_jobs("n_jobs", self.n_jobs)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+        self._check_parameters()
         X, X_err = split_errors(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         assert_all_finite(samples.X, input_name="X")
@@ -188,7 +245,31 @@ class ProbitWithErrors(LinearScores, Classifier):
                 max_iter=self.max_iter,
                 map=mapped,
             )
-        self.classes_ = samples.classes
+        return self._keep(samples.classes, found)
+
+    def _fit_source(self, source: Source, fields: Fields) -> Self:
+        """Fit samples that are read in parts."""
+        self._check_parameters()
+        reading = Reading(source, fields, None, self.n_jobs)
+        with reading.pool as mapped, reading.session as session:
+            opened = reading.opened(mapped, session)
+            streamed = surveyed(opened, class_weight=self.class_weight, check=check_products)
+            if streamed.overview.parts[0].is_sparse:
+                raise TypeError("Sparse data was passed for X, but dense data is required; use X.toarray()")
+            rows, start = streamed.rows(self.class_weight), self._start(streamed.samples)
+            found = streamed_probit(
+                rows, self.ridge, self.fit_intercept, None if start is None else streamed.units.start(*start),
+                tol=self.tol, max_iter=self.max_iter,
+            )  # fmt: skip
+        coef = found.coef * streamed.units.x
+        shift = 0.0 if streamed.units.shift is None else coef @ streamed.units.shift
+        note_features(self, streamed.n_features, source.feature_names(fields))
+        self.n_passes_ = float(round(sum(rows.passes.values()), 3))
+        return self._keep(streamed.classes, ProbitFit(coef, found.intercept - shift, found.minima))
+
+    def _keep(self, classes: NDArray[Any], found: ProbitFit) -> Self:
+        """Keep what was found, and warn where it is not a minimum."""
+        self.classes_ = classes
         self.coef_, self.intercept_ = found.coef, found.intercept
         self.gradient_norm_ = max(minimum.gradient_norm for minimum in found.minima)
         self.objective_ = sum(minimum.value for minimum in found.minima)

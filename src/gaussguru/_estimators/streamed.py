@@ -7,7 +7,7 @@ the classes, their weights and moments, and what is not finite. Then the parts a
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
@@ -15,9 +15,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._blocks import MOST_STORED
+from gaussguru._data.em import covariance_rows, with_covariance
 from gaussguru._data.rows import BlockMap, RowVector
 from gaussguru._data.streams import (
     Blocks,
@@ -26,14 +29,23 @@ from gaussguru._data.streams import (
     Part,
     StreamedRows,
     Units,
+    check_part_weights,
     in_units,
     survey,
 )
 from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
-from gaussguru._linalg import Array
-from gaussguru.errors import has_unmeasured
-from gaussguru.sources import Dask, Fields, Opened, Reading, Source, as_source, needed
+from gaussguru._linalg import Array, Index
+from gaussguru.errors import (
+    Errors,
+    Population,
+    check_errors,
+    has_unmeasured,
+    split_errors,
+    take_rows,
+    unmeasured,
+)
+from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed, stacked
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -80,6 +92,8 @@ class Streamed(NamedTuple):
     n_features: int
     measured: bool
     mapped: BlockMap
+    population: Population | None  # of the true values, where there are errors
+    n_passes: int  # so far
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -100,13 +114,35 @@ class Streamed(NamedTuple):
         mean = float(factors @ overview.totals) / n
         s = 1.0 if mean == 1 else float(2.0 ** -np.round(np.log2(mean)))
         order = np.argsort(factors * overview.totals, kind="stable") if C > 2 else np.arange(2)
-        rows = StreamedRows(self.parts, self.kept, overview, order, s * factors[order], self.mapped)
-        rows.count("value")  # the survey
+        rows = self._rows(order, s * factors[order])
         return pose_rows(rows, model, replace(self.units, s=s, order=order if C > 2 else None))
 
+    def rows(self, class_weight: Any) -> StreamedRows:
+        """Return the samples with the weights that they were given, times those of their classes."""
+        factors = np.array(class_factors(class_weight, self.classes, self.overview.totals.tolist()))
+        return self._rows(np.arange(len(self.classes)), factors)
 
-def surveyed(opened: Opened, *, class_weight: Any = None, centred: bool = True, exact: bool = False) -> Streamed:
-    """Return the samples of a source; ``exact`` ones without error bars have errors of 0."""
+    def _rows(self, order: Index, factors: Array) -> StreamedRows:
+        rows = StreamedRows(self.parts, self.kept, self.overview, order, factors, self.mapped)
+        for _ in range(self.n_passes):
+            rows.count("value")
+        return rows
+
+
+def surveyed(
+    opened: Opened,
+    *,
+    class_weight: Any = None,
+    centred: bool = True,
+    exact: bool = False,
+    check: Callable[[Any, Any], Errors] = check_errors,
+    gaps: "Gaps | None" = None,
+) -> Streamed:
+    """Return the samples of a source; ``exact`` ones without error bars have errors of 0.
+
+    ``check`` makes of error bars what problems compute with: ``check_errors`` or ``check_products`` of
+    :mod:`gaussguru.errors`. ``gaps`` says how what was not measured is filled in; None: there is none.
+    """
     parts, mapped = opened
     streamed = isinstance(parts, Local) and parts.parts is None
     heads = heads_of(parts, streamed=streamed)
@@ -117,14 +153,19 @@ def surveyed(opened: Opened, *, class_weight: Any = None, centred: bool = True, 
         _check_kind(head.X, head.number, n_features, sparse)
     units = units_of(heads, centred=centred)
     ready = parts.then(_checked, n_features=n_features, sparse=sparse, exact=exact)
-    ready = ready.then(in_units, units=Units(units.shift, units.x))
+    population, n_passes = None, 1
+    if gaps is not None and heads[0].X_err is not None and not sparse:
+        ready, population, more = gaps.filled(ready, heads)
+        n_passes += more
+    ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     kept, found = ready.surveyed(survey, apart=class_weight is not None)
     used = [place for place, part in enumerate(found) if part.n_rows]
     if len(used) < len(found):
         ready, (kept,) = ready.chosen(used, kept)
     overview = Overview([found[place] for place in used])
     check_classes(overview)
-    return Streamed(ready, kept, overview, units, n_features, heads[0].X_err is not None, mapped)
+    measured = heads[0].X_err is not None
+    return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes)
 
 
 def units_of(heads: list[Head], *, centred: bool) -> Posed:
@@ -136,6 +177,8 @@ def units_of(heads: list[Head], *, centred: bool) -> Posed:
     some = np.concatenate(X)
     with np.errstate(invalid="ignore"):
         size = float(np.nanmax(np.abs(some), initial=0.0))
+    if heads[0].X_err is not None:
+        some = np.where(np.isnan(some), about_means(heads).astype(some.dtype), some)
     # A copy of every part is not worth less than one of all samples.
     return Posed(None, unit_of(size), 1.0, centre(some, some.size) if centred and len(some) > 1 else None)
 
@@ -149,22 +192,134 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
         raise ValueError(f"y is required; partition {part.number} has no labels")
     if part.y.dtype.kind == "f" and np.isnan(part.y).any():
         raise ValueError(f"y must not be NaN; partition {part.number}, row {int(np.argmax(np.isnan(part.y)))} is")
-    if part.weight is not None and n:
-        wrong = ~(np.isfinite(part.weight) & (part.weight >= 0))
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise ValueError(
-                f"sample_weight must be finite and not negative; got {part.weight[row]} in partition {part.number}, "
-                f"row {row}"
-            )
-    if part.X_err is not None and has_unmeasured(part.X_err):
-        raise ValueError(
-            f"X_err has infinite errors, or X NaN, in partition {part.number}: what was not measured must be filled in "
-            "before, by a population of samples in memory"
-        )
+    check_part_weights(part)
     if part.X_err is None and exact:
         return part._replace(X_err=np.zeros(n))
-    return part
+    if part.X_err is None or not n or sparse:
+        return part
+    X, X_err = split_errors(part.X, part.X_err)  # NaN was not measured
+    return part._replace(X=X, X_err=X_err)
+
+
+# --- what was not measured ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """How values of sources are filled in that were not measured, as in memory but part by part.
+
+    Parameters
+    ----------
+    correlated : bool
+        Whether errors may become correlated.
+    found : bool
+        Whether to find what is known of samples, or to use the ``population``.
+    population : Population or None
+    """
+
+    correlated: bool
+    found: bool = True
+    population: Population | None = None
+
+    def filled(self, parts: Blocks, heads: list[Head]) -> tuple[Blocks, Population | None, int]:
+        """Return parts without gaps, the population, and how many passes that took: one, or two where it is found."""
+        about = about_means(heads)
+        looked: list[_Seen] = parts.collected(_seen, about=about)
+        gaps, d, n_passes = any(part.gaps for part in looked), len(about), 1
+        population = self.population
+        if self.found:
+            population, n_passes = _population(parts, looked, about, gaps), 2
+        if gaps:
+            if population is None:
+                raise ValueError(
+                    "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
+                    "expect there: it was fitted without X_err"
+                )
+            # As many numbers as in memory decide.
+            correlated = self.correlated and sum(part.n_rows for part in looked) * d * d <= MOST_STORED
+            parts = parts.then(_filled, population=population, correlated=correlated)
+        return parts, population, n_passes
+
+
+class _Seen(NamedTuple):
+    """What was measured in a part; sums over rows of positive weight, feature by feature."""
+
+    n_rows: int
+    n_used: int
+    gaps: bool
+    weights: Array
+    sums: Array
+    squares: Array
+
+
+def about_means(heads: list[Head]) -> Array:
+    """Return about the means of the features, of what was measured: deviations are taken from there."""
+    some = np.concatenate([head.X for head in heads]).astype(np.float64)
+    known = np.isfinite(some)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.where(known, some, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+
+
+def _seen(part: Part, about: Array) -> _Seen:
+    n, d = part.X.shape[0], len(about)
+    if not n:
+        return _Seen(0, 0, False, np.zeros(d), np.zeros(d), np.zeros(d))
+    own = np.ones(n) if part.weight is None else part.weight
+    gaps = has_unmeasured(part.X_err)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = part.X.astype(np.float64) - about
+        weights = np.full(d, float(own.sum()))
+        if gaps:
+            known = ~unmeasured(part.X_err, part.X.shape)
+            apart, weights = np.where(known, apart, 0.0), own @ known
+        return _Seen(n, int(np.count_nonzero(own)), gaps, weights, own @ apart, own @ np.square(apart))
+
+
+def _population(parts: Blocks, looked: list[_Seen], about: Array, gaps: bool) -> Population:
+    """Return the population of samples: means and spreads of all, the covariance of some, the same as in memory."""
+    weights, sums, squares = (
+        np.sum([getattr(part, name) for part in looked], axis=0) for name in ("weights", "sums", "squares")
+    )
+    if not weights.all():
+        j = int(np.argmin(weights))
+        raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = sums / weights
+        marginal = Population(about + apart, np.sqrt(np.maximum(squares / weights - np.square(apart), 0.0)))
+    ends = np.cumsum([part.n_used for part in looked])
+    places = covariance_rows(int(ends[-1]), len(about), gaps=gaps)
+    cuts = np.searchsorted(places, ends)
+    begins = ends - [part.n_used for part in looked]
+    wanted = [places[a:b] - begin for a, b, begin in zip([0, *cuts[:-1]], cuts, begins, strict=True)]
+    found = [some for some in parts.collected(_some_rows, wanted) if some is not None]
+    X, X_err, weight = (stacked(each) for each in zip(*found, strict=True))
+    return with_covariance(marginal, X.astype(np.float64), X_err, weight, gaps=gaps)
+
+
+def _some_rows(part: Part, places: Index) -> tuple[Any, Any, Any] | None:
+    """Return rows of positive weight at given places among these, with their errors and weights."""
+    if not len(places):
+        return None
+    if part.weight is not None:
+        places = np.flatnonzero(part.weight)[places]
+    errors = part.X_err
+    if np.ndim(errors) == 1 and not hasattr(errors, "factors"):  # as wide as those of parts with gaps
+        errors = np.repeat(errors[:, np.newaxis], part.X.shape[1], axis=1)
+    return part.X[places], take_rows(errors, places), None if part.weight is None else part.weight[places]
+
+
+def _filled(part: Part, population: Population, correlated: bool) -> Part:
+    """Return a part with what its measured values let expect where there are none."""
+    if not part.X.shape[0]:
+        return part
+    try:
+        X, X_err = population.fill(part.X, part.X_err, correlated=correlated)
+    except ValueError as error:
+        raise ValueError(f"partition {part.number}: {error}") from error
+    return part._replace(X=X, X_err=X_err)
+
+
+# --- checks -------------------------------------------------------------------------------------------------
 
 
 def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
@@ -211,7 +366,7 @@ def by_parts(method: Method) -> Method:
         check_is_fitted(self)
         fields, names = Fields(X_err=X_err), names_of(self)
         function = partial(_applied, method, light(self))
-        if isinstance(source, Dask):
+        if source.is_lazy:
             return _lazily(function, source, fields, names, _sample(method, self, X_err))
         reading = Reading(source, fields, names, self.n_jobs)
         with reading.pool as mapped:
@@ -232,6 +387,8 @@ def light(model: Any) -> Any:
     for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
         bare.__dict__.pop(name, None)
     bare.__dict__["n_jobs"] = 1  # parts are what threads and workers share
+    inside = {name: value for name, value in vars(bare).items() if isinstance(value, BaseEstimator)}
+    bare.__dict__.update({name: light(value) for name, value in inside.items() if name not in bare.get_params(False)})
     return bare
 
 
@@ -257,11 +414,11 @@ def _stacked(found: list[Any]) -> Any:
     return np.concatenate(found)
 
 
-def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: Any, sample: Any) -> Any:
+def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names: Any, sample: Any) -> Any:
     """Return arrays of Dask, with as many blocks as X has."""
     dask, array = needed("dask", "a collection of Dask", "dask"), needed("dask.array", "a collection of Dask", "dask")
     parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]
-    sizes = [np.nan] * len(parts) if source.is_frame else source.X.chunks[0]
+    sizes = source.sizes(len(parts))
 
     def collection(like: NDArray[Any], pick: Callable[[Any], Any]) -> Any:
         blocks = [
@@ -275,20 +432,55 @@ def _lazily(function: Callable[..., Any], source: Dask, fields: Fields, names: A
     return collection(sample, lambda part: part)
 
 
-def accuracy(model: Any, source: Source, fields: Fields) -> float:
-    """Return the weighted fraction of samples of a source whose class is predicted."""
+def takes_sources(estimator: Any) -> bool:
+    """Return whether ``fit`` of an estimator reads sources, all of their rows."""
+    return bool(getattr(type(estimator), "_takes_sources", False))
+
+
+def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
+    """Return the weighted mean over the samples of a source of what a function makes of a fitted model and a part.
+
+    The function returns a number, or an array, for each sample; it is not called for a part without any.
+    """
     check_is_fitted(model)
     reading = Reading(source, fields, names_of(model), model.n_jobs)
     with reading.pool as mapped, reading.session as session:
-        right, total = reading.opened(mapped, session).parts.total(_hits, model=light(model)).tolist()
-    return float(right / total)
+        parts = reading.opened(mapped, session).parts.collected(_weighted, model=light(model), numbers=numbers)
+    found = [part for part in parts if part is not None]
+    if not found:
+        raise ValueError("X must have at least one sample; all partitions are empty")
+    return sum(part[0] for part in found) / sum(part[1] for part in found)
 
 
-def _hits(part: Part, model: Any) -> Array:
-    if part.y is None:
-        raise ValueError(f"y is required; partition {part.number} has no labels")
+def _weighted(part: Part, model: Any, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
     n = part.X.shape[0]
     if not n:
-        return np.zeros(2)
+        return None
+    check_part_weights(part)
     weight = np.ones(n) if part.weight is None else part.weight
-    return np.array([weight @ (model.predict(part.X, part.X_err) == part.y), weight.sum()])
+    return weight @ numbers(model, part), float(weight.sum())
+
+
+def class_totals(source: Source, fields: Fields, classes: NDArray[Any], n_jobs: int | None) -> list[float]:
+    """Return the total weight of each class of a source; one pass."""
+    reading = Reading(source, fields, None, n_jobs)
+    with reading.pool as mapped, reading.session as session:
+        found = reading.opened(mapped, session).parts.total(_class_totals, classes=classes)
+    return [float(total) for total in found]
+
+
+def _class_totals(part: Part, classes: NDArray[Any]) -> Array:
+    check_part_weights(part)
+    places = np.searchsorted(classes, part.y)
+    return np.bincount(places, part.weight, len(classes)).astype(np.float64)
+
+
+def accuracy(model: Any, source: Source, fields: Fields) -> float:
+    """Return the weighted fraction of samples of a source whose class is predicted."""
+    return float(mean_over(model, source, fields, _hits))
+
+
+def _hits(model: Any, part: Part) -> Array:
+    if part.y is None:
+        raise ValueError(f"y is required; partition {part.number} has no labels")
+    return np.asarray(model.predict(part.X, part.X_err) == part.y, dtype=np.float64)

@@ -18,19 +18,50 @@ With ``h = phi(t)/Phi(t)`` and ``c = h (t + h)``, minus the second derivative of
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from gaussguru._blocks import row_blocks
-from gaussguru._data.rows import BlockMap
+from gaussguru._data.rows import Block, BlockMap, Rows
 from gaussguru._linalg import Array, diagonal
 from gaussguru.errors import Covariances, Errors
 from gaussguru.losses import ROOT
 
 
+class Unknowns:
+    """Unknowns ``u = (r w, b)``: coefficients for features of spread 1, and the intercept."""
+
+    spreads: Array
+    fit_intercept: bool
+
+    @property
+    def n_unknowns(self) -> int:
+        """The number of unknowns."""
+        return len(self.spreads) + self.fit_intercept
+
+    def split(self, u: Array) -> tuple[Array, float]:
+        """Return w and b."""
+        d = len(self.spreads)
+        return u[:d] / self.spreads, float(u[d]) if self.fit_intercept else 0.0
+
+    def join(self, w: Array, b: float) -> Array:
+        """Return the unknowns of w and b."""
+        return np.append(w * self.spreads, b) if self.fit_intercept else w * self.spreads
+
+    def _with_ridge(self, u: Array, ridge: float, gradient: Array, hessian: Array) -> tuple[Array, Array]:
+        """Return derivatives of the likelihood, in the units of X, as those of F."""
+        d = len(self.spreads)
+        units = np.append(self.spreads, 1.0)[: self.n_unknowns]
+        gradient, hessian = gradient / units, hessian / np.multiply.outer(units, units)
+        gradient[:d] += ridge * u[:d]
+        diagonal(hessian)[:d] += ridge
+        return gradient, hessian
+
+
 @dataclass(frozen=True)
-class Probit:
+class Probit(Unknowns):
     """The objective, in the unknowns ``u = (r w, b)``: coefficients for features of spread 1, and the intercept.
 
     Parameters
@@ -71,48 +102,35 @@ class Probit:
         held = getattr(self.errors, "factors", getattr(self.errors, "matrices", self.X))
         return row_blocks(n, (self.X.size + held.size) / max(n, 1), cached=True)
 
-    @property
-    def n_unknowns(self) -> int:
-        """The number of unknowns."""
-        return int(self.X.shape[1]) + self.fit_intercept
-
-    def split(self, u: Array) -> tuple[Array, float]:
-        """Return w and b."""
-        d = self.X.shape[1]
-        return u[:d] / self.spreads, float(u[d]) if self.fit_intercept else 0.0
-
-    def join(self, w: Array, b: float) -> Array:
-        """Return the unknowns of w and b."""
-        return np.append(w * self.spreads, b) if self.fit_intercept else w * self.spreads
-
     def value(self, u: Array) -> float:
         """Return F."""
         w, b = self.split(u)
+        return self.loss(w, b) + 0.5 * self.ridge * float(u[: len(w)] @ u[: len(w)])
+
+    def loss(self, w: Array, b: float) -> float:
+        """Return minus the logarithm of the likelihood."""
 
         def part(rows: slice) -> float:
             t, _ = self._standardised(rows, w, b)
             return float(-(self.weights[rows] @ log_ndtr(t)))
 
-        d = len(w)
-        return sum(self.map(part, self.blocks)) + 0.5 * self.ridge * float(u[:d] @ u[:d])
+        return float(sum(self.map(part, self.blocks)))
 
     def derivatives(self, u: Array) -> tuple[Array, Array]:
         """Return the gradient and the Hessian of F."""
-        w, b = self.split(u)
-        d, size = len(w), self.n_unknowns
+        return self._with_ridge(u, self.ridge, *self.slopes(*self.split(u)))
+
+    def slopes(self, w: Array, b: float) -> tuple[Array, Array]:
+        """Return gradient and Hessian of the loss in w and b."""
 
         def part(rows: slice) -> tuple[Array, Array]:
             return self._part(rows, w, b)
 
+        size = self.n_unknowns
         gradient, hessian = np.zeros(size), np.zeros((size, size))
         for g, H in self.map(part, self.blocks):
             gradient += g
             hessian += H
-        units = np.append(self.spreads, 1.0)[:size]
-        gradient /= units
-        hessian /= np.multiply.outer(units, units)
-        gradient[:d] += self.ridge * u[:d]
-        diagonal(hessian)[:d] += self.ridge
         return gradient, hessian
 
     def _standardised(self, rows: slice, w: Array, b: float) -> tuple[Array, Array | None]:
@@ -145,3 +163,66 @@ class Probit:
         hessian[:d, :d] -= (v * (3 * h * t / D**4)[:, np.newaxis]).T @ v
         errors.add(h * t / np.square(D), hessian[:d, :d])
         return -h @ steps, hessian
+
+
+@dataclass(frozen=True)
+class StreamedProbit(Unknowns):
+    """The same objective of rows that are read in parts: value, gradient and Hessian come from one pass.
+
+    Parameters
+    ----------
+    rows : Rows
+    positive : int
+        The class whose sign is 1.
+    centre : array of shape (n_features,)
+        What is subtracted from every sample.
+    spreads, ridge, fit_intercept
+        As in :class:`Probit`.
+    """
+
+    rows: Rows
+    positive: int
+    centre: Array
+    spreads: Array
+    ridge: float
+    fit_intercept: bool = True
+
+    @property
+    def weight(self) -> float:
+        """The total weight: the unit of gradients."""
+        return float(self.rows.total_weight)
+
+    @cached_property
+    def _last(self) -> dict[bytes, tuple[Any, Array, Array]]:
+        return {}
+
+    def _seen(self, u: Array) -> tuple[Any, Array, Array]:
+        """Return value, gradient and Hessian of the loss; those of the last point are kept."""
+        key = u.tobytes()
+        if key not in self._last:
+            w, b = self.split(u)
+            self.rows.count("hessian")
+            found = self.rows.total(
+                _probit_sums, positive=self.positive, centre=self.centre, w=w, b=b, b_is_free=self.fit_intercept
+            )
+            self._last.clear()
+            self._last[key] = found
+        return self._last[key]
+
+    def value(self, u: Array) -> float:
+        """Return F."""
+        d = len(self.spreads)
+        return float(self._seen(u)[0]) + 0.5 * self.ridge * float(u[:d] @ u[:d])
+
+    def derivatives(self, u: Array) -> tuple[Array, Array]:
+        """Return the gradient and the Hessian of F."""
+        return self._with_ridge(u, self.ridge, *self._seen(u)[1:])
+
+
+def _probit_sums(
+    block: Block, positive: int, centre: Array, w: Array, b: float, b_is_free: bool
+) -> tuple[float, Array, Array]:
+    X = np.asarray(block.X, dtype=np.float64) - centre
+    signs = np.where(block.labels == positive, 1.0, -1.0)
+    own = Probit(X, signs, block.weights, block.errors, np.ones(len(centre)), 0.0, b_is_free)
+    return own.loss(w, b), *own.slopes(w, b)

@@ -103,11 +103,11 @@ def fit_model(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if classifier == "error-bars":
-            chosen = {"kernel": kernel, **_for_codes(options, classes)}
+            chosen = {"kernel": kernel, **for_codes(options, classes)}
             steps, found, fit, more = _fit_error_bars(data, classes, y, folds, chosen)
         else:
             chosen = {"sigma": sigma, "kernel": kernel, "scale": scale, "folds": folds}
-            steps, found, fit, more = _fit_guru(data, classes, y, _for_codes(options, classes), **chosen)
+            steps, found, fit, more = _fit_guru(data, classes, y, for_codes(options, classes), **chosen)
     found.classes_ = classes
     found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
     card = {
@@ -117,7 +117,7 @@ def fit_model(
         "classes": classes.tolist(),
         "classifier": type(found).__name__,
         "parameters": {name: value for name, value in found.get_params(deep=False).items() if _is_plain(value)},
-        "fit": fit | {"warnings": _messages(caught)},
+        "fit": fit | {"warnings": messages_of(caught)},
     }
     return Model(Pipeline([*steps, ("classify", found)]), card | more)
 
@@ -188,6 +188,14 @@ def _fit_error_bars(
     steps, samples = _prepare(data, scale=None)
     folds = _fold_count(classes, y, folds, "leave that class out")
     found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(samples, y)
+    accuracy = float(np.mean(found.predict(samples) == y))
+    return steps, found, *describe_error_bars(found, classes, len(y), accuracy, data.layout.features, folds)
+
+
+def describe_error_bars(
+    found: ErrorBarClassifier, classes: NDArray[Any], n_rows: int, accuracy: float, features: list[str], folds: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return how a fit to label numbers went, and what else the card says; its labels are the classes from now on."""
     pvalue = float(found.kappa_pvalue_)
     fit = {
         "kernel": found.kernel_,
@@ -196,22 +204,21 @@ def _fit_error_bars(
         "method": found.method_,
         "sigma": found.sigma_,
         "ridge": found.ridge_,
-        **_proof(found.estimator_, len(y)),
-        "training_accuracy": float(np.mean(found.predict(samples) == y)),
+        **_proof(found.estimator_, n_rows),
+        "training_accuracy": accuracy,
         "cv_log_loss": float(found.cv_scores_["log_loss"].min()),
         "kappa": float(found.kappa_),
         "kappa_pvalue": None if math.isnan(pvalue) else pvalue,
     }
     for inner in (found.estimator_, found._calibrated, found._calibrated.estimator_, found._calibrated.estimator):
         inner.classes_ = classes
-    reliability = dict(zip(data.layout.features, found.reliability_.tolist(), strict=True))
     more = {
         "scaled": True,
         "spread": 1.0,
-        "reliability": reliability,
+        "reliability": dict(zip(features, found.reliability_.tolist(), strict=True)),
         "cross_validation": {name: _listed(part) for name, part in found.cv_scores_.items()} | {"folds": folds},
     }
-    return steps, found, fit, more
+    return fit, more
 
 
 def _prepare(data: Data, scale: bool | None) -> tuple[list[tuple[str, Any]], Any]:
@@ -243,7 +250,8 @@ def _prepare(data: Data, scale: bool | None) -> tuple[list[tuple[str, Any]], Any
     return steps, samples
 
 
-def _messages(caught: list[warnings.WarningMessage]) -> list[str]:
+def messages_of(caught: list[warnings.WarningMessage]) -> list[str]:
+    """Return what warnings say, each once."""
     return list(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
 
 
@@ -277,7 +285,7 @@ def path_table(
     """
     _, classes, y = _encode_labels(data, max_classes)
     _check_no_limits(data)
-    options = _for_codes(options, classes)
+    options = for_codes(options, classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, samples = _prepare(data, scale)
@@ -302,7 +310,7 @@ def path_table(
         "cv_accuracy": [] if found is None else found.scores_.mean(axis=1).tolist(),
         "gap": gaps.tolist(),
     }
-    return {name: column for name, column in columns.items() if column}, _messages(caught)
+    return {name: column for name, column in columns.items() if column}, messages_of(caught)
 
 
 def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[Any], NDArray[np.intp]]:
@@ -326,7 +334,7 @@ def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[An
     return kind, classes, places[codes]
 
 
-def _for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
+def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
     """Return parameters of a classifier that is given the places of labels among the classes."""
     weights = options.get("class_weight")
     if not isinstance(weights, dict):

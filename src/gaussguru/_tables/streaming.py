@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +22,22 @@ from sklearn.preprocessing import StandardScaler
 
 from gaussguru._data.streams import Part
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._linalg import Array
 from gaussguru._tables.files import Table, TableError, format_of, quoted
-from gaussguru._tables.fitting import FEW_CLASSES, ROWS_PER_CLASS, fit_model
-from gaussguru._tables.schema import Data, Layout, deviations, label_values, read_parts
+from gaussguru._tables.fitting import (
+    FEW_CLASSES,
+    MOST_FEATURES,
+    ROWS_PER_CLASS,
+    describe_error_bars,
+    for_codes,
+    messages_of,
+)
+from gaussguru._tables.schema import Layout, deviations, label_values, read_parts
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
-from gaussguru.sources import MOST_DRAWN, Arrays, Fields, Source, needed
+from gaussguru.sources import Arrays, Mapped, Source, needed
 
 # Bytes of files beyond which they are not read into memory: text takes about as much there as on disk.
 LARGE = 2 << 30
@@ -116,21 +124,8 @@ def _check_layout(layout: Layout) -> None:
         raise TableError("--missing mean is for files that are read into memory; give --missing drop")
 
 
-@dataclass(frozen=True)
-class Scaled(Source):
-    """Samples divided by scales after means were subtracted."""
-
-    source: Source
-    mean: Array
-    scale: Array
-
-    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
-        """Return functions that read one part each."""
-        return [partial(_scaled, read, self.mean, self.scale) for read in self.source.parts(fields, names)]
-
-
-def _scaled(read: Callable[[], Part], mean: Array, scale: Array) -> Part:
-    part = read()
+def _scaled(mean: Array, scale: Array, part: Part) -> Part:
+    """Return samples divided by scales after means were subtracted."""
     X_err = None if part.X_err is None else part.X_err / scale
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
@@ -145,19 +140,19 @@ def fit_cached(
     scale: bool = True,
     **options: Any,
 ) -> Model:
-    """Fit a model to converted tables; error-bars to a subsample of them."""
-    if classifier == "error-bars":
-        return _fit_some(cached, folds=folds, max_classes=max_classes, classifier=classifier, **options)
+    """Fit a model to converted tables."""
     kind, classes, ranks = _classes(cached.name, cached.texts, cached.layout, len(cached.codes), max_classes)
     codes = _Ranked(cached.codes, ranks)
     source: Source = Arrays(cached.X)
+    about = _About(cached.name, cached.layout, cached.n_rows, len(codes), kind, classes)
+    if classifier == "error-bars":
+        return _fit_error_bars(source, codes, cached.X_err, about, folds, options)
     steps: list[tuple[str, Any]] = []
     if scale:
-        source = Scaled(source, cached.scaler.mean_, cached.scaler.scale_)
+        source = Mapped(source, partial(_scaled, cached.scaler.mean_, cached.scaler.scale_))
         steps = [("scale", _step(cached.scaler, cached.layout))]
     found, fit = _fitted(source, codes, cached.X_err, len(codes), sigma, folds, options)
-    found.classes_ = classes
-    return _model(steps, found, fit, cached.layout, cached.name, cached.n_rows, len(cached.codes), kind, scale)
+    return _model(steps, found, about, fit, {"scaled": scale, "spread": 1.0})
 
 
 def _step(scaler: StandardScaler, layout: Layout) -> Any:
@@ -183,19 +178,34 @@ class _Ranked:
         return found
 
 
-def _fit_some(cached: Cached, **given: Any) -> Model:
-    """Fit what needs samples in memory to some of the rows."""
-    n = len(cached.codes)
-    some = np.arange(n)
-    if n > MOST_DRAWN:
-        some = np.sort(np.random.default_rng(0).choice(n, MOST_DRAWN, replace=False))
-    X = pd.DataFrame(cached.X[some], columns=cached.layout.features)
-    X_err = None if cached.X_err is None else np.array(cached.X_err[some])
-    y = np.array(cached.texts, dtype=object)[cached.codes[some]]
-    model = fit_model(Data(cached.name, X, X_err, y, cached.layout, cached.n_rows), **given)
-    if n > MOST_DRAWN:
-        model.card["fit"]["warnings"].append(f"error-bars was fitted to {MOST_DRAWN} of {n} rows, drawn at random")
-    return model
+class _About(NamedTuple):
+    """What a card says of the data."""
+
+    name: str
+    layout: Layout
+    n_rows: int
+    n_used: int
+    kind: str
+    classes: NDArray[Any]
+
+
+def _fit_error_bars(source: Any, y: Any, X_err: Any, about: _About, folds: int, options: dict[str, Any]) -> Model:
+    """Fit population and classifier of measurements to all rows of a source, whose labels are numbers."""
+    d = len(about.layout.features)
+    if d > MOST_FEATURES:
+        raise TableError(
+            f"{about.name}: {d} features are too many for --classifier error-bars, with a covariance for each row; "
+            f"at most {MOST_FEATURES}. Choose some with --features, or give --classifier guru"
+        )
+    given = for_codes(options, about.classes)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = ErrorBarClassifier(cv=folds, random_state=0, **given).fit(source, y, X_err=X_err)
+        accuracy = found.score(source, y, X_err=X_err)
+    found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
+    fit, more = describe_error_bars(found, about.classes, about.n_used, accuracy, about.layout.features, folds)
+    fit |= {"passes": found.population_.n_passes_, "warnings": messages_of(caught)}
+    return _model([], found, about, fit, more)
 
 
 def _classes(
@@ -240,30 +250,21 @@ def _fitted(
         "passes": float(found.n_passes_),
         "training_accuracy": found.score(source, y, X_err=X_err),
         "cv_accuracy": None if scores is None else float(scores.mean(axis=1).max()),
-        "warnings": list(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)),
+        "warnings": messages_of(caught),
     }
     return found, fit
 
 
-def _model(
-    steps: list[tuple[str, Any]],
-    found: Any,
-    fit: dict[str, Any],
-    layout: Layout,
-    name: str,
-    n_rows: int,
-    n_used: int,
-    kind: str,
-    scale: bool,
-) -> Model:
+def _model(steps: list[tuple[str, Any]], found: Any, about: _About, fit: dict[str, Any], more: dict[str, Any]) -> Model:
+    found.classes_ = about.classes
     # The first step is given a frame, and the next what that makes of it.
     found.__dict__.pop("feature_names_in_", None)
     if not steps:
-        found.feature_names_in_ = np.asarray(layout.features, dtype=object)
+        found.feature_names_in_ = np.asarray(about.layout.features, dtype=object)
     card = {
-        "data": {"name": name, "rows": n_rows, "rows_used": n_used},
-        "layout": asdict(layout),
-        "labels": kind,
+        "data": {"name": about.name, "rows": about.n_rows, "rows_used": about.n_used},
+        "layout": asdict(about.layout),
+        "labels": about.kind,
         "classes": found.classes_.tolist(),
         "classifier": type(found).__name__,
         "parameters": {
@@ -272,9 +273,7 @@ def _model(
             if isinstance(value, int | float | str | None)
         },
         "fit": fit,
-        "scaled": scale,
-        "spread": 1.0,
-    }
+    } | more
     return Model(Pipeline([*steps, ("classify", found)]), card)
 
 
@@ -292,12 +291,13 @@ def fit_on_cluster(
     scale: bool,
     folds: int,
     max_classes: int | None,
+    classifier: str,
     **options: Any,
 ) -> Model:
     """Fit a classifier to files that the workers of a Dask cluster read themselves."""
     _check_layout(layout)
     if layout.two_sided or layout.limits or layout.missing == "drop":
-        raise TableError("--dask takes values with one column of errors each, and none missing")
+        raise TableError("--dask takes values with one column of errors each, and has no --missing drop")
     frames = needed("dask.dataframe", "--dask", "dask")
     distributed = needed("distributed", "--dask", "dask")
     names = [os.path.abspath(path) for path in files]
@@ -313,6 +313,10 @@ def fit_on_cluster(
         kind, classes, ranks = _classes(files[0], texts, layout, n_rows, max_classes)
         place = dict(zip(texts, ranks.tolist(), strict=True))
         y = frame[layout.target].astype(str).map(place, meta=(layout.target, np.int64))
+        about = _About(files[0], layout, n_rows, n_rows, kind, classes)
+        if classifier == "error-bars":
+            units = pd.Series(1.0, index=layout.features)
+            return _fit_error_bars(X, y, _errors(frame, layout, units), about, folds, options)
         scaler, steps = StandardScaler(), []
         scales = pd.Series(1.0, index=layout.features)
         if scale:
@@ -322,8 +326,7 @@ def fit_on_cluster(
             steps = [("scale", _step(scaler, layout))]
         X_err = _errors(frame, layout, scales)
         found, fit = _fitted(X, y, X_err, n_rows, sigma, folds, options)
-    found.classes_ = classes
-    return _model(steps, found, fit, layout, files[0], n_rows, n_rows, kind, scale)
+    return _model(steps, found, about, fit, {"scaled": scale, "spread": 1.0})
 
 
 def _errors(frame: Any, layout: Layout, scales: Any) -> Any:

@@ -356,11 +356,9 @@ def _fit_streamed(
     """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
     features = count(len(layout.features), "feature")
     if dask is not None:
-        if chosen == "error-bars":
-            raise TableError("--dask is for --classifier guru")
         given = {name: how[name] for name in ("sep", "decimal")}
         with busy(f"fitting on {dask}"):
-            model = fit_on_cluster(files, layout, dask, **given, **shared)
+            model = fit_on_cluster(files, layout, dask, classifier=chosen, **given, **shared)
         return model, f"{files[0]}: {count(model.card['data']['rows'], 'row')}, {features}", None
     with tempfile.TemporaryDirectory(prefix="gaussguru-") as directory:
         with busy("converting") as shown:

@@ -1,0 +1,50 @@
+"""Data that does not fit in memory, or that lives on a cluster: sources that ``fit`` and ``predict`` accept as X.
+
+* :class:`Arrays`: arrays, memory maps and ``.npy`` files, read in parts. A ``np.memmap`` of more than 1 GiB is read in
+  parts automatically.
+* :class:`Table`: Parquet files, directories and patterns, a ``pyarrow.dataset.Dataset`` or a ``polars.LazyFrame``.
+* :class:`Stream`: a function that returns an iterator over blocks.
+* :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``. These can also be passed directly.
+
+Labels, weights and error bars are column names for tables, ``fit(table, "label", sample_weight="weight",
+X_err="_err")``; arrays with one row per sample for arrays; and either for Dask.
+
+Examples
+--------
+>>> import numpy as np
+>>> from gaussguru import GuruClassifier
+>>> from gaussguru.sources import Arrays
+>>> rng = np.random.default_rng(0)
+>>> X = rng.standard_normal((1000, 3)).astype(np.float32)
+>>> y = X[:, 0] + 0.1 * rng.standard_normal(1000) > 0
+>>> GuruClassifier(0.5).fit(Arrays(X, rows=300), y).converged_
+True
+"""
+
+from gaussguru.sources.arrays import Arrays
+from gaussguru.sources.base import Fields, Mapped, Source, needed
+from gaussguru.sources.blocks import Stream
+from gaussguru.sources.dask_parts import Dask
+from gaussguru.sources.reading import MOST_DRAWN, Drawn, Opened, Reading, as_source, drawn, stacked, subsample
+from gaussguru.sources.split import Split
+from gaussguru.sources.tables import Table
+
+__all__ = [
+    "MOST_DRAWN",
+    "Arrays",
+    "Dask",
+    "Drawn",
+    "Fields",
+    "Mapped",
+    "Opened",
+    "Reading",
+    "Source",
+    "Split",
+    "Stream",
+    "Table",
+    "as_source",
+    "drawn",
+    "needed",
+    "stacked",
+    "subsample",
+]

@@ -1,0 +1,203 @@
+"""What a source of samples is, and how its parts are made."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array
+
+from gaussguru._data.streams import Part
+
+# Bytes of the values of a part: many reads, and a small part of memory for each thread.
+PART_BYTES = 32 << 20
+
+
+class Fields(NamedTuple):
+    """What belongs to samples besides their values: names of columns, or arrays; None where there is none."""
+
+    y: Any = None
+    weight: Any = None
+    X_err: Any = None
+
+
+class Source(ABC):
+    """Samples in parts.
+
+    ``names`` are those of the features, or None; ``columns`` those that are used, where they may be chosen.
+    """
+
+    names: list[str] | None = None
+
+    @abstractmethod
+    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
+        """Return functions that read one part each; ``names`` are the features, in their order."""
+
+    def feature_names(self, fields: Fields) -> list[str] | None:
+        """Return the names of the features, where they have names."""
+        return None
+
+    stream: Callable[[Fields], Callable[[], Iterable[Part]]] | None = None
+    # Whether parts are tasks of Dask (``delayed``), for the ``client`` if there is one.
+    is_lazy: bool = False
+    client: Any = None
+
+    def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
+        """Return every part as a task of Dask that has not been run."""
+        raise NotImplementedError
+
+    def sizes(self, n_parts: int) -> Sequence[float]:
+        """Return how many rows each of so many parts has, NaN where nobody knows."""
+        return [np.nan] * n_parts
+
+    def unwrapped(self, fields: Fields, names: Sequence[str] | None) -> "Unwrapped":
+        """Return the source that parts are read from, with what for, and what is made of them one after the other."""
+        return Unwrapped(self, fields, names, [])
+
+    def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
+        """Return the number of rows of every part: a pass, unless the source knows them."""
+        return [int(read().X.shape[0]) for read in self.parts(fields, names)]
+
+    def on(self, client: Any) -> Self:
+        """Return the same for a client of Dask; what this process reads stays as it is."""
+        return self
+
+
+class Unwrapped(NamedTuple):
+    """A source to read from, labels and the like, names of the features, and functions of a part."""
+
+    source: Source
+    fields: Fields
+    names: Sequence[str] | None
+    functions: list[Callable[[Part], Part]]
+
+
+def _itself(part: Part) -> Part:
+    return part
+
+
+@dataclass(frozen=True)
+class Mapped(Source):
+    """A source whose parts are what a function makes of those of another one.
+
+    Parameters
+    ----------
+    source : Source
+    function : callable, optional
+        Of a :class:`gaussguru._data.streams.Part`, returns a part of as many samples: by default, the same. It must be
+        possible to pickle it where the source is one of Dask.
+    X_err : default=None
+        The error bars of the other source, where they are not given with labels and weights.
+    names_in, names_out : list of str, default=None
+        Names of the features that the function is given, and of those that it makes; None where they stay as they are.
+    """
+
+    source: Source
+    function: Callable[[Part], Part] = _itself
+    X_err: Any = None
+    names_in: list[str] | None = None
+    names_out: list[str] | None = None
+
+    @property
+    def is_lazy(self) -> bool:  # type: ignore[override]  # what follows from another source
+        """Whether parts are tasks of Dask."""
+        return self.source.is_lazy
+
+    @property
+    def client(self) -> Any:
+        """Where these are run."""
+        return self.source.client
+
+    def on(self, client: Any) -> "Mapped":
+        """Return the same for a client of Dask."""
+        return replace(self, source=self.source.on(client))
+
+    def sizes(self, n_parts: int) -> Sequence[float]:
+        """Return how many rows each part has."""
+        return self.source.sizes(n_parts)
+
+    def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
+        """Return the number of rows of every part."""
+        return self.source.part_rows(self._with_errors(fields), self.names_in or names)
+
+    def feature_names(self, fields: Fields) -> list[str] | None:
+        """Return the names of the features."""
+        return self.names_out or self.names_in or self.source.feature_names(self._with_errors(fields))
+
+    def unwrapped(self, fields: Fields, names: Sequence[str] | None) -> Unwrapped:
+        """Return the source that parts are read from, and what is made of them."""
+        inner = self.source.unwrapped(self._with_errors(fields), self.names_in or names)
+        return inner._replace(functions=[*inner.functions, self.function])
+
+    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
+        """Return functions that read one part each."""
+        found = self.source.parts(self._with_errors(fields), self.names_in or names)
+        return None if found is None else [partial(_made, self.function, read) for read in found]
+
+    def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
+        """Return what iterates over the parts."""
+        assert self.source.stream is not None
+        return partial(_streamed, self.function, self.source.stream(self._with_errors(fields)))
+
+    def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
+        """Return every part as a task that has not been run."""
+        make = needed("dask", "a collection of Dask", "dask").delayed(self.function, pure=False)
+        return [make(part) for part in self.source.delayed(self._with_errors(fields), self.names_in or names)]
+
+    def _with_errors(self, fields: Fields) -> Fields:
+        return fields if fields.X_err is not None else fields._replace(X_err=self.X_err)
+
+
+def _made(function: Callable[[Part], Part], read: Callable[[], Part]) -> Part:
+    return function(read())
+
+
+def _streamed(function: Callable[[Part], Part], parts: Callable[[], Iterable[Part]]) -> Iterator[Part]:
+    return map(function, parts())
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """Return a module that is not installed with the library, or say how to."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".", maxsplit=1)[0]
+        raise ImportError(f"{what} needs {package}; install it, or gaussguru[{extra}]") from error
+
+
+def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:
+    """Return samples as a part: values dense or CSR, float32 or float64, and as many of everything."""
+    try:
+        X = check_array(
+            X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,
+            ensure_min_samples=0, ensure_min_features=0, input_name="X",
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"X must hold numbers; partition {number}: {error}") from error
+    if sp.issparse(X):
+        if X.indices.dtype != X.indptr.dtype:
+            index = np.result_type(X.indices, X.indptr)
+            X = type(X)((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=X.shape)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+    n = X.shape[0]
+    y = None if y is None else np.asarray(y)
+    if y is not None and (y.shape != (n,)):
+        if y.shape != (n, 1):
+            raise ValueError(
+                f"X and y must have the same number of samples; partition {number} has {n} and y of shape {y.shape}"
+            )
+        y = y[:, 0]
+    if weight is not None:
+        weight = np.asarray(weight, dtype=np.float64)
+        if weight.shape != (n,):
+            raise ValueError(
+                f"sample_weight must have one number a sample; partition {number} has {n} samples and weights of shape "
+                f"{weight.shape}"
+            )
+    return Part(X, y, weight, X_err, number)

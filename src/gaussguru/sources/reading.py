@@ -1,0 +1,197 @@
+"""Sources opened for reading, and subsamples of them."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gaussguru._data.cluster import Cluster, Session, find_client
+from gaussguru._data.rows import BlockMap
+from gaussguru._data.streams import DRAWN_BYTES, Blocks, Local, Part, check_part_weights, drawn_places
+from gaussguru._data.threads import Pool, n_threads
+from gaussguru.errors import take_rows
+from gaussguru.sources.arrays import Arrays, row_bytes
+from gaussguru.sources.base import Fields, Source
+from gaussguru.sources.dask_parts import Dask
+from gaussguru.sources.tables import Table
+
+# A memory map of more bytes is read in parts without being asked.
+STREAMED_BYTES = 1 << 30
+# Samples that a subsample has at most where nobody says how many, and of each class at least.
+MOST_DRAWN, RARE = 100_000, 50
+
+
+def as_source(X: Any, client: Any = None) -> Source | None:
+    """Return samples as a source, or None where they are in memory."""
+    if isinstance(X, Source):
+        return X if client is None else X.on(client)
+    if isinstance(X, np.memmap):
+        return Arrays(X) if X.nbytes > STREAMED_BYTES else None
+    module = type(X).__module__.split(".")[0]
+    if module in ("dask", "dask_expr"):
+        return Dask(X, client)
+    if module in ("polars", "pyarrow") and type(X).__name__ in ("LazyFrame", "FileSystemDataset", "UnionDataset"):
+        return Table(X)
+    return None
+
+
+class Opened(NamedTuple):
+    """Parts of a source, where they are read, and what maps blocks of rows in memory."""
+
+    parts: Blocks
+    mapped: BlockMap
+
+
+class Reading:
+    """A context in which the parts of a source can be read."""
+
+    def __init__(self, source: Source, fields: Fields, names: Sequence[str] | None, n_jobs: int | None) -> None:
+        self._source, self._fields, self._names, self._functions = source.unwrapped(fields, names)
+        # One thread more than cores: it reads while the others compute.
+        self.pool = Pool(n_threads(n_jobs) + 1)
+        client = find_client(source.client) if source.is_lazy else None
+        self.session: AbstractContextManager[Session | None] = nullcontext() if client is None else Session(client)
+
+    def opened(self, mapped: BlockMap, session: Session | None) -> Opened:
+        """Return the parts."""
+        source, fields, names = self._source, self._fields, self._names
+        found: Blocks
+        if session is not None:
+            found = Cluster(session, session.compute(source.delayed(fields, names)))
+        else:
+            parts = source.parts(fields, names)
+            stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
+            found = Local(parts, stream, mapped)
+        for function in self._functions:
+            found = found.then(_made, kept=False, function=function)
+        return Opened(found, mapped)
+
+
+def _made(part: Part, function: Callable[[Part], Part]) -> Part:
+    return function(part)
+
+
+def subsample(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    X_err: Any = None,
+    *,
+    n_samples: int | None = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Draw a random subsample of a source into memory.
+
+    Classes are drawn in proportion, with at least 50 samples of each (or all it has); weights correct for classes that
+    were drawn more often. Takes two passes over the data.
+
+    Parameters
+    ----------
+    X : source, or anything that ``fit`` accepts as one
+    y, sample_weight, X_err : as in ``fit``
+        Column names, or arrays.
+    n_samples : int, default=None
+        Approximate number of samples. None: as many as fit in 128 MB, at most 100,000.
+    random_state : int, default=0
+        Seed.
+    n_jobs : int or None, default=None
+        Number of threads that read.
+
+    Returns
+    -------
+    X, y, sample_weight, X_err
+        Arrays, and None for arguments that were not given. X is a DataFrame if features have names and pandas is
+        installed. Weights are also returned if a class was drawn more often than others.
+    """
+    source = as_source(X)
+    if source is None:
+        raise TypeError(f"X must be a source, as those of gaussguru.sources; got {type(X).__name__}")
+    fields = Fields(y, sample_weight, X_err)
+    reading = Reading(source, fields, None, n_jobs)
+    with reading.pool as mapped, reading.session as session:
+        found = drawn(reading.opened(mapped, session).parts, n_samples, random_state)
+    return _named(found.X, source.feature_names(fields)), found.y, found.weight, found.X_err
+
+
+class Drawn(NamedTuple):
+    """Samples of a source in memory, and of how many of positive weight."""
+
+    X: Any
+    y: Any
+    weight: Any
+    X_err: Any
+    n_rows: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether there are no others."""
+        return bool(self.X.shape[0] == self.n_rows)
+
+
+def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Drawn:
+    """Return some samples of parts, as :func:`subsample` does; two passes."""
+    counts = parts.collected(_label_counts)
+    classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [[]]))
+    table = np.zeros((len(counts), len(classes)), dtype=np.int64)
+    for row, (labels, found, _) in zip(table, counts, strict=True):
+        row[np.searchsorted(classes, labels)] = found
+    if not table.sum():
+        raise ValueError("X must have at least one sample of positive weight")
+    n = int(table.sum())
+    n_bytes = sum(size for _, _, size in counts)
+    wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
+    places, shares = drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
+    some = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
+    values, labels, weights, errors = (stacked(each) for each in zip(*some, strict=True))
+    if labels is not None:
+        factor = shares.min() / shares  # of a class that was drawn more often each sample counts less
+        if np.any(factor < 1):
+            own = factor[np.searchsorted(classes, labels)]
+            weights = own if weights is None else weights * own
+    return Drawn(values, labels, weights, errors, n)
+
+
+def _label_counts(part: Part) -> tuple[NDArray[Any], NDArray[Any], int]:
+    check_part_weights(part)
+    used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
+    labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
+    return *np.unique(labels[used], return_counts=True), row_bytes(part.X) * int(part.X.shape[0])
+
+
+def _rows_of_part(part: Part, wanted: list[Any], classes: NDArray[Any]) -> tuple[Any, ...] | None:
+    used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
+    labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
+    pairs = zip(classes, wanted, strict=True)
+    index = np.sort(np.concatenate([np.flatnonzero(used & (labels == label))[places] for label, places in pairs]))
+    if not len(index):
+        return None
+    return tuple(None if field is None else take_rows(field, index) for field in part[:4])
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Return arrays, sparse matrices or error bars of parts as one."""
+    first = parts[0]
+    if first is None:
+        return None
+    if sp.issparse(first):
+        return sp.vstack(parts, format="csr")
+    if is_dataclass(first) and not isinstance(first, type):  # error bars of several arrays
+        names = [field.name for field in fields_of(first)]
+        return type(first)(*(stacked([getattr(part, name) for part in parts]) for name in names))
+    return np.concatenate(parts)
+
+
+def _named(X: Any, names: list[str] | None) -> Any:
+    if names is None or sp.issparse(X):
+        return X
+    try:
+        return importlib.import_module("pandas").DataFrame(X, columns=names)
+    except ImportError:
+        return X

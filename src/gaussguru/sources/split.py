@@ -1,0 +1,105 @@
+"""Parts that are cut into smaller ones."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from gaussguru._data.streams import Part
+from gaussguru.errors import take_rows
+from gaussguru.sources.base import Fields, Source, needed
+
+# Parts that are held while their pieces are asked for: one for each of a few threads.
+HELD = 4
+
+
+@dataclass(frozen=True)
+class Split(Source):
+    """A source whose parts are cut into pieces of so many rows at most, for what takes much memory for each row.
+
+    A part is read once for all of its pieces, which are asked for one after the other.
+    """
+
+    source: Source
+    rows: int
+
+    @property
+    def is_lazy(self) -> bool:  # type: ignore[override]  # what follows from another source
+        """Whether parts are tasks of Dask."""
+        return self.source.is_lazy
+
+    @property
+    def client(self) -> Any:
+        """Where these are run."""
+        return self.source.client
+
+    def on(self, client: Any) -> "Split":
+        """Return the same for a client of Dask."""
+        return replace(self, source=self.source.on(client))
+
+    def feature_names(self, fields: Fields) -> list[str] | None:
+        """Return the names of the features."""
+        return self.source.feature_names(fields)
+
+    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
+        """Return functions that read one piece each."""
+        parts = self.source.parts(fields, names)
+        if parts is None:
+            return None
+        recent, pieces = _Recent(), []
+        for number, (read, n) in enumerate(zip(parts, self.source.part_rows(fields, names), strict=True)):
+            for first in range(0, max(n, 1), self.rows):
+                pieces.append(partial(_piece_of, recent, number, read, slice(first, min(n, first + self.rows))))
+        return pieces
+
+    def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
+        """Return what iterates over the pieces."""
+        assert self.source.stream is not None
+        return partial(_pieces, self.source.stream(fields), self.rows)
+
+    def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
+        """Return every piece as a task that has not been run."""
+        cut = needed("dask", "a collection of Dask", "dask").delayed(cut_rows, pure=False)
+        return [
+            cut(part, slice(first, min(n, first + self.rows)))
+            for part, n in zip(self.source.delayed(fields, names), self.source.part_rows(fields, names), strict=True)
+            for first in range(0, max(n, 1), self.rows)
+        ]
+
+
+def cut_rows(part: Part, where: slice) -> Part:
+    """Return some rows of a part."""
+    X, y, weight, X_err = (None if field is None else take_rows(field, where) for field in part[:4])
+    return Part(X, y, weight, X_err, part.number)
+
+
+class _Recent:
+    """The parts that were read last; whoever asks for one that another thread is reading waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._held: OrderedDict[int, tuple[Lock, list[Part]]] = OrderedDict()
+
+    def get(self, number: int, read: Callable[[], Part]) -> Part:
+        """Return a part."""
+        with self._lock:
+            own, found = self._held.setdefault(number, (Lock(), []))
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)
+        with own:
+            if not found:
+                found.append(read())
+            return found[0]
+
+
+def _piece_of(recent: _Recent, number: int, read: Callable[[], Part], where: slice) -> Part:
+    return cut_rows(recent.get(number, read), where)
+
+
+def _pieces(parts: Callable[[], Iterable[Part]], rows: int) -> Iterator[Part]:
+    for part in parts():
+        n = part.X.shape[0]
+        for first in range(0, max(n, 1), rows):
+            yield cut_rows(part, slice(first, min(n, first + rows)))

@@ -1,0 +1,225 @@
+"""Parquet files, and whatever Arrow reads as a data set."""
+
+import glob
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gaussguru._data.streams import Part
+from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
+from gaussguru.sources.cache import Cache
+from gaussguru.sources.layout import Layout, layout_of
+
+
+@dataclass(frozen=True)
+class Table(Source):
+    """Parquet or CSV files, or anything that Arrow reads as a data set, some row groups at a time.
+
+    Parameters
+    ----------
+    data : path, pattern or list of paths of files or directories, pyarrow.dataset.Dataset or polars.LazyFrame
+        A lazy frame is written to a temporary file once, as polars streams it.
+    columns : list of str, default=None
+        The features; None takes all columns that are neither label, weight nor error bars.
+    filter : pyarrow.compute.Expression, default=None
+        Which rows count.
+    cache : path of a directory, default=None
+        Where decoded rows are kept, for many passes or fits: one file of floats, ``gaussguru-*.rows``, for each choice
+        of columns and rows, named by a hash of these and of names, sizes and times of the files. It is written before
+        the first pass, and used as long as the files do not change; nobody removes it. A file that is not complete is
+        written again, and one of others is not touched.
+
+    A part is one row group, or several small ones; of CSV (by the names of the files) it is a file, and of a cache
+    about 32 MB. Features are float32 where none of them needs more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> import pyarrow.dataset
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.sources import Table
+    >>> flux = np.random.default_rng(0).normal(size=1000)
+    >>> survey = pyarrow.dataset.dataset(pa.table({"flux": flux, "kind": (flux > 0).astype(int)}))
+    >>> GuruClassifier(0.3).fit(Table(survey), "kind").converged_
+    True
+    """
+
+    data: Any
+    columns: tuple[str, ...] | list[str] | None = None
+    filter: Any = None
+    cache: Any = None
+
+    @property
+    def dataset(self) -> Any:
+        """The data as a data set of Arrow."""
+        found = self.__dict__.get("_dataset")
+        if found is None:
+            found = _dataset(self.data, self)
+            object.__setattr__(self, "_dataset", found)
+        return found
+
+    def feature_names(self, fields: Fields) -> list[str] | None:
+        """Return the names of the features."""
+        return layout_of(self.dataset.schema.names, fields, self.columns).features
+
+    def parts(self, fields: Fields, names: Sequence[str] | None = None) -> list[Callable[[], Part]]:
+        """Return functions that read some row groups each."""
+        schema = self.dataset.schema
+        for name, field in zip(("y", "sample_weight"), fields, strict=False):
+            if field is not None and not isinstance(field, str):
+                raise TypeError(f"{name} must be the name of a column of the table; got {type(field).__name__}")
+        layout = layout_of(schema.names, fields, names or self.columns)
+        dtype = _common_dtype(schema, layout)
+        if self.cache is not None:
+            return self._cached(layout, dtype).parts(partial(self._batches, layout, dtype))
+        group = [partial(_read_groups, fragment, layout, dtype, self.filter) for fragment in self._fragments(layout)]
+        return [partial(read, number) for number, read in enumerate(group)]
+
+    def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
+        """Return the number of rows of every part, which the files tell."""
+        layout = layout_of(self.dataset.schema.names, fields, names or self.columns)
+        if self.cache is not None:
+            dtype = _common_dtype(self.dataset.schema, layout)
+            return self._cached(layout, dtype).part_rows(partial(self._batches, layout, dtype))
+        return [int(fragment.count_rows(filter=self.filter)) for fragment in self._fragments(layout)]
+
+    def _cached(self, layout: Layout, dtype: Any) -> Cache:
+        """Return the cache of these columns."""
+        files = getattr(self.dataset, "files", None)
+        if not files or type(self.data).__module__.startswith("polars"):
+            raise ValueError(
+                f"cache needs a table of files, which have names and times; got {type(self.data).__name__}"
+            )
+        known = self.dataset.filesystem.get_file_info(files)
+        names = [str(Path(info.path).resolve()) if Path(info.path).exists() else info.path for info in known]
+        stamps = [(name, int(info.size), int(info.mtime_ns)) for name, info in zip(names, known, strict=True)]
+        return Cache(self.cache, stamps, layout, dtype, str(self.filter))
+
+    def _batches(self, layout: Layout, dtype: Any) -> Iterator[Part]:
+        """Yield all rows, some at a time, whatever the files are."""
+        arrow = needed("pyarrow", "a table", "cli")
+        columns = list(dict.fromkeys(layout.used))
+        number = 0
+        for fragment in self.dataset.get_fragments(filter=self.filter):
+            schema = self.dataset.schema
+            for batch in fragment.to_batches(schema=schema, columns=columns, filter=self.filter, use_threads=False):
+                yield part_of_table(arrow.Table.from_batches([batch]), layout, dtype, number)
+                number += 1
+
+    def _fragments(self, layout: Layout) -> list[Any]:
+        """Return pieces of files of about ``PART_BYTES`` of values each."""
+        found = []
+        for fragment in self.dataset.get_fragments(filter=self.filter):
+            if not hasattr(fragment, "row_groups"):
+                found.append(fragment)
+                continue
+            wanted: list[int] = []
+            rows = 0
+            for group in fragment.row_groups:
+                if wanted and (rows + group.num_rows) * len(layout.features) * 4 > PART_BYTES:
+                    found.append(fragment.subset(row_group_ids=wanted))
+                    wanted, rows = [], 0
+                wanted.append(group.id)
+                rows += group.num_rows
+            if wanted:
+                found.append(fragment.subset(row_group_ids=wanted))
+        if not found:
+            raise ValueError("the data set has no files with rows")
+        return found
+
+
+def _dataset(data: Any, owner: Any) -> Any:
+    """Return data as a data set; what is written for it goes with the ``owner``."""
+    dataset = needed("pyarrow.dataset", "a table", "cli")
+    if isinstance(data, dataset.Dataset):
+        return data
+    if type(data).__module__.startswith("polars"):
+        directory = tempfile.mkdtemp(prefix="gaussguru-")
+        weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
+        data.sink_parquet(Path(directory) / "rows.parquet", compression="lz4", row_group_size=1 << 18)
+        return dataset.dataset(Path(directory) / "rows.parquet")
+    given = [data] if isinstance(data, str | os.PathLike) else list(data)
+    paths = [path for pattern in given for path in _matching(str(pattern))]
+    kind = "csv" if all(path.endswith((".csv", ".csv.gz")) for path in paths) else "parquet"
+    return dataset.dataset(paths if len(paths) > 1 else paths[0], format=kind)
+
+
+def _matching(pattern: str) -> list[str]:
+    if not glob.has_magic(pattern):
+        if not Path(pattern).exists():
+            raise FileNotFoundError(f"no file or directory {pattern!r}")
+        return [pattern]
+    paths = sorted(glob.glob(pattern, recursive=True))
+    if not paths:
+        raise FileNotFoundError(f"no file fits {pattern!r}")
+    return paths
+
+
+def _common_dtype(schema: Any, layout: Layout) -> Any:
+    """Return float32 where that holds all features, else float64; raise for what is no number."""
+    types = needed("pyarrow.types", "a table", "cli")
+    for name in layout.features:
+        kind = schema.field(name).type
+        if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind)):
+            raise ValueError(
+                f"X must hold numbers; column {name!r} has the type {kind}: choose features by columns=[...]"
+            )
+    kinds = [schema.field(name).type for name in layout.features]
+    small = all((types.is_floating(kind) and kind.bit_width <= 32) or types.is_boolean(kind) or
+                (types.is_integer(kind) and kind.bit_width <= 16) for kind in kinds)  # fmt: skip
+    return np.float32 if small else np.float64
+
+
+def _read_groups(fragment: Any, layout: Layout, dtype: Any, chosen: Any, number: int) -> Part:
+    table = fragment.to_table(columns=list(dict.fromkeys(layout.used)), filter=chosen, use_threads=False)
+    return part_of_table(table, layout, dtype, number)
+
+
+def part_of_table(table: Any, layout: Layout, dtype: Any, number: int) -> Part:
+    """Return a table of Arrow as a part."""
+    X = _matrix([_column(table, name) for name in layout.features], table.num_rows, dtype)
+    y = None if layout.y is None else _labels(table, layout.y, number)
+    weight = None if layout.weight is None else _column(table, layout.weight)
+    errors = None
+    if layout.errors is not None:
+        zeros = np.zeros(table.num_rows)
+        columns = [zeros if name is None else _column(table, name) for name in layout.errors]
+        errors = _matrix(columns, table.num_rows, np.float64)
+        errors[np.isnan(X)] = np.inf  # not measured
+    return as_part(X, number, y, weight, errors)
+
+
+def _column(table: Any, name: str) -> NDArray[Any]:
+    values: NDArray[Any] = table.column(name).to_numpy()
+    return values if values.dtype.kind in "fiub" else values.astype(np.float64)
+
+
+def _labels(table: Any, name: str, number: int) -> NDArray[Any]:
+    column = table.column(name)
+    if column.null_count:
+        raise ValueError(
+            f"y must have no missing labels; column {name!r} has {column.null_count} in partition {number}"
+        )
+    values = column.combine_chunks()
+    values = values.dictionary_decode() if hasattr(values, "dictionary_decode") else values
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _matrix(columns: list[NDArray[Any]], n_rows: int, dtype: Any) -> NDArray[Any]:
+    """Return columns side by side, a few rows at a time: these stay in cache."""
+    matrix = np.empty((n_rows, len(columns)), dtype)
+    for first in range(0, n_rows, 1024):
+        where = slice(first, first + 1024)
+        for place, column in enumerate(columns):
+            matrix[where, place] = column[where]
+    return matrix
