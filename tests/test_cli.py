@@ -678,7 +678,7 @@ def test_kernels_refuse_errors(run, fails):
     options = ("fit", "t.csv", "--target", "y", "--kernel", "rbf", "--sigma", "0.1", "-o", "m", "--classifier", "guru")
     fails(*options, words=["t.csv", "rbf", "'a_err'", "--no-errors"])
     succeeds(run(*options, "--no-errors"))
-    fails("fit", "t.csv", "--target", "y", "--kernel", "poly", "-o", "n", words=["--kernel poly", "--classifier guru"])
+    fails("fit", "t.csv", "--target", "y", "--kernel", "poly", "-o", "n", words=["--kernel poly", "--no-errors"])
     fails(
         "fit",
         "t.csv",

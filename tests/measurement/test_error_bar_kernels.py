@@ -17,6 +17,7 @@ from gaussguru._estimators import families
 from gaussguru._estimators.base import seed_of
 from gaussguru._estimators.posteriors import quantile_transform
 from gaussguru.population import Deconvolve
+from gaussguru.report import evaluation_report
 from gaussguru.robustness import remeasure_gain
 
 RBF = {"kernel": "rbf", "cv": 2, "n_components": 1}
@@ -272,3 +273,11 @@ def test_what_does_not_go_together():
         ErrorBarClassifier(LogisticRegression(), kernel="auto").fit(X, y, X_err=err)
     with pytest.raises(ValueError, match=r"kernel must be one of \['auto', 'linear', 'rbf'\]; got 'laplacian'"):
         ErrorBarClassifier(kernel="laplacian").fit(X, y, X_err=err)
+
+
+def test_reports_know_transformed_features():
+    X, err, y = skewed(200)
+    clf = ErrorBarClassifier(**RBF).fit(X, y, X_err=err)
+    assert clf.transform_ is not None
+    page = evaluation_report(clf, X, y, err, date="2026-01-01").html()
+    assert all(f"{share:.3f}" in page for share in clf.reliability_)

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.rows import BlockMap
+from gaussguru._data.streams import Part
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
@@ -38,10 +39,9 @@ from gaussguru._estimators.posteriors import (
     View,
     quantile_transform,
     rank_of,
-    scaled_part,
+    scaled_errors,
     transformed,
     variances,
-    weighted_part,
 )
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of, takes_sources
 from gaussguru._estimators.validation import (
@@ -101,19 +101,20 @@ class ErrorBarClassifier(ByProbability, Classifier):
     * "probit": maximum likelihood of the formula above over ``w``. Samples with vague posteriors carry little weight,
       so it does best where errors differ a lot. The problem is not convex; the result is a local maximum.
 
+    With ``kernel="rbf"`` the score is a function in the span of Gaussian kernel values with 300 of the samples,
+    fitted to the posterior means (:class:`KernelGuruClassifier`). Its mean and variance under the posterior replace
+    ``w.m + b`` and ``w' V w``. Features are used as they are, or each goes through a quantile transform to a normal
+    distribution that carries the errors (:class:`gaussguru.preprocessing.WithErrors`), with a population of the
+    transformed values. Kernel widths, with and without the transform, are compared on the first fold; the best two
+    are compared at all noise levels on all folds. ``kernel="auto"`` adds these candidates to the linear ones, and
+    "probit" on transformed features; the same rule chooses.
+
     Cross-validation compares their log losses on held-out samples. "probit" is chosen unless another method is better
     by more than the standard error of the difference; otherwise the lowest log loss wins. All candidates share one
     loop over the folds, and the same held-out scores are used to choose and to calibrate. With more than 10,000
     samples (20,000 divided by the number of classes, if there are more than two) this loop uses a stratified subsample
     of that size, on which log losses of two candidates are compared to about 0.002. Population and classifier are
     always fitted to all samples.
-
-    With ``kernel="rbf"`` the score is a function in the span of Gaussian kernel values with 300 of the samples, fitted
-    to posterior means (:class:`KernelGuruClassifier`). Its mean and variance under the posterior replace ``w.m + b``
-    and ``w' V w``. Features are taken as they are, or through a quantile transform to a normal distribution that
-    carries the errors (:class:`gaussguru.preprocessing.WithErrors`), with a population of the transformed values.
-    Kernel widths, with and without the transform, are compared on the first fold, and the two best at all noise levels
-    on all folds. ``kernel="auto"`` tries these candidates, the linear ones, and "probit" on transformed features.
 
     The number of components of the population maximises the likelihood of held-out measurements. Log loss cannot
     choose it: the training samples do not show how the classifier behaves at errors larger than theirs.
@@ -128,8 +129,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         nothing is chosen or calibrated, and ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_`` and
         ``margin_and_spread`` do not exist.
     kernel : {None, "linear", "rbf", "auto"}, default=None
-        Linear classifiers (None is the same), functions of RBF kernel values, or the better of the two by log loss.
-        "auto" takes two to four times as long as "linear".
+        Linear classifiers (None means the same), functions of RBF kernel values, or the better of the two by log loss,
+        which takes two to four times as long as "linear".
     n_components : int or "auto", default="auto"
         Number of Gaussians in the population. "auto" chooses by held-out likelihood; it is 1 if ``rank_`` is not None.
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
@@ -159,10 +160,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
     gamma_ : float or None
         The chosen width of the "rbf" kernel, for features in units of the spread of the population.
     transform_ : gaussguru.preprocessing.WithErrors or None
-        The transform of the features, if one was chosen. The population is then one of transformed features.
+        The quantile transform, if it was chosen. ``population_``, ``centre_``, ``scale_`` and ``reliability_`` are then
+        those of transformed features.
     sigma_ : float or None
-        The chosen noise level, in units of the spread of the population, or of the space of the kernel; None for
-        "probit" and for an ``estimator``.
+        The chosen noise level, in units of the spread of the population, or of the kernel space; None for "probit" and
+        for an ``estimator``.
     ridge_ : float or None
         The chosen ridge penalty of "probit"; None otherwise.
     cv_scores_ : dict of ndarrays
@@ -175,8 +177,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
     population_ : gaussguru.population.Deconvolve
         The population, in the units of X, or of what ``transform_`` makes of it.
     reliability_ : ndarray of shape (n_features,)
-        Fraction of the population variance of each (transformed) feature that the measurements resolve: 1 for exact
-        values.
+        Fraction of the population variance of each feature that the measurements resolve: 1 for exact values.
     alpha_, beta_, kappa_, kappa_pvalue_
         The calibration, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
     estimator_ : classifier
@@ -242,8 +243,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
             The measured values. NaN means "not measured" and is allowed if ``X_err`` is given. If X is a source
             (:mod:`gaussguru.sources`), methods are compared and probabilities calibrated on a subsample of at most
-            100,000 rows; the population and the classifier are fitted to all rows. A kernel, a transform, and an
-            ``estimator`` that does not read sources are fitted to the subsample.
+            100,000 rows; the population and the classifier are fitted to all rows (an ``estimator`` that does not read
+            sources is fitted to the subsample, and so is everything with a ``kernel`` that is not linear).
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -269,11 +270,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if groups is not None:
             raise ValueError("groups are for samples in memory; got them with a source")
         X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
+        if self.kernel in ("rbf", "auto"):  # kernels, and transforms, are of samples in memory
+            return self._fit(X, y, sample_weight, X_err, None)
         self._fit(X, y, sample_weight, X_err, None, (source, fields))
-        if self.transform_ is not None:
-            return self
         source = Mapped(source, names_in=names_of(self))
-        to_scale = partial(scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
+        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
         if X_err is None:
             posteriors = Mapped(source, to_scale)
         else:
@@ -295,7 +296,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if self.class_weight is not None:
             totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
             factors = np.array(class_factors(self.class_weight, self.classes_, totals))
-            posteriors = Mapped(posteriors, partial(weighted_part, self.classes_, factors))
+            posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollapseWarning)
             model.fit(posteriors, fields.y, sample_weight=fields.weight)
@@ -346,19 +347,15 @@ class ErrorBarClassifier(ByProbability, Classifier):
         seed: int,
         whole: tuple[Source, Fields] | None,
     ) -> Table:
-        """Return the samples of a fit, with the population of their transformed values.
-
-        That of values as they are is the population of the whole source, if the samples are some of one.
-        """
+        """Return the samples of a fit, with the population of their transformed values; or of a whole source."""
         if transform is not None:
             X, X_err = transformed(transform, X, X_err)
         number = 1 if self.n_components == "auto" and (self.rank_ or X_err is None) else self.n_components
         population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
-        if whole is None or transform is not None:
+        if whole is None:
             population.fit(X, X_err=X_err, sample_weight=weights)
-        else:
-            source, fields = whole
-            population.fit(source, fields.y, fields.X_err, fields.weight)
+        else:  # of which X are some
+            population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
             population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
         return Table(View.of(transform, population), X, X_err, weights, labelled, seed)
 
@@ -510,7 +507,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         X, X_err = self._checked(X, X_err, reset=False)
         check_errors_given(self, X_err)
         view = View(self.transform_, self.population_, self.centre_, self.scale_)
-        for part in row_blocks(len(X), X.shape[1] ** 2) or [slice(0)]:
+        for part in row_blocks(len(X), X.shape[1] ** 2):
             yield view.of_measured(X[part], None if X_err is None else take_rows(X_err, part))
 
     @by_parts
@@ -602,6 +599,18 @@ class ErrorBarClassifier(ByProbability, Classifier):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
+    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
+    err = None if part.X_err is None or not keep_errors else scaled_errors(part.X_err, scale)
+    return part._replace(X=(part.X - centre) / scale, X_err=err)
+
+
+def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
+    """Return a part with the weights of its classes."""
+    own = factors[np.searchsorted(classes, part.y)]
+    return part._replace(weight=own if part.weight is None else part.weight * own)
 
 
 def _judged(

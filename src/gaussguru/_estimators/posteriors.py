@@ -4,12 +4,10 @@ import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._data.streams import Part
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import Array, Index
 from gaussguru.errors import LowRank, Measured, has_unmeasured, split_errors, take_rows, unmeasured
@@ -102,7 +100,7 @@ class View(NamedTuple):
         components: Any = None
         if found.components is not None:
             components = AffineComponents(found.components, np.diag(1 / self.scale), -self.centre / self.scale)
-        return Measured((found.X - self.centre) / self.scale, _scaled(found.err, self.scale), components)
+        return Measured((found.X - self.centre) / self.scale, scaled_errors(found.err, self.scale), components)
 
 
 class Fold(NamedTuple):
@@ -162,27 +160,15 @@ class Table(NamedTuple):
             return whole
 
 
-def variances(err: Any) -> Array:
-    """Return the variance of every feature of every sample."""
-    if isinstance(err, LowRank):
-        return np.asarray(np.square(err.std) + np.einsum("ijr,ijr->ij", err.factors, err.factors))
-    return np.asarray(np.einsum("ijj->ij", err))
-
-
-def _scaled(err: Any, scale: Array) -> Any:
-    """Return posterior covariances in other units of the features."""
+def scaled_errors(err: Any, scale: Array) -> Any:
+    """Return posterior covariances in units of the spread of the population."""
     if isinstance(err, LowRank):
         return LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
     return err / np.multiply.outer(scale, scale)
 
 
-def scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
-    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
-    err = None if part.X_err is None or not keep_errors else _scaled(part.X_err, scale)
-    return part._replace(X=(part.X - centre) / scale, X_err=err)
-
-
-def weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
-    """Return a part with the weights of its classes."""
-    own = factors[np.searchsorted(classes, part.y)]
-    return part._replace(weight=own if part.weight is None else part.weight * own)
+def variances(err: Any) -> Array:
+    """Return the variance of every feature of every sample."""
+    if isinstance(err, LowRank):
+        return np.asarray(np.square(err.std) + np.einsum("ijr,ijr->ij", err.factors, err.factors))
+    return np.asarray(np.einsum("ijj->ij", err))
