@@ -89,12 +89,12 @@ class Systems:
     def learn(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> None:
         """Learn from a step: what it did to the gradient, and whether it was much too long.
 
-        It was if the line search left next to nothing of it: F fell by less than ``DECREASE`` of such a fraction. A
-        damped step is too long already where F falls by less than ``gain`` of the decrement.
+        It was if F fell by less than ``DECREASE`` of the decrement. A damped step is too long already where F falls by
+        less than ``gain`` of it.
         """
         policy = self.policy
         damped = self._damping > policy.floor
-        least = policy.gain if damped else DECREASE**2
+        least = policy.gain if damped else DECREASE
         poor = before.value - after.value < least * decrement and not is_lost(before.value, decrement)
         if poor or damped:
             raised = 10 * self._damping if damped else policy.damping
