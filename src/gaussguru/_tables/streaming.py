@@ -287,11 +287,11 @@ def fit_on_cluster(
     *,
     sep: str | None,
     decimal: str,
-    sigma: Any,
-    scale: bool,
     folds: int,
     max_classes: int | None,
     classifier: str,
+    sigma: Any = "cv",
+    scale: bool = True,
     **options: Any,
 ) -> Model:
     """Fit a classifier to files that the workers of a Dask cluster read themselves."""
