@@ -37,7 +37,7 @@ from gaussguru._tables.fitting import (
 from gaussguru._tables.schema import Layout, deviations, label_values, read_parts
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
-from gaussguru.sources import Arrays, Mapped, Source, needed
+from gaussguru.sources import Arrays, Dask, Mapped, Source, needed
 
 # Bytes of files beyond which they are not read into memory: text takes about as much there as on disk.
 LARGE = 2 << 30
@@ -287,11 +287,11 @@ def fit_on_cluster(
     *,
     sep: str | None,
     decimal: str,
-    sigma: Any,
-    scale: bool,
     folds: int,
     max_classes: int | None,
     classifier: str,
+    sigma: Any = "cv",
+    scale: bool = True,
     **options: Any,
 ) -> Model:
     """Fit a classifier to files that the workers of a Dask cluster read themselves."""
@@ -312,31 +312,41 @@ def fit_on_cluster(
         n_rows = int(frame.shape[0].compute())
         kind, classes, ranks = _classes(files[0], texts, layout, n_rows, max_classes)
         place = dict(zip(texts, ranks.tolist(), strict=True))
-        y = frame[layout.target].astype(str).map(place, meta=(layout.target, np.int64))
         about = _About(files[0], layout, n_rows, n_rows, kind, classes)
-        if classifier == "error-bars":
-            units = pd.Series(1.0, index=layout.features)
-            return _fit_error_bars(X, y, _errors(frame, layout, units), about, folds, options)
-        scaler, steps = StandardScaler(), []
-        scales = pd.Series(1.0, index=layout.features)
-        if scale:
-            means, scales = X.mean().compute(), X.std(ddof=0).compute().replace(0.0, 1.0)
+        units = pd.Series(0.0, index=layout.features), pd.Series(1.0, index=layout.features)
+        steps: list[tuple[str, Any]] = []
+        if scale and classifier != "error-bars":  # that scales by itself
+            means, scales = units = X.mean().compute(), X.std(ddof=0).compute().replace(0.0, 1.0)
+            scaler = StandardScaler()
             scaler.fit(pd.DataFrame(np.vstack([means + scales, means - scales]), columns=layout.features))
-            X = X.map_partitions(lambda part: (part - means) / scales, meta=X._meta)
             steps = [("scale", _step(scaler, layout))]
-        X_err = _errors(frame, layout, scales)
-        found, fit = _fitted(X, y, X_err, n_rows, sigma, folds, options)
+        source, errors = _on_workers(frame, layout, place, *units)
+        if classifier == "error-bars":
+            return _fit_error_bars(source, LABEL, errors, about, folds, options)
+        found, fit = _fitted(source, LABEL, errors, n_rows, sigma, folds, options)
     return _model(steps, found, about, fit, {"scaled": scale, "spread": 1.0})
 
 
-def _errors(frame: Any, layout: Layout, scales: Any) -> Any:
-    """Return the errors of all features in the units of these, 0 where there are none."""
-    if not layout.errors:
-        return None
+# The column of label numbers, and how the names of columns of errors begin, in frames on a cluster.
+LABEL, ERROR = "__gaussguru_label", "__gaussguru_error_"
+
+
+def _on_workers(
+    frame: Any, layout: Layout, place: dict[str, int], means: Any, scales: Any
+) -> tuple[Dask, list[str] | None]:
+    """Return values, errors and label numbers as one frame, and the columns of errors.
+
+    Frames made of some columns each need not have the same partitions: Dask reads small files together.
+    """
     own = {name: name + layout.err_suffix for name in layout.errors}
+    columns = [ERROR + name for name in layout.features] if own else []
 
     def of(part: Any) -> Any:
-        return pd.DataFrame({name: part[own[name]] / scales[name] if name in own else 0.0 * part[name]
-                             for name in layout.features})  # fmt: skip
+        values = {name: (part[name].astype(np.float64) - means[name]) / scales[name] for name in layout.features}
+        for name in layout.features if own else ():
+            values[ERROR + name] = part[own[name]] / scales[name] if name in own else 0.0 * values[name]
+        values[LABEL] = part[layout.target].astype(str).map(place).astype(np.int64)
+        return pd.DataFrame(values)
 
-    return frame.map_partitions(of, meta=dict.fromkeys(layout.features, np.float64))
+    kinds = dict.fromkeys([*layout.features, *columns], np.float64) | {LABEL: np.int64}
+    return Dask(frame.map_partitions(of, meta=kinds), columns=layout.features), columns or None
