@@ -453,17 +453,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
                 return _judged(Margins.joined([part[k] for part in parts]), *truth, rough=True)[1]
 
             losses = np.stack(list(mapped(losses_of, range(len(candidates)))))
-            names = np.array([family.method for _, family, *_ in candidates])
-            best = _preferred(losses, truth[1], names == PREFERRED)
+            scores = _described(candidates)
+            best = _preferred(losses, truth[1], scores["method"] == PREFERRED)
             found, losses[best] = _judged(Margins.joined([part[best] for part in parts]), *truth)
-        scores = {
-            "kernel": np.array([family.kernel for _, family, *_ in candidates]),
-            "transform": np.array(["none" if t.view.transform is None else "quantile" for t, *_ in candidates]),
-            "method": names,
-            "gamma": np.array([np.nan if family.gamma is None else family.gamma for _, family, *_ in candidates]),
-            "level": np.array([level for *_, level in candidates]),
-            "log_loss": np.average(losses, axis=1, weights=truth[1]),
-        }
+        scores["log_loss"] = np.average(losses, axis=1, weights=truth[1])
         table, family, level = candidates[best]
         return _Candidate(table, family, level, found, starts[0][best]), scores
 
@@ -611,6 +604,17 @@ def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
     """Return a part with the weights of its classes."""
     own = factors[np.searchsorted(classes, part.y)]
     return part._replace(weight=own if part.weight is None else part.weight * own)
+
+
+def _described(candidates: list[tuple[Table, Family, float]]) -> dict[str, NDArray[Any]]:
+    """Return what is tried, as columns of ``cv_scores_``."""
+    return {
+        "kernel": np.array([family.kernel for _, family, _ in candidates]),
+        "transform": np.array(["none" if table.view.transform is None else "quantile" for table, *_ in candidates]),
+        "method": np.array([family.method for _, family, _ in candidates]),
+        "gamma": np.array([np.nan if family.gamma is None else family.gamma for _, family, _ in candidates]),
+        "level": np.array([level for *_, level in candidates]),
+    }
 
 
 def _judged(
