@@ -277,7 +277,7 @@ def test_command_with_columns_of_errors(client, tmp_path, classifier):
         assert np.abs(other - one).max() < 1e-3
     assert (
         main(
-            ["predict", str(tmp_path / "all.csv"), str(tmp_path / "cluster"), "--quiet", "-o", str(tmp_path / "o.csv")]
+            ["predict", str(tmp_path / "cluster"), str(tmp_path / "all.csv"), "--quiet", "-o", str(tmp_path / "o.csv")]
         )
         == 0
     )
@@ -364,6 +364,7 @@ client = Client(sys.argv[1])
 model = GuruClassifier(0.2).fit(dx, dy, client=client)
 before = dict(model.__dict__)
 print("fitting", flush=True)
+began = time.monotonic()
 try:
     while True:
         model.fit(dx, dy, client=client)
