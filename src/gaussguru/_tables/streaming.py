@@ -299,7 +299,7 @@ def fit_on_cluster(
     if layout.two_sided or layout.limits or layout.missing == "drop":
         raise TableError("--dask takes values with one column of errors each, and has no --missing drop")
     frames = needed("dask.dataframe", "--dask", "dask")
-    distributed = needed("distributed", "--dask", "dask")
+    dask, distributed = needed("dask", "--dask", "dask"), needed("distributed", "--dask", "dask")
     names = [os.path.abspath(path) for path in files]
     with distributed.Client(address, timeout="20s", set_as_default=True):
         used = [*layout.features, *layout.error_columns, str(layout.target)]
@@ -307,9 +307,10 @@ def fit_on_cluster(
             frame = frames.read_parquet(names, columns=used)
         else:
             frame = frames.read_csv(names, sep=sep or ",", decimal=decimal, usecols=used)
-        texts = [str(text) for text in frame[layout.target].astype(str).unique().compute()]
+        tasks = [dask.delayed(_labels_in)(part, layout.target) for part in frame[[layout.target]].to_delayed()]
+        seen = dask.compute(*tasks)
+        texts, n_rows = sorted(set().union(*(found for found, _ in seen))), sum(n for _, n in seen)
         X = frame[layout.features].astype(np.float64)
-        n_rows = int(frame.shape[0].compute())
         kind, classes, ranks = _classes(files[0], texts, layout, n_rows, max_classes)
         place = dict(zip(texts, ranks.tolist(), strict=True))
         about = _About(files[0], layout, n_rows, n_rows, kind, classes)
@@ -325,6 +326,11 @@ def fit_on_cluster(
             return _fit_error_bars(source, LABEL, errors, about, folds, options)
         found, fit = _fitted(source, LABEL, errors, n_rows, sigma, folds, options)
     return _model(steps, found, about, fit, {"scaled": scale, "spread": 1.0})
+
+
+def _labels_in(part: Any, target: str) -> tuple[set[str], int]:
+    """Return the texts of labels, and the number of rows."""
+    return set(part[target].astype(str)), len(part)
 
 
 # The column of label numbers, and how the names of columns of errors begin, in frames on a cluster.
