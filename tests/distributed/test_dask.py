@@ -362,9 +362,8 @@ X = np.random.default_rng(0).standard_normal((4000, 3))
 dx, dy = da.from_array(X, chunks=(500, -1)), da.from_array((X[:, 0] > 0).astype(int), chunks=500)
 client = Client(sys.argv[1])
 model = GuruClassifier(0.2).fit(dx, dy, client=client)
-before = dict(model.__dict__)
+before, began = dict(model.__dict__), time.monotonic()
 print("fitting", flush=True)
-began = time.monotonic()
 try:
     while True:
         model.fit(dx, dy, client=client)
@@ -391,7 +390,8 @@ def test_a_scheduler_that_dies_is_noticed_within_a_minute(tmp_path):
         address = json.loads(file.read_text())["address"]
         child = run([sys.executable, "-c", LOST, address], stdout=subprocess.PIPE, text=True)
         assert child.stdout.readline() == "fitting\n"
-        time.sleep(1)
+        time.sleep(1)  # of many fits, one after the other
+        assert child.poll() is None
         scheduler.kill()
         killed = time.monotonic()
         said, seconds, unchanged, *_ = child.stdout.readline().split()

@@ -58,11 +58,15 @@ class Session(CleanExit):
         return self
 
     def release(self) -> None:
-        """Cancel what is left, unless there is nobody to tell."""
-        futures = [future for future in self._live if not future.cancelled()]
+        """Release what is left: nobody wants it, so the scheduler forgets it, done or not.
+
+        It is not cancelled: a scheduler that is asked to cancel what it is about to forget may fail an assertion (Dask
+        2026.8, ``stimulus_cancel``) and close the connection to the client.
+        """
+        futures = list(self._live)
         self._live.clear()
-        if futures and self.client.status == "running":
-            self.client.cancel(futures, asynchronous=False)
+        for future in futures:
+            future.release()
 
     def compute(self, delayed: Sequence[Any]) -> list[Any]:
         """Return futures of tasks that were not run."""
