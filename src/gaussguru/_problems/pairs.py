@@ -129,6 +129,10 @@ class PairProblem(ByClass[P], OfLoss):
     def point(self, x: Array) -> P:
         """Evaluate F."""
 
+    @abstractmethod
+    def slopes(self, point: P) -> Array:
+        """Return ``f'(z)`` of every row against every other class."""
+
     @property
     def shared(self) -> Quadratic:
         """The noise of the model, with the covariance N; of none, that of deviation 0."""
@@ -426,9 +430,10 @@ class PairLocal(Generic[P]):
         """
         if decrement > UNRESOLVED * self.value:
             return 0.0, None
-        P, shifts = unfold(p, self.problem.n_classes)
-        moved = self.displaced(P, shifts * self.problem.fit_intercept)
-        return moved.best_dual(target, self.value - target if target else np.inf), None
+        problem, (P, shifts) = self.problem, unfold(p, self.problem.n_classes)
+        moved = self.displaced(P, shifts * problem.fit_intercept)
+        dual = moved.best_dual(target, self.value - target if target else np.inf)
+        return dual, problem.slopes(moved.point) if problem.rows.in_memory else None
 
     @abstractmethod
     def displaced(self, P: Array, shifts: Array) -> "PairLocal[P]":
