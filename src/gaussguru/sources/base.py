@@ -81,7 +81,28 @@ def _itself(part: Part) -> Part:
 
 
 @dataclass(frozen=True)
-class Mapped(Source):
+class Derived(Source):
+    """A source made of another one, which says where its parts live."""
+
+    source: Source
+
+    @property
+    def is_lazy(self) -> bool:  # type: ignore[override]  # what follows from another source
+        """Whether parts are tasks of Dask."""
+        return self.source.is_lazy
+
+    @property
+    def client(self) -> Any:
+        """Where these are run."""
+        return self.source.client
+
+    def on(self, client: Any) -> Self:
+        """Return the same for a client of Dask."""
+        return replace(self, source=self.source.on(client))
+
+
+@dataclass(frozen=True)
+class Mapped(Derived):
     """A source whose parts are what a function makes of those of another one.
 
     Parameters
@@ -96,25 +117,10 @@ class Mapped(Source):
         Names of the features that the function is given, and of those that it makes; None where they stay as they are.
     """
 
-    source: Source
     function: Callable[[Part], Part] = _itself
     X_err: Any = None
     names_in: list[str] | None = None
     names_out: list[str] | None = None
-
-    @property
-    def is_lazy(self) -> bool:  # type: ignore[override]  # what follows from another source
-        """Whether parts are tasks of Dask."""
-        return self.source.is_lazy
-
-    @property
-    def client(self) -> Any:
-        """Where these are run."""
-        return self.source.client
-
-    def on(self, client: Any) -> "Mapped":
-        """Return the same for a client of Dask."""
-        return replace(self, source=self.source.on(client))
 
     def sizes(self, n_parts: int) -> Sequence[float]:
         """Return how many rows each part has."""

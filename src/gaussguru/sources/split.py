@@ -2,42 +2,27 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any
 
 from gaussguru._data.streams import Part
 from gaussguru.errors import take_rows
-from gaussguru.sources.base import Fields, Source, needed
+from gaussguru.sources.base import Derived, Fields, needed
 
 # Parts that are held while their pieces are asked for: one for each of a few threads.
 HELD = 4
 
 
 @dataclass(frozen=True)
-class Split(Source):
+class Split(Derived):
     """A source whose parts are cut into pieces of so many rows at most, for what takes much memory for each row.
 
     A part is read once for all of its pieces, which are asked for one after the other.
     """
 
-    source: Source
     rows: int
-
-    @property
-    def is_lazy(self) -> bool:  # type: ignore[override]  # what follows from another source
-        """Whether parts are tasks of Dask."""
-        return self.source.is_lazy
-
-    @property
-    def client(self) -> Any:
-        """Where these are run."""
-        return self.source.client
-
-    def on(self, client: Any) -> "Split":
-        """Return the same for a client of Dask."""
-        return replace(self, source=self.source.on(client))
 
     def feature_names(self, fields: Fields) -> list[str] | None:
         """Return the names of the features."""
@@ -50,8 +35,7 @@ class Split(Source):
             return None
         recent, pieces = _Recent(), []
         for number, (read, n) in enumerate(zip(parts, self.source.part_rows(fields, names), strict=True)):
-            for first in range(0, max(n, 1), self.rows):
-                pieces.append(partial(_piece_of, recent, number, read, slice(first, min(n, first + self.rows))))
+            pieces += [partial(_piece_of, recent, number, read, where) for where in self._pieces(n)]
         return pieces
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
@@ -63,10 +47,14 @@ class Split(Source):
         """Return every piece as a task that has not been run."""
         cut = needed("dask", "a collection of Dask", "dask").delayed(cut_rows, pure=False)
         return [
-            cut(part, slice(first, min(n, first + self.rows)))
+            cut(part, where)
             for part, n in zip(self.source.delayed(fields, names), self.source.part_rows(fields, names), strict=True)
-            for first in range(0, max(n, 1), self.rows)
+            for where in self._pieces(n)
         ]
+
+    def _pieces(self, n: int) -> list[slice]:
+        """Return the rows of the pieces of a part; of an empty one there is one."""
+        return [slice(first, min(n, first + self.rows)) for first in range(0, max(n, 1), self.rows)]
 
 
 def cut_rows(part: Part, where: slice) -> Part:
