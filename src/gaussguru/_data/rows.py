@@ -121,6 +121,18 @@ def dense(rows: Matrix) -> Array:
     return np.asarray(rows.toarray() if sp.issparse(rows) else rows)
 
 
+def canonical(X: Any) -> Any:
+    """Return X, sparse rows with indices of one type and none of them twice; copied only where they are not so."""
+    if sp.issparse(X):
+        if X.indices.dtype != X.indptr.dtype:
+            index = np.result_type(X.indices, X.indptr)
+            X = type(X)((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=X.shape)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+    return X
+
+
 def piece_rows(width: int) -> int:
     """Return how many rows of so many numbers stay in cache."""
     return max(64, rows_at_once(width, cached=True))

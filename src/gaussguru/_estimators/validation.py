@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._blocks import MANY_VALUES
+from gaussguru._data.rows import canonical
 from gaussguru._linalg import Array
 
 # Below, quotients of slacks and noise overflow.
@@ -133,14 +134,7 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
         if "could not convert" in str(error):
             raise ValueError(f"X must hold numbers; {error}") from error
         raise
-    if sp.issparse(X):
-        if X.indices.dtype != X.indptr.dtype:
-            index = np.result_type(X.indices, X.indptr)
-            X = type(X)((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=X.shape)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-    return X
+    return canonical(X)
 
 
 def check_samples(

@@ -25,7 +25,7 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
-from gaussguru._tables.schema import Data, deviations, label_values
+from gaussguru._tables.schema import Data, Layout, deviations, label_values
 from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
@@ -319,19 +319,27 @@ def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[An
     An array of the labels would take as much for every row as the longest needs.
     """
     codes, texts = pd.factorize(pd.Series(data.y, dtype=object))
-    target = f"{data.name}: " + ("the label" if data.layout.target is None else f"column {quoted(data.layout.target)}")
+    kind, classes, places = classes_of(data.name, list(texts), data.layout, len(codes), max_classes)
+    return kind, classes, places[codes]
+
+
+def classes_of(
+    name: str, texts: list[str], layout: Layout, n_rows: int, max_classes: int | None
+) -> tuple[str, NDArray[Any], NDArray[np.intp]]:
+    """Return the kind of the labels of a table, the classes, and which of them each text is."""
+    target = f"{name}: " + ("the label" if layout.target is None else f"column {quoted(layout.target)}")
     try:
         kind, values = label_values(texts)
     except TableError as error:
         raise TableError(f"{target}: {error}") from None
     if len(texts) < 2:
         raise TableError(f"{target} has one class, {quoted(texts[0])}, in all rows; two or more are expected")
-    if len(texts) > (max_classes or max(FEW_CLASSES, len(codes) // ROWS_PER_CLASS)):
+    if len(texts) > (max_classes or max(FEW_CLASSES, n_rows // ROWS_PER_CLASS)):
         raise TableError(
-            f"{target} has {len(texts)} classes in {len(codes)} rows; is it the target? --max-classes allows for more"
+            f"{target} has {len(texts)} classes in {n_rows} rows; is it the target? --max-classes allows for more"
         )
-    classes, places = np.unique(np.array(list(values.values())), return_inverse=True)
-    return kind, classes, places[codes]
+    classes, places = np.unique(np.array([values[text] for text in texts]), return_inverse=True)
+    return kind, classes, places
 
 
 def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:

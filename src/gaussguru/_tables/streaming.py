@@ -25,16 +25,15 @@ from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._linalg import Array
-from gaussguru._tables.files import Table, TableError, format_of, quoted
+from gaussguru._tables.files import Table, TableError, format_of
 from gaussguru._tables.fitting import (
-    FEW_CLASSES,
     MOST_FEATURES,
-    ROWS_PER_CLASS,
+    classes_of,
     describe_error_bars,
     for_codes,
     messages_of,
 )
-from gaussguru._tables.schema import Layout, deviations, label_values, read_parts
+from gaussguru._tables.schema import Layout, deviations, read_parts
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays, Dask, Mapped, Source, needed
@@ -141,7 +140,7 @@ def fit_cached(
     **options: Any,
 ) -> Model:
     """Fit a model to converted tables."""
-    kind, classes, ranks = _classes(cached.name, cached.texts, cached.layout, len(cached.codes), max_classes)
+    kind, classes, ranks = classes_of(cached.name, cached.texts, cached.layout, len(cached.codes), max_classes)
     codes = _Ranked(cached.codes, ranks)
     source: Source = Arrays(cached.X)
     about = _About(cached.name, cached.layout, cached.n_rows, len(codes), kind, classes)
@@ -206,25 +205,6 @@ def _fit_error_bars(source: Any, y: Any, X_err: Any, about: _About, folds: int, 
     fit, more = describe_error_bars(found, about.classes, about.n_used, accuracy, about.layout.features, folds)
     fit |= {"passes": found.population_.n_passes_, "warnings": messages_of(caught)}
     return _model([], found, about, fit, more)
-
-
-def _classes(
-    name: str, texts: list[str], layout: Layout, n_rows: int, max_classes: int | None
-) -> tuple[str, NDArray[Any], NDArray[Any]]:
-    """Return the kind of labels, the classes, and which of them each text is."""
-    target = f"{name}: column {quoted(layout.target or 'label')}"
-    try:
-        kind, values = label_values(texts)
-    except TableError as error:
-        raise TableError(f"{target}: {error}") from None
-    if len(texts) < 2:
-        raise TableError(f"{target} has one class, {quoted(texts[0])}, in all rows; two or more are expected")
-    if len(texts) > (max_classes or max(FEW_CLASSES, n_rows // ROWS_PER_CLASS)):
-        raise TableError(
-            f"{target} has {len(texts)} classes in {n_rows} rows; is it the target? --max-classes allows for more"
-        )
-    classes, ranks = np.unique(np.array([values[text] for text in texts]), return_inverse=True)
-    return kind, classes, ranks
 
 
 def _fitted(
@@ -311,7 +291,7 @@ def fit_on_cluster(
         seen = dask.compute(*tasks)
         texts, n_rows = sorted(set().union(*(found for found, _ in seen))), sum(n for _, n in seen)
         X = frame[layout.features].astype(np.float64)
-        kind, classes, ranks = _classes(files[0], texts, layout, n_rows, max_classes)
+        kind, classes, ranks = classes_of(files[0], texts, layout, n_rows, max_classes)
         place = dict(zip(texts, ranks.tolist(), strict=True))
         about = _About(files[0], layout, n_rows, n_rows, kind, classes)
         units = pd.Series(0.0, index=layout.features), pd.Series(1.0, index=layout.features)

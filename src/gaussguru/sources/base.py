@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import check_array
 
+from gaussguru._data.rows import canonical
 from gaussguru._data.streams import Part
 
 # Bytes of the values of a part: many reads, and a small part of memory for each thread.
@@ -184,13 +184,7 @@ def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any =
         )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise ValueError(f"X must hold numbers; partition {number}: {error}") from error
-    if sp.issparse(X):
-        if X.indices.dtype != X.indptr.dtype:
-            index = np.result_type(X.indices, X.indptr)
-            X = type(X)((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=X.shape)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+    X = canonical(X)
     n = X.shape[0]
     y = None if y is None else np.asarray(y)
     if y is not None and (y.shape != (n,)):
