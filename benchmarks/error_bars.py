@@ -1,4 +1,4 @@
-"""What error bars are worth: protocols T0, T1, T2, T5, T7, T8 and T9, all baselines, paired over splits.
+"""What error bars are worth: protocols T0, T1, T2, T3, T5, T7, T8 and T9, all baselines, paired over splits.
 
     python benchmarks/error_bars.py --splits 10 --only T0,T1 --data fermi,blazar,wdbc --jobs 2 --json results.json
     python benchmarks/error_bars.py --show results.json other.json
@@ -9,6 +9,7 @@ measures only ours again, with the same splits and the same noise.
 | T0 | natural: training and test samples as they were measured |
 | T1 | test error bars x 1, 1.5, 2, 3, 5 |
 | T2 | training error bars x 3, test x 1 |
+| T3 | trained on bright samples, tested on faint ones: snpcc with a spectrum, the brightest third of fermi |
 | T5 | 10, 30, 50 % of the test values missing |
 | T7 | test error bars x 3, of which 5, 10, 20 % of the samples are measured again (x 1) |
 | T8 | error bars misstated by 0.5 and 2, in training and in use; the test has twice the noise of training |
@@ -17,10 +18,12 @@ measures only ours again, with the same splits and the same noise.
 
 Noise is added as ``sqrt(c^2 - 1) err``, so that errors ``c err`` are true. Fluxes that may be negative (snpcc) go
 through asinh, errors by its derivative, the same for all models; "fluxes" is snpcc without. Splits are random, 30 %
-test (koi by star), of at most 6,000 rows. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
+test (koi by star), of at most 6,000 rows; those of T3 are 70 % of the bright samples, and 1,800 faint
+ones at most. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
 """
 
 import argparse
+import copy
 import json
 import sys
 import time
@@ -44,6 +47,7 @@ from measured_models import (
     Training,
     plain,
     quiet,
+    replace_population,
 )
 from problems import DATA
 from sklearn.linear_model import LogisticRegression
@@ -55,7 +59,7 @@ from gaussguru.robustness import remeasure_gain
 
 LEVELS, MISSING, AGAIN, MISSTATED, WIDTHS = (1, 1.5, 2, 3, 5), (10, 30, 50), (5, 10, 20), (0.5, 1, 2), (2, 6, 30)
 KINDS = ("baseline", "deconvolution", "posterior", "ours")
-PROTOCOLS = ("T0", "T1", "T2", "T5", "T7", "T8", "T9", "made")
+PROTOCOLS = ("T0", "T1", "T2", "T3", "T5", "T7", "T8", "T9", "made")
 MOST_ROWS, TEST_SIZE, CLIP = 6000, 0.3, 1e-6
 # Rows of made data.
 N_TRAIN, N_TEST = 4000, 4000
@@ -91,8 +95,15 @@ REAL: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "snpcc": (lambda: datasets.load_snpcc(data_home=DATA), _asinh),
     "fluxes": (lambda: datasets.load_snpcc(data_home=DATA), _unchanged),
     "chandra": (_chandra, _unchanged),
+    "chandra8": (lambda: datasets.load_chandra(data_home=DATA), _unchanged),
 }
 BARRED = ("fermi", "blazar", "wdbc")
+# Samples that are bright, for T3: the logarithm of the flux is the first quantity of fermi.
+BRIGHT: dict[str, Callable[[Any], np.ndarray]] = {
+    "fermi": lambda bunch: bunch.data[:, 0] > np.quantile(bunch.data[:, 0], 2 / 3),
+    "snpcc": lambda bunch: bunch.spec_confirmed,
+    "fluxes": lambda bunch: bunch.spec_confirmed,
+}
 
 
 class Split:
@@ -103,13 +114,24 @@ class Split:
         bunch = load()
         y, groups = np.asarray(bunch.target).astype(int), bunch.get("groups")
         rng = np.random.default_rng(number)
-        rows = rng.permutation(len(y))[:MOST_ROWS]
+        self.order = rng.permutation(len(y))
+        rows = self.order[:MOST_ROWS]
         splitter: Any = StratifiedShuffleSplit if groups is None else GroupShuffleSplit
         splitter = splitter(1, test_size=TEST_SIZE, random_state=number)
         train, test = next(splitter.split(rows, y[rows], None if groups is None else groups[rows]))
         self.train, self.test = rows[train], rows[test]
         self.X, self.E, self.y, self.groups = bunch.data, bunch.error, y, groups
         self.normal, self.uniform = rng.standard_normal(self.X.shape), rng.uniform(size=self.X.shape)
+        self.bright = BRIGHT[name](bunch) if name in BRIGHT else None
+
+    def by_brightness(self) -> "Split":
+        """Return the split with bright samples to train with and faint ones to test with."""
+        assert self.bright is not None
+        result, bright = copy.copy(self), self.bright[self.order]
+        known = self.order[bright]
+        result.train = known[: round((1 - TEST_SIZE) * len(known))]
+        result.test = self.order[~bright][: round(TEST_SIZE * MOST_ROWS)]
+        return result
 
     def samples(self, rows: np.ndarray, level: float = 1.0, stated: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """Values with ``level`` times the noise, and errors that are ``stated`` times what they are."""
@@ -127,11 +149,11 @@ class Split:
 
 
 def scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
-    q = np.clip(p, CLIP, 1 - CLIP)
+    mine = p[np.arange(len(y)), y]
     return {
-        "accuracy": float(np.mean((p > 0.5) == y)),
-        "log_loss": float(-np.mean(np.where(y == 1, np.log(q), np.log(1 - q)))),
-        "brier": float(np.mean((p - y) ** 2)),
+        "accuracy": float(np.mean(p.argmax(axis=1) == y)),
+        "log_loss": float(-np.mean(np.log(np.clip(mine, CLIP, 1 - CLIP)))),
+        "brier": float(np.mean(np.square(p).sum(axis=1) - 2 * mine + 1) / 2),
     }
 
 
@@ -178,6 +200,13 @@ def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: 
             gone = split.uniform[split.test] < percent / 100
             seen = np.where(gone, np.nan, Z), np.where(gone, np.inf, F)
             yield from _compared(natural, once, "T5", f"{percent} %", split, seen)
+    if "T3" in only and split.bright is not None:
+        faint = split.by_brightness()
+        of_use = [
+            replace_population(model) for model in once if model.kind == "ours" and not model.name.startswith("part")
+        ]
+        seen = faint.samples(faint.test)
+        yield from _compared(Fits(faint.training()), [*once, *of_use], "T3", "bright to faint", faint, seen)
     if "T7" in only:
         yield from _measured_again(natural, split, models)
     if "T2" in only:
@@ -216,7 +245,7 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
         predict = fits(models[name])
         before, after = predict(*noisy), predict(*good)
         for by in orders:
-            worth = {"own uncertainty": np.minimum(before, 1 - before), "at random": at_random}.get(by)
+            worth = {"own uncertainty": 1 - before.max(axis=1), "at random": at_random}.get(by)
             if worth is None:
                 worth = remeasure_gain(predict.estimator, *noisy, good[1])  # type: ignore[attr-defined]
             for percent in (0, *AGAIN, 100):
@@ -242,7 +271,7 @@ def of_made_data(width: int, number: int, kinds: tuple[str, ...], names: list[st
     models = [
         model for model in chosen(kinds, names) if not model.uses_errors or model.kind == "ours" or model.name in wanted
     ]
-    oracle = Model("oracle", "oracle", lambda data, level: lambda Z, F: made.population.predict_proba(Z, F)[:, 1])
+    oracle = Model("oracle", "oracle", lambda data, level: made.population.predict_proba)
     records = []
     for condition, (X, E), (Z, F) in (
         ("noisy to noisy", (made.X, made.X_err), (made.X, made.X_err)),
@@ -381,7 +410,7 @@ def show_table(results: Results, protocol: str, data: str, out: Any) -> None:
             cells.append(f"**{text}**" if loss == least[condition] else text)
         mark = {"ours": " *", "posterior": " +", "deconvolution": " +"}.get(results.kinds[name], "")
         print(f"| {name}{mark} | {' | '.join(cells)} |", file=out)
-    if protocol in ("T1", "T2", "T5", "T8") and {"baseline", "ours"} <= {results.kinds[name] for name in names}:
+    if protocol in ("T1", "T2", "T3", "T5", "T8") and {"baseline", "ours"} <= {results.kinds[name] for name in names}:
         print(
             f"\n{OURS} minus the best baseline of the condition, and minus extreme deconvolution, paired:\n", file=out
         )

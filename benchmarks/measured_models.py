@@ -1,10 +1,12 @@
 """The classifiers that benchmarks/error_bars.py compares: how each is fitted to values with errors, and predicts."""
 
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp, softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -61,7 +63,7 @@ def recipe(model: Any) -> Any:
 def plain(model: Any) -> Callable[[Training, float], Predictor]:
     def fit(data: Training, level: float) -> Predictor:
         fitted = recipe(model).fit(data.X, data.y)
-        return lambda Z, F: fitted.predict_proba(Z)[:, 1]
+        return lambda Z, F: fitted.predict_proba(Z)
 
     return fit
 
@@ -72,7 +74,7 @@ def errors_as_columns(model: Any) -> Callable[[Training, float], Predictor]:
 
     def fit(data: Training, level: float) -> Predictor:
         fitted = recipe(model).fit(table(data.X, data.E), data.y)
-        return lambda Z, F: fitted.predict_proba(table(Z, F))[:, 1]
+        return lambda Z, F: fitted.predict_proba(table(Z, F))
 
     return fit
 
@@ -86,7 +88,7 @@ def noisy_draws(model: Any) -> Callable[[Training, float], Predictor]:
         def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
             rng, S = np.random.default_rng(0), np.where(np.isfinite(F), F, 0.0)
             draws = np.vstack([Z + S * rng.standard_normal(Z.shape) for _ in range(N_DRAWS)])
-            return fitted.predict_proba(draws)[:, 1].reshape(N_DRAWS, -1).mean(axis=0)
+            return fitted.predict_proba(draws).reshape(N_DRAWS, len(Z), -1).mean(axis=0)
 
         return predict
 
@@ -103,7 +105,7 @@ def noisy_copies(model: Any) -> Callable[[Training, float], Predictor]:
         more = np.sqrt(level**2 - 1) * S
         X = np.vstack([data.X + more * rng.standard_normal(S.shape) for _ in range(N_COPIES)])
         fitted = recipe(model).fit(X, np.tile(data.y, N_COPIES))
-        return lambda Z, F: fitted.predict_proba(Z)[:, 1]
+        return lambda Z, F: fitted.predict_proba(Z)
 
     return fit
 
@@ -112,7 +114,7 @@ def posterior_means(model: Any) -> Callable[[Training, float], Predictor]:
     def fit(data: Training, level: float) -> Predictor:
         seen, fitted = _Posterior(data), clone(model)
         fitted.fit(seen.of(data.X, data.E)[0], data.y)
-        return lambda Z, F: fitted.predict_proba(seen.of(Z, F)[0])[:, 1]
+        return lambda Z, F: fitted.predict_proba(seen.of(Z, F)[0])
 
     return fit
 
@@ -124,7 +126,7 @@ def posterior_draws(model: Any, transformer: Any) -> Callable[[Training, float],
         draws = PosteriorDrawsClassifier(model, n_training_draws=N_TRAINING_DRAWS, n_draws=N_POSTERIOR_DRAWS)
         fitted = make_pipeline(WithErrors(transformer), Deconvolve(n_jobs=1), draws)
         fitted.fit(Measured(data.X, data.E), data.y)
-        return lambda Z, F: fitted.predict_proba(Measured(Z, F))[:, 1]
+        return lambda Z, F: fitted.predict_proba(Measured(Z, F))
 
     return fit
 
@@ -145,29 +147,57 @@ class _Posterior:
         return found.X, found.err
 
 
-def extreme_deconvolution(data: Training, level: float) -> Predictor:
+def extreme_deconvolution(mixtures: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[[Training, float], Predictor]:
     """A mixture of Gaussians for the truth of each class, and Bayes' rule (Bovy, Hogg & Roweis 2011).
 
-    1, 2 or 3 components, by the Bayesian information criterion.
+    ``mixtures`` returns the log-likelihood of new samples under the mixture that it fits to values and errors.
     """
-    scaler = StandardScaler().fit(data.X)
-    d, classes = data.X.shape[1], []
-    for label in (0, 1):
-        mine = data.y == label
-        X, E = scaler.transform(data.X[mine]), data.E[mine] / scaler.scale_
-        mixtures = [Deconvolve(k, n_init=1, ridge=1e-3, n_jobs=1).fit(X, X_err=E) for k in (1, 2, 3)]
-        costs = [
-            k * (1 + d + d * (d + 1) / 2) * np.log(len(X)) - 2 * len(X) * mixture.log_likelihood_
-            for k, mixture in enumerate(mixtures, start=1)
-        ]
-        classes.append((mixtures[int(np.argmin(costs))], np.log(mine.mean())))
 
-    def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
-        values, errors = scaler.transform(Z), F / scaler.scale_
-        first, second = (prior + mixture.score_samples(values, errors) for mixture, prior in classes)
-        return 1 / (1 + np.exp(np.clip(first - second, -500, 500)))
+    def fit(data: Training, level: float) -> Predictor:
+        scaler = StandardScaler().fit(data.X)
+        shares = np.bincount(data.y) / len(data.y)
+        classes = []
+        for label in range(len(shares)):
+            mine = data.y == label
+            classes.append(mixtures(scaler.transform(data.X[mine]), data.E[mine] / scaler.scale_))
 
-    return predict
+        def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
+            values, errors = scaler.transform(Z), F / scaler.scale_
+            logs = np.column_stack([score(values, errors) for score in classes]) + np.log(shares)
+            return softmax(logs, axis=1)
+
+        return predict
+
+    return fit
+
+
+def _least_bic(costs: list[float], X: np.ndarray) -> int:
+    """The number of components, 1, 2, ..., of least Bayesian information criterion; costs are minus log-likelihoods."""
+    d = X.shape[1]
+    penalties = [k * (1 + d + d * (d + 1) / 2) * np.log(len(X)) for k in range(1, len(costs) + 1)]
+    return int(np.argmin(2 * np.array(costs) + penalties))
+
+
+def our_mixtures(X: np.ndarray, E: np.ndarray) -> Any:
+    """1, 2 or 3 components of our own EM, by the Bayesian information criterion."""
+    fitted = [Deconvolve(k, n_init=1, ridge=1e-3, n_jobs=1).fit(X, X_err=E) for k in (1, 2, 3)]
+    return fitted[_least_bic([-len(X) * each.log_likelihood_ for each in fitted], X)].score_samples
+
+
+def astroml_mixtures(X: np.ndarray, E: np.ndarray) -> Any:
+    """The same by astroML's XDGMM, with its defaults. A missing value is its mean, with an error of 100 spreads."""
+    XDGMM = importlib.import_module("astroML.density_estimation").XDGMM  # on PyPI; of no other use here
+    means, spreads = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+
+    def covariances(values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        gone = np.isnan(values) | ~np.isfinite(errors)
+        errors = np.where(gone, 100 * spreads, errors)
+        return np.where(gone, means, values), np.square(errors)[:, :, np.newaxis] * np.eye(values.shape[1])
+
+    given = covariances(X, E)
+    fitted = [XDGMM(k, random_state=0).fit(*given) for k in (1, 2, 3)]
+    best = fitted[_least_bic([-each.logL(*given) for each in fitted], X)]
+    return lambda values, errors: logsumexp(best.logprob_a(*covariances(values, errors)), axis=1)
 
 
 def guru_as_it_was(data: Training, level: float) -> Predictor:
@@ -177,13 +207,13 @@ def guru_as_it_was(data: Training, level: float) -> Predictor:
     fitted = GuruClassifierCV(SIGMAS, cv=3, n_jobs=1).fit(scaler.transform(data.X), data.y, X_err=E)
 
     def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
-        return fitted.predict_proba(scaler.transform(Z), np.where(np.isnan(Z), np.inf, F) / scaler.scale_)[:, 1]
+        return fitted.predict_proba(scaler.transform(Z), np.where(np.isnan(Z), np.inf, F) / scaler.scale_)
 
     return predict
 
 
 def prior(data: Training, level: float) -> Predictor:
-    return lambda Z, F: np.full(len(Z), data.y.mean())
+    return lambda Z, F: np.tile(np.bincount(data.y) / len(data.y), (len(Z), 1))
 
 
 def ours(**options: Any) -> Callable[[Training, float], Predictor]:
@@ -191,7 +221,7 @@ def ours(**options: Any) -> Callable[[Training, float], Predictor]:
         fitted = ErrorBarClassifier(n_jobs=1, **options).fit(data.X, data.y, X_err=data.E, groups=data.groups)
 
         def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
-            return fitted.predict_proba(Z, F)[:, 1]
+            return fitted.predict_proba(Z, F)
 
         predict.estimator = fitted  # type: ignore[attr-defined]
         return predict
@@ -199,11 +229,21 @@ def ours(**options: Any) -> Callable[[Training, float], Predictor]:
     return fit
 
 
+def replace_population(model: Model) -> Model:
+    """The same with the population of the samples of use, which need no labels."""
+
+    def fit(data: Training, level: float) -> Predictor:
+        fitted = model.fit(data, level).estimator  # type: ignore[attr-defined]
+        return lambda Z, F: fitted.refit_population(Z, F).predict_proba(Z, F)
+
+    return Model(f"{model.name}, population of use", "ours", fit)
+
+
 def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor]:
     def fit(data: Training, level: float) -> Predictor:
         imputer = SimpleImputer(keep_empty_features=True).fit(data.X)
         fitted = ErrorBarClassifier(n_jobs=1, **options).fit(imputer.transform(data.X), data.y, groups=data.groups)
-        return lambda Z, F: fitted.predict_proba(imputer.transform(Z))[:, 1]
+        return lambda Z, F: fitted.predict_proba(imputer.transform(Z))
 
     return fit
 
@@ -238,7 +278,8 @@ MODELS = [
     Model("SVC rbf, calibrated", "baseline", plain(CalibratedClassifierCV(SVC())), uses_errors=False),
     *_of_trees("forest", FOREST),
     *_of_trees("boosting", BOOSTING),
-    Model(DECONVOLUTION, "deconvolution", extreme_deconvolution),
+    Model(DECONVOLUTION, "deconvolution", extreme_deconvolution(our_mixtures)),
+    Model(f"{DECONVOLUTION}, astroML", "baseline", extreme_deconvolution(astroml_mixtures)),
     Model("GURU with X_err as it was", "baseline", guru_as_it_was),
     Model(IGNORED, "baseline", ours_without_errors(), uses_errors=False),
     Model(AUTO_IGNORED, "baseline", ours_without_errors(kernel="auto"), uses_errors=False),

@@ -6,6 +6,7 @@ from types import ModuleType
 from gaussguru._estimators.adversary import sample_noise, worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
+from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.error_bar import ErrorBarClassifier
@@ -20,6 +21,7 @@ __all__ = [
     "GuruClassifier",
     "GuruClassifierCV",
     "KernelGuruClassifier",
+    "PopulationClassifier",
     "PosteriorDrawsClassifier",
     "TotalSVC",
     "sample_noise",

@@ -714,12 +714,16 @@ class _Search:
     def _single(self, rows: Readings, weight: Array | None) -> State:
         """Return a Gaussian by its moments: the covariance of the measured values less that of the noise."""
         values = rows.values.astype(np.float64, copy=False) - self.means
-        if rows.known is not None:
-            values = np.where(rows.known, values, 0.0)
-        own = np.ones(len(rows)) if weight is None else weight
+        own = np.ones(len(rows)) if weight is None else weight / weight.max()
+        noise = own[:, np.newaxis] * rows.noise_variances
+        totals: Any = own.sum()
+        if rows.known is not None:  # of pairs that were both measured
+            values, noise = (np.where(rows.known, part, 0.0) for part in (values, noise))
+            known = rows.known.astype(np.float64)
+            totals = np.maximum((known * own[:, np.newaxis]).T @ known, 1e-300)
         units = self.spreads
-        C = (values * own[:, np.newaxis]).T @ values / own.sum() / np.multiply.outer(units, units)
-        noise = own @ np.broadcast_to(rows.noise_variances, rows.shape) / own.sum() / np.square(units)
+        C = (values * own[:, np.newaxis]).T @ values / totals / np.multiply.outer(units, units)
+        noise = noise.sum(axis=0) / np.diag(np.broadcast_to(totals, C.shape)) / np.square(units)
         values, axes = np.linalg.eigh(C - np.diag(noise))
         T = (axes * np.maximum(values, 0.05)) @ axes.T * np.multiply.outer(units, units)
         return self._state(np.ones(1), self.means[np.newaxis], T[np.newaxis], np.ones(len(units)))

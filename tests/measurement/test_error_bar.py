@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, KernelGuruClassifier, PosteriorDrawsClassifier
-from gaussguru._estimators import error_bar
+from gaussguru._estimators import comparison
 from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.errors import LowRank, Measured
@@ -123,8 +123,8 @@ def test_the_rule_of_one_standard_error():
     preferred = np.array([False, False, True, True])
     for above, expected in ((0.9, 2), (1.1, 1)):
         losses = np.stack([first + 0.5, first, first + apart + above * error, first + 1.0])
-        assert error_bar._preferred(losses, weights, preferred) == expected
-        assert error_bar._preferred(losses, weights, np.zeros(4, dtype=bool)) == 1
+        assert comparison._preferred(losses, weights, preferred) == expected
+        assert comparison._preferred(losses, weights, np.zeros(4, dtype=bool)) == 1
 
 
 def test_probabilities_are_those_of_the_formula(fitted):
@@ -520,8 +520,8 @@ def test_many_rows_are_compared_on_some(monkeypatch):
     rare = (y == 1) & (np.random.default_rng(0).random(1500) < 0.9)
     X, err, y = X[~rare], err[~rare], y[~rare]
     whole = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
-    monkeypatch.setattr(error_bar, "SELECTION_ROWS", 400)
-    monkeypatch.setattr(error_bar, "FEWEST", 40)
+    monkeypatch.setattr(comparison, "SELECTION_ROWS", 400)
+    monkeypatch.setattr(comparison, "FEWEST", 40)
     some = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
     p, q = whole.predict_proba(X, err)[:, 1], some.predict_proba(X, err)[:, 1]
     assert q.mean() == pytest.approx(y.mean(), rel=0.3)

@@ -5,38 +5,36 @@ import numbers
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import sklearn
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
-from gaussguru._data.rows import BlockMap
 from gaussguru._data.streams import Part
-from gaussguru._data.threads import Pool, n_threads
-from gaussguru._estimators.base import Classifier, CollapseWarning, Settings, check_errors_given, seed_of
+from gaussguru._estimators.base import Classifier, CollapseWarning, check_errors_given, seed_of
+from gaussguru._estimators.comparison import Candidate, Comparison, compare, selection_rows, stacking_weights
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.families import (
     METHODS,
-    PREFERRED,
     Family,
-    Start,
+    drawn_families,
     fitted_to,
     given_families,
     knows_spread,
     linear_families,
+    population_families,
     rbf_families,
 )
-from gaussguru._estimators.link import Calibration, Margins, fit_calibration, link_of
+from gaussguru._estimators.link import Calibration
 from gaussguru._estimators.posteriors import (
     Table,
     View,
+    checked_measurements,
     quantile_transform,
     rank_of,
     scaled_errors,
@@ -54,25 +52,27 @@ from gaussguru._estimators.validation import (
     check_weights,
     class_factors,
 )
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import Array, Index, log_sum
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
-from gaussguru.errors import split_errors, take_rows
+from gaussguru.errors import Measured, split_errors, take_rows
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
 
 KERNELS = ("linear", "rbf", "auto")
-# Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
-# of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
-# alpha to 1 or 2 percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
-SELECTION_ROWS = 10_000
-# So many of them are of each class, if there are.
-FEWEST = 200
-# Widths of a kernel, with or without a transform, that are compared on all folds: the best on the first one.
-SURVIVORS = 2
-# What there is of a classifier with calibrated scores.
-CALIBRATED = ("cv_scores_", "alpha_", "beta_", "kappa_", "kappa_pvalue_")
+# What some fits have and others do not: one calibrated classifier, or several.
+OF_SOME = (
+    "cv_scores_",
+    "alpha_",
+    "beta_",
+    "kappa_",
+    "kappa_pvalue_",
+    "members_",
+    "weights_",
+    "estimator_",
+    "_calibrated",
+)
 
 
 class ErrorBarClassifier(ByProbability, Classifier):
@@ -116,6 +116,16 @@ class ErrorBarClassifier(ByProbability, Classifier):
     of that size, on which log losses of two candidates are compared to about 0.002. Population and classifier are
     always fitted to all samples.
 
+    With ``stack=True`` probabilities are an average (stacking; a linear opinion pool)::
+
+        P(c | x, err) = sum_j weight_j P_j(c | x, err),     weight_j >= 0,   sum_j weight_j = 1
+
+    over the best linear classifier, the best function of kernel values if ``kernel`` has some, Bayes' rule with a
+    population for each class (:class:`PopulationClassifier`), and the ``estimator``, if there is one; with and without
+    the quantile transform if ``kernel`` has it. The weights maximise the likelihood of the held-out samples, which is
+    concave in them. A stack has the lowest log loss on most data sets, takes longer, and has no single score:
+    ``margin_and_spread`` and :func:`gaussguru.robustness.remeasure_gain` are for its members.
+
     The number of components of the population maximises the likelihood of held-out measurements. Log loss cannot
     choose it: the training samples do not show how the classifier behaves at errors larger than theirs.
 
@@ -127,7 +137,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         posterior covariances. Any other classifier (``HistGradientBoostingClassifier()``) is fitted to draws from the
         posteriors, and its probabilities are averaged over draws (:class:`PosteriorDrawsClassifier`). In that case
         nothing is chosen or calibrated, and ``cv_scores_``, ``alpha_``, ``beta_``, ``kappa_`` and
-        ``margin_and_spread`` do not exist.
+        ``margin_and_spread`` do not exist. With ``stack=True`` it is one classifier among others.
     kernel : {None, "linear", "rbf", "auto"}, default=None
         Linear classifiers (None means the same), functions of RBF kernel values, or the better of the two by log loss,
         which takes two to four times as long as "linear".
@@ -136,6 +146,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
         The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out. Functions of
         kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
+    stack : bool, default=False
+        Whether to average the probabilities of several classifiers instead of choosing one.
     cv : int, cross-validation generator or iterable, default=5
         How to split the samples. An integer is the number of shuffled, stratified folds. They keep ``groups``
         together, and there are at most as many as the smallest class has samples.
@@ -154,7 +166,12 @@ class ErrorBarClassifier(ByProbability, Classifier):
     ----------
     method_ : str
         The chosen method. "shrunk" without error bars is a plain :class:`GuruClassifier`; "draws" means an
-        ``estimator`` that was fitted to draws.
+        ``estimator`` that was fitted to draws; "stack" an average.
+    members_ : list of classifiers
+        Of a stack: classifiers of measurements with positive weight. ``estimator_`` and what belongs to one classifier
+        (``alpha_``, ``sigma_``, ...) are theirs.
+    weights_ : ndarray of shape (n_members,)
+        Of a stack: the weights of its members.
     kernel_ : {"linear", "rbf"} or None
         The chosen kernel; None for an ``estimator``.
     gamma_ : float or None
@@ -168,9 +185,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
     ridge_ : float or None
         The chosen ridge penalty of "probit"; None otherwise.
     cv_scores_ : dict of ndarrays
-        "kernel", "transform" ("none" or "quantile"), "method", "gamma", "level" (sigma, ridge penalty, or NaN) and
-        "log_loss" of every candidate. The log loss is that of calibrated probabilities of held-out samples, with
-        ``kappa = 1``.
+        "kernel" (also "populations", "draws" and "given"), "transform" ("none" or "quantile"), "method", "gamma",
+        "level" (sigma, ridge penalty, or NaN) and "log_loss" of every candidate. The log loss is that of calibrated
+        probabilities of held-out samples, with ``kappa = 1``.
     rank_ : int or None
         Number of factors of the population covariance if there are more than 60 features or fewer than 4 samples per
         feature; None for a full covariance.
@@ -217,6 +234,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         kernel: str | None = None,
         n_components: int | str = "auto",
         methods: Sequence[str] = METHODS,
+        stack: bool = False,
         cv: Any = 5,
         scale_errors: bool = False,
         class_weight: dict[Any, float] | str | None = None,
@@ -227,6 +245,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.kernel = kernel
         self.n_components = n_components
         self.methods = methods
+        self.stack = stack
         self.cv = cv
         self.scale_errors = scale_errors
         self.class_weight = class_weight
@@ -244,7 +263,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
             The measured values. NaN means "not measured" and is allowed if ``X_err`` is given. If X is a source
             (:mod:`gaussguru.sources`), methods are compared and probabilities calibrated on a subsample of at most
             100,000 rows; the population and the classifier are fitted to all rows (an ``estimator`` that does not read
-            sources is fitted to the subsample, and so is everything with a ``kernel`` that is not linear).
+            sources is fitted to the subsample, and so is everything with a ``kernel`` that is not linear, or a stack).
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
@@ -270,7 +289,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if groups is not None:
             raise ValueError("groups are for samples in memory; got them with a source")
         X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
-        if self.kernel in ("rbf", "auto"):  # kernels, and transforms, are of samples in memory
+        if self.stack or self.kernel in ("rbf", "auto"):  # kernels, and transforms, are of samples in memory
             return self._fit(X, y, sample_weight, X_err, None)
         self._fit(X, y, sample_weight, X_err, None, (source, fields))
         source = Mapped(source, names_in=names_of(self))
@@ -307,7 +326,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, whole: tuple[Source, Fields] | None = None
     ) -> Self:
         self._check_parameters()
-        X, X_err = self._checked(X, X_err, reset=True)
+        X, X_err = checked_measurements(self, X, X_err, reset=True)
         plain = check_weights(sample_weight, len(X))
         # Of classes and weights alone: what X holds is looked at by the population.
         labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
@@ -319,21 +338,18 @@ class ErrorBarClassifier(ByProbability, Classifier):
             self._table(transform, X, X_err, plain, labelled, seed, whole)
             for transform in self._transforms(X, X_err, plain)
         ]
-        for name in CALIBRATED:
+        for name in OF_SOME:
             self.__dict__.pop(name, None)
-        if self.estimator is not None and not knows_spread(self.estimator):
-            self._adopt(tables[0], plain)
-            self._fit_draws(tables[0].posterior(slice(None)), labelled, groups, seed)
-            return self
-        chosen, scores = self._chosen(tables, groups)
-        # Not before: these are many numbers, which the loop over the folds has no use for.
-        seen = self._adopt(chosen.table, plain)
-        self._fit_calibrated(chosen, scores, seen)
-        return self
+        if not self.stack and self.estimator is not None and not knows_spread(self.estimator):
+            return self._fit_draws(tables[0], plain, groups)
+        compared = self._compared(tables, groups)
+        if self.stack:
+            return self._fit_stack(compared, tables[0], plain, groups)
+        return self._fit_calibrated(compared.candidate(compared.best()), compared.described(), plain)
 
     def _transforms(self, X: Array, X_err: Any, weights: Array | None) -> list[WithErrors | None]:
         """Return what features may go through: nothing, or also a transform to normal ones."""
-        if self.estimator is not None or self.kernel in (None, "linear"):
+        if self.kernel in (None, "linear"):
             return [None]
         return [None, quantile_transform(X, X_err, weights)]
 
@@ -374,91 +390,89 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.kernel_: str | None = None
         return seen
 
-    def _fit_draws(self, seen: Any, labelled: Samples, groups: Any, seed: int) -> None:
+    def _fit_draws(self, table: Table, weights: Array | None, groups: Any) -> Self:
         """Fit any classifier to draws from the posteriors."""
+        seen, labelled = self._adopt(table, weights), table.labelled
         given = {"groups": groups} if groups is not None and has_fit_parameter(self.estimator, "groups") else {}
-        drawn = PosteriorDrawsClassifier(self.estimator, random_state=seed, n_jobs=self.n_jobs)
+        drawn = PosteriorDrawsClassifier(self.estimator, random_state=table.seed, n_jobs=self.n_jobs)
         y = labelled.classes[labelled.labels.astype(np.intp)]
         self.method_ = "draws"
         self.estimator_ = self._calibrated = drawn.fit(seen, y, labelled.weights, **given)
+        return self
 
-    def _fit_calibrated(self, chosen: "_Candidate", scores: dict[str, NDArray[Any]], seen: Any) -> None:
+    def _fit_calibrated(self, chosen: Candidate, scores: dict[str, NDArray[Any]], weights: Array | None) -> Self:
         """Fit the method chosen to all posteriors, with the calibration of its scores."""
         family, table = chosen.family, chosen.table
+        # Not before: these are many numbers, which the loop over the folds has no use for.
+        X, X_err = split_errors(self._adopt(table, weights))
         self.cv_scores_, self.method_, self.gamma_ = scores, family.method, family.gamma
         self.kernel_ = None if self.estimator is not None else family.kernel
         self.sigma_ = chosen.level if family.unit == "sigma" else None
         self.ridge_ = chosen.level if family.unit == "ridge" else None
-        X, X_err = split_errors(seen)
         model = family.estimator(chosen.level, chosen.start, table, self.n_jobs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
             self.estimator_ = fitted_to(model, X, table.labelled, X_err if family.in_fit else None)
+        assert chosen.found is not None
         self._calibrated = self._with_probabilities(chosen.found)
         for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_"):
             setattr(self, name, getattr(self._calibrated, name))
+        return self
+
+    def _fit_stack(self, compared: Comparison, table: Table, weights: Array | None, groups: Any) -> Self:
+        """Fit the best candidate of every kind, and keep those of which an average is made."""
+        self._adopt(table, weights)
+        best = [compared.candidate(compared.best(kind)) for kind in compared.kinds]
+        shares = stacking_weights(np.stack([candidate.losses for candidate in best]), compared.truth[1])
+        self.cv_scores_, self.method_ = compared.described(), "stack"
+        self.weights_ = shares[shares > 0]
+        self.members_ = [
+            self._member(candidate, compared, weights, groups)
+            for candidate, share in zip(best, shares, strict=True)
+            if share > 0
+        ]
+        return self
+
+    def _member(self, chosen: Candidate, compared: Comparison, weights: Array | None, groups: Any) -> Any:
+        """Return a candidate as a classifier of measurements."""
+        if chosen.family.kernel == "populations":
+            return chosen.family.estimator(chosen.level, chosen.start, chosen.table, self.n_jobs)
+        member = copy.copy(self)
+        member.stack = False
+        for name in (*OF_SOME, "feature_names_in_"):  # it is given arrays
+            member.__dict__.pop(name, None)
+        if chosen.family.kernel == "draws":
+            return member._fit_draws(chosen.table, weights, groups)
+        member.estimator = self.estimator if chosen.family.kernel == "given" else None
+        return member._fit_calibrated(chosen, compared.described(), weights)
 
     def _check_parameters(self) -> None:
         if self.kernel is not None:
             check_choice("kernel", self.kernel, KERNELS)
-        if self.kernel in ("rbf", "auto") and self.estimator is not None:
+        check_flag("stack", self.stack)
+        if self.kernel in ("rbf", "auto") and self.estimator is not None and not self.stack:
             raise ValueError(
-                f"kernel={self.kernel!r} chooses a classifier, and estimator is another one: leave one of them None"
+                f"kernel={self.kernel!r} chooses a classifier, and estimator is another one: leave one of them None, "
+                "or set stack=True to average both"
             )
         if isinstance(self.methods, str) or not len(self.methods) or any(name not in METHODS for name in self.methods):
             raise ValueError(f"methods must be one or more of {list(METHODS)}; got {self.methods!r}")
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
 
-    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
-        """Return the values as an array, and their errors."""
-        if isinstance(X_err, numbers.Real) and hasattr(X, "__len__"):
-            X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
-        X, X_err = split_errors(X, X_err)
-        values: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
-        if X_err is None and not np.isfinite(values).all():
-            what = "NaN" if np.isnan(values).any() else "infinity"
-            raise ValueError(
-                f"Input X contains {what}: without X_err, X must be finite. To mark values as not measured, give "
-                "X_err as well; X_err=0 if all other values are exact"
-            )
-        return values, X_err
-
-    def _chosen(self, tables: list[Table], groups: Any) -> tuple["_Candidate", dict[str, NDArray[Any]]]:
-        """Return the candidate of least log loss, with its probabilities, and the log losses of all."""
+    def _compared(self, tables: list[Table], groups: Any) -> Comparison:
+        """Return what all candidates say of held-out samples, and their log losses."""
         labelled, seed = tables[0].labelled, tables[0].seed
-        rows, factors = _subsample(labelled, seed)
+        rows, factors = selection_rows(labelled, seed)
         weights = labelled.all_weights * factors
         labels = labelled.labels.astype(np.intp)
-        folds = self._folds(labels, labelled, groups, seed)
         inside = np.zeros(len(labels), dtype=bool)
         inside[rows] = True
-        folds = [(train[inside[train]], test[inside[test]]) for train, test in folds]
+        folds = [
+            (train[inside[train]], test[inside[test]]) for train, test in self._folds(labels, labelled, groups, seed)
+        ]
         families = [(table, self._families(table, rows, weights)) for table in tables]
-        pool = Pool(n_threads(self.n_jobs))
-        job = _Job(labels, weights, len(labelled.classes), pool.here, sklearn.get_config())
-        # What does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
-        with warnings.catch_warnings(), pool as mapped:
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            families = job.screened(families, folds[0], mapped)
-            candidates = [
-                (table, family, float(level)) for table, mine in families for family in mine for level in family.levels
-            ]
-            found_in = mapped(job.run, folds, [families] * len(folds))
-            parts, starts = (list(part) for part in zip(*found_in, strict=True))
-            order = np.concatenate([test for _, test in folds])
-            truth = labels[order], weights[order], len(labelled.classes)
-
-            def losses_of(k: int) -> Array:
-                return _judged(Margins.joined([part[k] for part in parts]), *truth, rough=True)[1]
-
-            losses = np.stack(list(mapped(losses_of, range(len(candidates)))))
-            scores = _described(candidates)
-            best = _preferred(losses, truth[1], scores["method"] == PREFERRED)
-            found, losses[best] = _judged(Margins.joined([part[best] for part in parts]), *truth)
-        scores["log_loss"] = np.average(losses, axis=1, weights=truth[1])
-        table, family, level = candidates[best]
-        return _Candidate(table, family, level, found, starts[0][best]), scores
+        return compare(families, folds, labels, weights, len(labelled.classes), self.n_jobs)
 
     def _folds(self, labels: Index, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
         cv = self.cv
@@ -476,9 +490,16 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Return what to choose from, with levels."""
         methods = [name for name in dict.fromkeys(self.methods) if self.has_errors_ or name != "posterior"]
         methods = methods or ["shrunk"]
-        if self.estimator is not None:
-            return given_families(self.estimator, methods, weighted=table.labelled.weights is not None)
         found: list[Family] = []
+        if self.estimator is not None and table.view.transform is None:
+            if knows_spread(self.estimator):
+                found += given_families(self.estimator, methods, weighted=table.labelled.weights is not None)
+            else:
+                found += drawn_families(self.estimator, table)
+        if self.estimator is not None and not self.stack:
+            return found
+        if self.stack:
+            found += population_families(table, self.n_components, self.class_weight, self.n_jobs)
         if self.kernel != "rbf":
             found += linear_families(methods, table, rows, weights)
         if self.kernel in ("rbf", "auto"):
@@ -497,11 +518,45 @@ class ErrorBarClassifier(ByProbability, Classifier):
     def _posteriors(self, X: Any, X_err: Any) -> Iterator[Any]:
         """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
         check_is_fitted(self)
-        X, X_err = self._checked(X, X_err, reset=False)
+        X, X_err = checked_measurements(self, X, X_err, reset=False)
         check_errors_given(self, X_err)
         view = View(self.transform_, self.population_, self.centre_, self.scale_)
         for part in row_blocks(len(X), X.shape[1] ** 2):
             yield view.of_measured(X[part], None if X_err is None else take_rows(X_err, part))
+
+    def refit_population(self, X: Any, X_err: Any = None) -> "ErrorBarClassifier":
+        """Return the same classifier with the population of other samples, which need no labels.
+
+        For use where samples differ from those of training, as faint objects from bright ones: what a true value says
+        of the class stays the same, but not what is expected of it before the measurement. Classifier and calibration
+        are kept (:meth:`gaussguru.population.Deconvolve.refit_population`). In a stack, populations of single classes
+        are kept, too: without labels nothing is known of them.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or Measured of shape (n_samples, n_features)
+            Measured values of samples of use.
+        X_err : error bars of X, default=None
+
+        Returns
+        -------
+        ErrorBarClassifier
+        """
+        check_is_fitted(self)
+        values, errors = checked_measurements(self, X, X_err, reset=False)
+        if not self.has_errors_ or errors is None:
+            raise ValueError(
+                "refit_population needs X_err, here and in fit: without errors a population changes nothing"
+            )
+        result = copy.copy(self)
+        given = (values, errors) if self.transform_ is None else transformed(self.transform_, values, errors)
+        result.population_ = self.population_.refit_population(*given)
+        if self.method_ == "stack":
+            result.members_ = [
+                member.refit_population(values, errors) if hasattr(member, "refit_population") else member
+                for member in self.members_
+            ]
+        return result
 
     @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
@@ -518,7 +573,17 @@ class ErrorBarClassifier(ByProbability, Classifier):
         -------
         ndarray of shape (n_samples, n_classes)
         """
+        if getattr(self, "method_", None) == "stack":
+            return self._stacked(X, X_err)
         return np.concatenate([self._calibrated.predict_log_proba(part) for part in self._posteriors(X, X_err)])
+
+    def _stacked(self, X: Any, X_err: Any) -> Array:
+        """Return the logarithms of the average probabilities."""
+        X, X_err = checked_measurements(self, X, X_err, reset=False)
+        check_errors_given(self, X_err)
+        seen = X if X_err is None else Measured(X, X_err)
+        logs = np.stack([member.predict_log_proba(seen) for member in self.members_])
+        return np.asarray(log_sum(logs + np.log(self.weights_)[:, np.newaxis, np.newaxis], axis=0))
 
     @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
@@ -582,6 +647,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
     def _check_scores(self) -> None:
         check_is_fitted(self)
+        if self.method_ == "stack":
+            raise NotLinearError(
+                "the probabilities of a stack are an average, and no score has their spread; members_ have scores of "
+                "their own, and predict_proba accounts for the error bars"
+            )
         if self.method_ == "draws":
             raise NotLinearError(
                 f"the scores of {type(self.estimator).__name__} are not linear in the features, so their spread is not "
@@ -604,113 +674,3 @@ def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
     """Return a part with the weights of its classes."""
     own = factors[np.searchsorted(classes, part.y)]
     return part._replace(weight=own if part.weight is None else part.weight * own)
-
-
-def _described(candidates: list[tuple[Table, Family, float]]) -> dict[str, NDArray[Any]]:
-    """Return what is tried, as columns of ``cv_scores_``."""
-    return {
-        "kernel": np.array([family.kernel for _, family, _ in candidates]),
-        "transform": np.array(["none" if table.view.transform is None else "quantile" for table, *_ in candidates]),
-        "method": np.array([family.method for _, family, _ in candidates]),
-        "gamma": np.array([np.nan if family.gamma is None else family.gamma for _, family, _ in candidates]),
-        "level": np.array([level for *_, level in candidates]),
-    }
-
-
-def _judged(
-    margins: Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
-) -> tuple[Calibration, Array]:
-    """Return the probabilities of greatest likelihood, and log losses with error bars as they are stated."""
-    found = fit_calibration(margins, labels, weights, n_classes, rough=rough)
-    logs = link_of(margins, n_classes).logs(*found.stated)
-    return found, -logs[np.arange(len(labels)), labels]
-
-
-def _preferred(losses: Array, weights: Array, preferred: NDArray[np.bool_]) -> int:
-    """Return the candidate of least mean loss, or the best of those preferred if that is as good.
-
-    As good is what is not above it by more than the standard error of their difference, from sample to sample.
-    """
-    means = np.average(losses, axis=1, weights=weights)
-    best = int(np.argmin(means))
-    if not preferred.any():
-        return best
-    other = int(np.argmin(np.where(preferred, means, np.inf)))
-    apart = losses[other] - losses[best]
-    shares = weights / weights.sum()
-    error = np.sqrt(np.square(shares) @ np.square(apart - shares @ apart))
-    return other if means[other] - means[best] <= error else best
-
-
-_Families = list[tuple[Table, list[Family]]]
-
-
-class _Candidate(NamedTuple):
-    """A family at a level, its probabilities, and what the first fold found, to start from."""
-
-    table: Table
-    family: Family
-    level: float
-    found: Calibration
-    start: Start
-
-
-class _Job(NamedTuple):
-    """What all folds share."""
-
-    labels: Index
-    weights: Array
-    n_classes: int
-    mapped: Any
-    config: dict[str, Any]
-
-    def run(self, fold: tuple[Index, Index], families: _Families) -> tuple[list[Margins], list[Start]]:
-        """Return the scores of left-out samples of every candidate, and what to start from."""
-        with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
-            margins: list[Margins] = []
-            starts: list[Start] = []
-            for table, mine in families:
-                seen = table.single_threaded().fold(*fold, self.weights, self.mapped)
-                for scored, found in (family.scored(seen) for family in mine):
-                    margins += scored
-                    starts += found
-            return margins, starts
-
-    def screened(self, families: _Families, fold: tuple[Index, Index], mapped: BlockMap) -> _Families:
-        """Return families without rivals that are worse on one fold than some others."""
-        rivals = [(table, [family for family in mine if family.has_rivals]) for table, mine in families]
-        if sum(len(mine) for _, mine in rivals) <= SURVIVORS:
-            return families
-        losses = [part for parts in mapped(self._losses, [fold] * len(rivals), rivals) for part in parts]
-        worst = sorted(losses)[SURVIVORS - 1]
-        kept = iter([loss <= worst for loss in losses])
-        return [(table, [family for family in mine if not family.has_rivals or next(kept)]) for table, mine in families]
-
-    def _losses(self, fold: tuple[Index, Index], families: tuple[Table, list[Family]]) -> list[float]:
-        """Return the log loss of left-out samples of every family, at its best level."""
-        margins, test = iter(self.run(fold, [families])[0]), fold[1]
-        truth = self.labels[test], self.weights[test], self.n_classes
-
-        def loss(scored: Margins) -> float:
-            return float(np.average(_judged(scored, *truth, rough=True)[1], weights=truth[1]))
-
-        return [min(loss(next(margins)) for _ in family.levels) for family in families[1]]
-
-
-def _subsample(samples: Samples, seed: int) -> tuple[Index, Array]:
-    """Return rows to choose with, in order, and what to multiply all weights by to keep the shares of the classes."""
-    labels, weights = samples.labels.astype(np.intp), samples.all_weights
-    n, factors = len(labels), np.ones(len(labels))
-    most = 2 * SELECTION_ROWS // len(samples.classes)
-    if n <= most:
-        return np.arange(n), factors
-    rng = np.random.default_rng(seed)
-    rows = []
-    for c in range(len(samples.classes)):
-        mine = np.flatnonzero((labels == c) & (weights > 0))
-        size = min(len(mine), max(FEWEST, round(most * len(mine) / n)))
-        chosen = rng.permutation(mine)[:size]
-        factors[mine] = weights[mine].sum() / weights[chosen].sum()
-        rows.append(chosen)
-    kept = np.sort(np.concatenate(rows))
-    return kept, factors * weights[kept].sum() / (weights * factors)[kept].sum()

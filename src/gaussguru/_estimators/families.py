@@ -13,14 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model._base import LinearClassifierMixin
+from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
 from gaussguru._data.kernel_errors import noisy_features, noisy_scores
 from gaussguru._data.kernel_matrix import Kernel, exact_features, features_of, kernel_scores
+from gaussguru._estimators.class_populations import PopulationClassifier
+from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.link import Margins
+from gaussguru._estimators.link import Logs, Margins, Scores
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.posteriors import Fold, Table
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path
@@ -85,7 +88,7 @@ class Family(ABC):
         return self.method != "shrunk"
 
     @abstractmethod
-    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return the scores of left-out samples at every level, and what to start a fit to all samples from."""
 
     @abstractmethod
@@ -99,7 +102,7 @@ class GuruPath(Family):
 
     model: GuruClassifier
 
-    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return scores and classifiers along the path of noise levels."""
         errors = fold.errors if self.in_fit else None
         path = follow(self.model, fold.samples, self.levels, errors, fold.mapped)
@@ -118,7 +121,7 @@ class ProbitPath(Family):
 
     unit: ClassVar[str] = "ridge"
 
-    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return scores and classifiers along the path of ridges."""
         errors = None if fold.errors is None else check_products(fold.errors, fold.samples.X)
         path = probit_path(fold.samples, errors, self.levels, tol=ROUGH, map=fold.mapped)
@@ -147,7 +150,7 @@ class Landmarks(Family):
         """The width."""
         return self.width
 
-    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return scores along the path of noise levels."""
         X, errors = np.asarray(fold.samples.X, dtype=np.float64), fold.errors
         kernel = Kernel("rbf", {"gamma": self.width, "degree": 3, "coef0": 1})
@@ -179,7 +182,7 @@ class Given(Family):
     kernel: ClassVar[str] = "given"
     unit: ClassVar[str] = ""
 
-    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return scores of the one candidate."""
         samples, errors = fold.samples, fold.errors
         samples = samples if self.weighted else samples._replace(weights=None)
@@ -189,6 +192,45 @@ class Given(Family):
     def estimator(self, level: float, start: Start, table: Table, n_jobs: int | None) -> Any:
         """Return the classifier, unfitted."""
         return clone(self.model)
+
+
+@dataclass(frozen=True)
+class ByDraws(Family):
+    """A classifier of draws from the posteriors, with probabilities of its own."""
+
+    model: PosteriorDrawsClassifier
+    kernel: ClassVar[str] = "draws"
+    unit: ClassVar[str] = ""
+
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
+        """Return the probabilities of the one candidate."""
+        fitted = fitted_to(clone(self.model), fold.inside, fold.samples, None)
+        return [Logs(fitted.predict_log_proba(fold.outside))], [None]
+
+    def estimator(self, level: float, start: Start, table: Table, n_jobs: int | None) -> Any:
+        """Return the classifier, unfitted."""
+        return clone(self.model)
+
+
+@dataclass(frozen=True)
+class ByPopulations(Family):
+    """Bayes' rule with a population of each class, which are fitted to all samples before those of a fold."""
+
+    model: PopulationClassifier
+    kernel: ClassVar[str] = "populations"
+    unit: ClassVar[str] = ""
+
+    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
+        """Return the probabilities of the one candidate."""
+        table, plain = fold.table, fold.table.weights
+        fitted = self.model.refitted(
+            *table.measured(fold.train), fold.samples, None if plain is None else plain[fold.train]
+        )
+        return [Logs(fitted.predict_log_proba(*table.measured(fold.test)))], [None]
+
+    def estimator(self, level: float, start: Start, table: Table, n_jobs: int | None) -> Any:
+        """Return the classifier of all samples as they were measured."""
+        return self.model if table.view.transform is None else make_pipeline(table.view.transform, self.model)
 
 
 def fitted_to(model: Any, X: Any, samples: Any, X_err: Any) -> Any:
@@ -213,11 +255,11 @@ def _stacked(found: list[tuple[Array, Array]]) -> ProbitWithErrors:
     return stack
 
 
-def linear_margins(found: list[tuple[Array, Array]], seen: Any) -> list[Margins]:
+def linear_margins(found: list[tuple[Array, Array]], seen: Any) -> list[Scores]:
     """Return the scores that linear classifiers give to samples."""
     width = len(found[0][1])
     step = max(1, STACK // width)
-    result = []
+    result: list[Scores] = []
     for first in range(0, len(found), step):
         some = found[first : first + step]
         weights, means, covariances = _stacked(some)._score_moments(seen)
@@ -227,7 +269,7 @@ def linear_margins(found: list[tuple[Array, Array]], seen: Any) -> list[Margins]
     return result
 
 
-def _kernel_margins(kernel: Kernel, points: Array, found: list[tuple[Array, Array]], fold: Fold) -> list[Margins]:
+def _kernel_margins(kernel: Kernel, points: Array, found: list[tuple[Array, Array]], fold: Fold) -> list[Scores]:
     """Return the scores that functions of kernel values give to left-out samples."""
     X, errors = split_errors(fold.outside)
     coef, intercept = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -260,6 +302,21 @@ def given_families(estimator: Any, methods: Sequence[str], *, weighted: bool) ->
     if not has_fit_parameter(estimator, "X_err"):
         methods = ["shrunk"]
     return [Given(method, np.array([np.nan]), estimator, weighted) for method in methods]
+
+
+def drawn_families(estimator: Any, table: Table) -> list[Family]:
+    """Return the family of a classifier of draws."""
+    return [
+        ByDraws("draws", np.array([np.nan]), PosteriorDrawsClassifier(estimator, random_state=table.seed, n_jobs=1))
+    ]
+
+
+def population_families(table: Table, n_components: Any, class_weight: Any, n_jobs: int | None) -> list[Family]:
+    """Return the family of populations for each class, fitted to all samples."""
+    model = PopulationClassifier(n_components, class_weight=class_weight, random_state=table.seed, n_jobs=n_jobs)
+    labelled = table.labelled
+    y = labelled.classes[labelled.labels.astype(np.intp)]
+    return [ByPopulations("populations", np.array([np.nan]), model.fit(table.X, y, table.weights, table.X_err))]
 
 
 def linear_families(methods: Sequence[str], table: Table, rows: Index, weights: Array) -> list[Family]:

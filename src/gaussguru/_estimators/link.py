@@ -88,6 +88,14 @@ class Margins(NamedTuple):
             parts = [part._padded(most) for part in parts]
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
+    def judged(
+        self, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
+    ) -> "tuple[Calibration, Array]":
+        """Return the probabilities of greatest likelihood, and log losses with error bars as they are stated."""
+        found = fit_calibration(self, labels, weights, n_classes, rough=rough)
+        logs = link_of(self, n_classes).logs(*found.stated)
+        return found, -logs[np.arange(len(labels)), labels]
+
     def _padded(self, n_components: int) -> "Margins":
         more = (0, n_components - self.weights.shape[1])
         return Margins(
@@ -98,6 +106,23 @@ class Margins(NamedTuple):
         )
 
 
+class Logs(NamedTuple):
+    """Log probabilities of a classifier that has some without calibration (n_samples, n_classes)."""
+
+    logs: Array
+
+    @classmethod
+    def joined(cls, parts: "list[Logs]") -> "Logs":
+        """Return those of all samples."""
+        return cls(np.concatenate([part.logs for part in parts]))
+
+    def judged(self, labels: Index, weights: Array, n_classes: int, *, rough: bool = False) -> tuple[None, Array]:
+        """Return that there is no calibration, and log losses."""
+        return None, -self.logs[np.arange(len(labels)), labels]
+
+
+# What a family says of samples.
+Scores = Margins | Logs
 Terms = tuple[Array, Array]
 
 

@@ -1,11 +1,13 @@
 """What measurements say of the truth: posteriors under a population, of features as they are or transformed."""
 
 import copy
+import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
+from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
 from gaussguru._estimators.validation import Samples
@@ -26,6 +28,21 @@ def rank_of(n_samples: int, n_features: int) -> int | None:
     """Return the number of factors of the covariance of a population; None is a full one."""
     few = n_features > min(FULL_FEATURES, n_samples / SAMPLES_PER_FEATURE)
     return min(RANK, n_features) if few else None
+
+
+def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
+    """Return measured values as an array, and their errors."""
+    if isinstance(X_err, numbers.Real) and hasattr(X, "__len__"):
+        X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
+    X, X_err = split_errors(X, X_err)
+    values: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
+    if X_err is None and not np.isfinite(values).all():
+        what = "NaN" if np.isnan(values).any() else "infinity"
+        raise ValueError(
+            f"Input X contains {what}: without X_err, X must be finite. To mark values as not measured, give "
+            "X_err as well; X_err=0 if all other values are exact"
+        )
+    return values, X_err
 
 
 def quantile_transform(X: Array, X_err: Any, weights: Array | None) -> WithErrors:
@@ -104,12 +121,18 @@ class View(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Posteriors of the samples to fit to, with labels and weights, and of those that are left out."""
+    """Posteriors of the samples to fit to, with labels and weights, and of those that are left out.
+
+    ``train`` and ``test`` say which rows of the table they are.
+    """
 
     samples: Samples
     inside: Any
     outside: Any
     mapped: BlockMap
+    table: "Table"
+    train: Index
+    test: Index
 
     @property
     def errors(self) -> Any:
@@ -130,7 +153,11 @@ class Table(NamedTuple):
     def posterior(self, rows: Any, population: Deconvolve | None = None) -> Any:
         """Return what is known of the truth of some rows, under the population of all or another one."""
         view = self.view if population is None else self.view._replace(population=population)
-        return view.posterior(self.X[rows], None if self.X_err is None else take_rows(self.X_err, rows))
+        return view.posterior(*self.measured(rows))
+
+    def measured(self, rows: Any) -> tuple[Array, Any]:
+        """Return transformed values of some rows, and their errors."""
+        return self.X[rows], None if self.X_err is None else take_rows(self.X_err, rows)
 
     def samples(self, seen: Any, rows: Any, weights: Array) -> Samples:
         """Return rows with their labels."""
@@ -140,7 +167,8 @@ class Table(NamedTuple):
         """Return a fold, with the population of its training samples."""
         population = self._population(train)
         inside = self.posterior(train, population)
-        return Fold(self.samples(inside, train, weights), inside, self.posterior(test, population), mapped)
+        outside = self.posterior(test, population)
+        return Fold(self.samples(inside, train, weights), inside, outside, mapped, self, train, test)
 
     def single_threaded(self) -> "Table":
         """Return the same for one thread of several."""
@@ -155,7 +183,7 @@ class Table(NamedTuple):
             return whole
         weights = None if self.weights is None else self.weights[rows]
         try:
-            return whole.refit_population(self.X[rows], take_rows(self.X_err, rows), weights)
+            return whole.refit_population(*self.measured(rows), weights)
         except ValueError:
             return whole
 
