@@ -323,7 +323,7 @@ def linear_families(methods: Sequence[str], table: Table, rows: Index, weights: 
     """Return the three methods with their levels; some rows say how large noise may be."""
     families: list[Family] = []
     step = 1 if len(table.labelled.classes) == 2 else 2  # a candidate of many classes takes long
-    model = GuruClassifier(n_jobs=1, random_state=table.seed)
+    model = GuruClassifier(n_jobs=1, random_state=table.seed, tol=ROUGH_GAP)
     if table.view.transform is not None and PREFERRED in methods:
         methods = [PREFERRED]  # one method tells whether a transform helps
     top = 0.0
