@@ -34,9 +34,10 @@ test-minimum: $(WHEELS)/built ## the tests with the oldest versions of what is n
 	$(PYTHON) -m venv $(MINIMUM)
 	$(BIN)/python tools/minimum.py > $(MINIMUM)/constraints.txt
 	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check -c $(MINIMUM)/constraints.txt \
-	  "$$(echo $(WHEELS)/*.whl)[cli]" pytest pytest-xdist hypothesis mpmath cvxpy
-	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto -W default -k "not check_sample_weight_equivalence" \
-	  tests/certificates tests/data tests/estimators tests/measurement tests/problems tests/solvers tests/tables
+	  "$$(echo $(WHEELS)/*.whl)[cli,dask]" pytest pytest-xdist hypothesis mpmath cvxpy
+	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto --dist loadgroup -W default \
+	  -k "not check_sample_weight_equivalence" tests/certificates tests/data tests/distributed tests/estimators \
+	  tests/measurement tests/problems tests/solvers tests/tables
 
 bench: $(VENV)/installed ## times against scikit-learn, in one run, and passes over X against their budgets
 	$(BIN)/python benchmarks/run.py

@@ -913,14 +913,26 @@ def test_bad_replicates(groups, message):
 
 @pytest.mark.parametrize(
     ("column", "found"),
-    [("e_flux", True), ("flux_sigma", True), ("fluxerr", True), ("sigma_flux", True), ("e_width", False)],
+    [
+        ("e_flux", True),
+        ("flux_sigma", True),
+        ("fluxErr", True),
+        ("sigma_flux", True),
+        ("Unc_flux", True),
+        ("e_width", False),
+    ],
 )
 def test_errors_by_another_name_are_recognised(column, found):
-    """They are not used, but a table without other errors says how to."""
+    """They are not used, but a table without other errors says how to, and one with others warns."""
     table = pd.DataFrame({"flux": [1.0, 2.0], column: [0.1, 0.2]})
     with pytest.raises(ValueError, match="has no column that ends with") as raised:
         errors_from_frame(table)
-    assert (f"{column!r} looks like the errors of 'flux': rename it to 'flux_err'" in str(raised.value)) == found
+    hint = f"{column!r} looks like the errors of 'flux': rename it to 'flux_err'"
+    assert (hint in str(raised.value)) == found
+    table = table.assign(width=1.0, width_err=0.1)
+    with pytest.warns(UserWarning, match="looks like the errors of .*now it is a feature"):
+        X, _ = errors_from_frame(table)
+    assert X.columns.tolist() == ["flux", column, "width"]
 
 
 def test_a_column_of_text_is_named():

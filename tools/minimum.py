@@ -6,6 +6,6 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
-for requirement in [*project["dependencies"], *extras["plot"], *extras["cli"]]:
-    if match := re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement):
+for requirement in [*project["dependencies"], *extras["plot"], *extras["cli"], *extras["dask"]]:
+    if match := re.fullmatch(r"([\w-]+)(?:\[.+\])?>=([\d.]+)", requirement):
         print("{}=={}".format(*match.groups()))

@@ -1,5 +1,6 @@
 """Pictures of several panels side by side: on a phone they keep a readable size and scroll in a box of their own."""
 
+import re
 import struct
 from pathlib import Path
 
@@ -11,9 +12,12 @@ WIDE = 1.95
 
 
 def shape_of(path):
-    """Return width and height of a PNG file."""
+    """Return width and height of a PNG or SVG file."""
     with path.open("rb") as file:
-        return struct.unpack(">II", file.read(24)[16:])
+        head = file.read(2000)
+    if path.suffix == ".png":
+        return struct.unpack(">II", head[16:24])
+    return tuple(map(float, re.search(rb'viewBox="\S+ \S+ (\S+) (\S+)"', head).groups()))
 
 
 class WideFigures(SphinxPostTransform):
@@ -25,7 +29,7 @@ class WideFigures(SphinxPostTransform):
         source = Path(self.app.srcdir)
         for node in list(self.document.findall(lambda n: isinstance(n, nodes.Element) and "uri" in n)):
             path = source / node["uri"].lstrip("/")
-            if path.suffix != ".png" or not path.is_file():
+            if path.suffix not in (".png", ".svg") or not path.is_file():
                 continue
             width, height = shape_of(path)
             whole = node.parent if isinstance(node.parent, nodes.reference) else node

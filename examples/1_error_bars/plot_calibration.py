@@ -1,13 +1,14 @@
 """
-Probabilities that come true, whatever the error bars
-=====================================================
+Calibrated probabilities for small and large errors
+===================================================
 
-A probability of 0.8 should come true in 80 % of the cases, for samples that were measured well and for those that
-were not. Three ways to make probabilities of the same linear scores:
+Of the samples with a predicted probability of 0.8, 80 % should belong to the class, whether their errors are small or
+large. The figure compares three ways to turn the same linear scores into probabilities:
 
-* noise alone, ``Phi(score / spread)``: it forgets that classes overlap, and is far too sure where errors are small;
-* Platt scaling, one curve for all samples: too unsure where errors are small, too sure where they are large;
-* :class:`~gaussguru.calibration.CalibratedWithErrorsCV`, which counts both.
+* noise alone, ``Phi(score / spread)``, ignores the overlap of the classes: overconfident where errors are small;
+* Platt scaling uses one curve for all samples: underconfident where errors are small, overconfident where they are
+  large;
+* :class:`~gaussguru.calibration.CalibratedWithErrorsCV` accounts for both overlap and noise.
 """
 
 import matplotlib.pyplot as plt
@@ -39,7 +40,7 @@ proba = {
 
 small = data.X_err[test].max(1) < 1.0
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained", sharey=True)
-for ax, part, title in ((axes[0], small, "error 0.1"), (axes[1], ~small, "error 2")):
+for ax, part, title in ((axes[0], small, "samples with error 0.1"), (axes[1], ~small, "samples with error 2")):
     for (name, p), style in zip(proba.items(), ("^:", "s--", "o-"), strict=True):
         edges = np.unique(np.quantile(p[part], np.linspace(0, 1, 9)))
         bins = np.clip(np.searchsorted(edges, p[part], side="right") - 1, 0, len(edges) - 2)
@@ -51,12 +52,12 @@ for ax, part, title in ((axes[0], small, "error 0.1"), (axes[1], ~small, "error 
             label=name,
         )
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
-    ax.set(xlabel="promised probability", title=title)
-axes[0].set_ylabel("fraction that came true")
+    ax.set(xlabel="predicted probability", title=title)
+axes[0].set_ylabel("observed frequency")
 axes[0].legend()
 plt.show()
 
 # %%
-# Log loss over all test samples (less is better).
+# Log loss over all test samples (lower is better):
 for name, p in proba.items():
     print(f"{name:18} {log_loss(y_new, p):.3f}")

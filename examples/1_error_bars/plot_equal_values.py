@@ -2,10 +2,10 @@
 Equal values, different error bars
 ==================================
 
-A measured value of 1 says a lot if its error is 0.1, and little if it is 2. A classifier that sees only the value
-gives both samples the same probability. :class:`~gaussguru.ErrorBarClassifier` does not.
+A measured value of 1 is strong evidence if its error is 0.1, and weak evidence if its error is 2. A classifier that
+sees only the value gives both samples the same probability. :class:`~gaussguru.ErrorBarClassifier` does not.
 
-The data has one feature and a known population, so the best possible probabilities are known, too: the thin lines.
+The data is simulated from a known population, so the best possible probabilities are known, too (thin grey lines).
 """
 
 import matplotlib.pyplot as plt
@@ -19,10 +19,11 @@ model = ErrorBarClassifier().fit(data.X, data.y, X_err=data.X_err)
 
 values = np.linspace(-3, 3, 201)[:, np.newaxis]
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for error, color in ((0.1, "#0072B2"), (0.7, "#009E73"), (2.0, "#D55E00")):
+for error, color, style in ((0.1, "#0072B2", "-"), (0.7, "#009E73", "-."), (2.0, "#D55E00", "--")):
     errors = np.full_like(values, error)
-    ax.plot(values, model.predict_proba(values, X_err=errors)[:, 1], color=color, label=f"error {error:g}")
-    ax.plot(values, data.population.predict_proba(values, errors)[:, 1], color=color, linewidth=0.7, alpha=0.6)
+    ax.plot(values, model.predict_proba(values, X_err=errors)[:, 1], style, color=color, label=f"error {error:g}")
+    (best,) = ax.plot(values, data.population.predict_proba(values, errors)[:, 1], color="0.5", linewidth=0.8)
+best.set_label("best possible")
 for error, color in ((0.1, "#0072B2"), (2.0, "#D55E00")):
     p = model.predict_proba([[1.0]], X_err=[[error]])[0, 1]
     ax.errorbar([1.0], [p], xerr=[error], color=color, marker="o", capsize=4)
@@ -38,5 +39,5 @@ ax.legend()
 plt.show()
 
 # %%
-# The same two samples in numbers.
+# The probabilities of the two samples:
 print(model.predict_proba([[1.0], [1.0]], X_err=[[0.1], [2.0]])[:, 1].round(2))

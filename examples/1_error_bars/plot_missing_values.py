@@ -1,10 +1,10 @@
 """
-Values that are missing
-=======================
+Missing values
+==============
 
-A value that was not measured is one with an infinite error. What the other values of the sample and the population
-say about it is then all that is known, with the uncertainty of that. Putting the mean of the column in its place says
-less, and claims to be sure.
+A missing value is a value with an infinite error. :class:`~gaussguru.ErrorBarClassifier` predicts it, with its
+uncertainty, from the population and the other values of the sample. Mean imputation uses less information, and treats
+the imputed value as exact.
 """
 
 import matplotlib.pyplot as plt
@@ -37,6 +37,6 @@ for fraction in fractions:
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for (name, values), style in zip(losses.items(), ("s--", "o-", "k:"), strict=True):
     ax.plot(fractions, values, style, label=name)
-ax.set(xlabel="fraction of test values that are missing", ylabel="log loss", ylim=(0, None))
+ax.set(xlabel="fraction of missing values in the test samples", ylabel="log loss (lower is better)", ylim=(0, None))
 ax.legend()
 plt.show()

@@ -2,10 +2,10 @@
 Error bars that are wrong by a factor
 =====================================
 
-Stated errors are often too small. The spread of the measured values tells, without any labels: samples of large
-stated errors must scatter more than those of small ones, by as much as the errors say. ``scale_errors=True`` of
-:class:`~gaussguru.population.Deconvolve` fits a factor for each feature by maximum likelihood. It needs errors that
-differ between samples: from equal errors nobody can tell noise from a wider population.
+Stated errors are often too small. The measured values reveal this without any labels: samples with large errors must
+scatter more than samples with small errors, by the amount that the errors state. With ``scale_errors=True``,
+:class:`~gaussguru.population.Deconvolve` fits a factor on the errors of each feature by maximum likelihood. The factor
+can be determined only if errors differ between samples; otherwise noise cannot be told from a wider population.
 """
 
 import matplotlib.pyplot as plt
@@ -21,14 +21,14 @@ for seed in range(5):
     for k, factor in enumerate(stated):
         found[seed, k] = Deconvolve(scale_errors=True).fit(data.X, X_err=factor * data.X_err).error_scale_
 
-fig, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
+fig, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 ax.plot(stated, found[:, :, 0].T, "o", color="#0072B2", alpha=0.5)
-ax.plot(stated, 1 / stated, color="0.4", linestyle=":", label="right: 1 / factor")
+ax.plot(stated, 1 / stated, color="0.4", linestyle=":", label="correct factor")
 ax.set(
     xscale="log",
     yscale="log",
-    xlabel="errors stated, in units of the true ones",
-    ylabel="factor of them that was found",
+    xlabel="stated error / true error",
+    ylabel="estimated factor (error_scale_)",
 )
 ax.set_xticks(stated, [f"{factor:g}" for factor in stated])
 ax.set_yticks(1 / stated, [f"{1 / factor:.2g}" for factor in stated])
@@ -37,5 +37,5 @@ ax.legend()
 plt.show()
 
 # %%
-# With labels there is a second way, ``ErrorBarClassifier(scale_errors=True)``: its ``kappa_`` is the factor that
-# explains the classes of left-out samples best. It is known less well.
+# Labels offer a second way. ``kappa_`` of ``ErrorBarClassifier(scale_errors=True)`` is the factor on the errors that
+# best explains the labels of held-out samples. It is less precise than the factor from the measured values.

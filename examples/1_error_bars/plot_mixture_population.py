@@ -1,10 +1,11 @@
 """
-Populations that are no single Gaussian
-=======================================
+Populations with several clusters
+=================================
 
-A measurement with a large error is moved towards the population. If that has several clouds, one Gaussian moves it
-into the void between them. ``n_components`` of :class:`~gaussguru.population.Deconvolve` and
-:class:`~gaussguru.ErrorBarClassifier` is the number of Gaussians; "auto" asks held-out samples.
+The posterior mean of a noisy measurement lies between the measured value and the population. If the population has
+several clusters, a single Gaussian puts the posterior mean into the empty region between them; a mixture does not.
+``n_components`` of :class:`~gaussguru.population.Deconvolve` and :class:`~gaussguru.ErrorBarClassifier` is the number
+of Gaussians; ``"auto"`` chooses it by the likelihood of held-out samples.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +21,7 @@ X = truth + X_err * rng.normal(size=truth.shape)
 
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.4), layout="constrained", sharex=True, sharey=True)
 axes[0].plot(*X.T, ".", color="0.5", markersize=2)
-axes[0].set_title("measured")
+axes[0].set_title(f"measured\nrms error {np.sqrt(np.mean((X - truth) ** 2)):.2f}")
 for ax, n_components in zip(axes[1:], (1, "auto"), strict=True):
     model = Deconvolve(n_components, random_state=0).fit(X, X_err=X_err)
     mean = model.transform(X, X_err=X_err).X
@@ -29,4 +30,7 @@ for ax, n_components in zip(axes[1:], (1, "auto"), strict=True):
     ax.set_title(
         f"posterior means, {model.n_components_} Gaussian{'s' * (model.n_components_ > 1)}\nrms error {distance:.2f}"
     )
+for ax in axes:
+    ax.set_xlabel("feature 1")
+axes[0].set_ylabel("feature 2")
 plt.show()

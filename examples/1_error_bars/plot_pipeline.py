@@ -2,9 +2,9 @@
 Error bars through a pipeline
 =============================
 
-A scaler divides the values; the errors must be divided, too. A rotation mixes features; errors become correlated.
-:class:`~gaussguru.preprocessing.WithErrors` lets any affine transformer of scikit-learn carry the errors along, and
-returns values and errors in one object, :class:`~gaussguru.errors.Measured`.
+If a scaler divides the values, the errors must be divided, too. If a rotation mixes the features, the errors become
+correlated. :class:`~gaussguru.preprocessing.WithErrors` wraps a transformer of scikit-learn, propagates the errors
+through it, and returns values and errors in one object, :class:`~gaussguru.errors.Measured`.
 """
 
 import matplotlib.pyplot as plt
@@ -21,10 +21,10 @@ from gaussguru.datasets import make_measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 
-sklearn.set_config(enable_metadata_routing=True)  # so that a pipeline hands X_err on
+sklearn.set_config(enable_metadata_routing=True)  # a pipeline passes X_err to its steps
 
 data = make_measured(500, 2, error=0.3, n_factors=1, random_state=2)
-X, X_err = data.X * [1.0, 20.0], data.X_err * [1.0, 20.0]  # two features of different units
+X, X_err = data.X * [1.0, 20.0], data.X_err * [1.0, 20.0]  # two features in different units
 steps = make_pipeline(WithErrors(StandardScaler()), WithErrors(PCA()))
 rotated = steps.fit_transform(X, X_err=X_err)
 
@@ -43,12 +43,15 @@ def draw(ax, centres, covariances, title):
 
 some = slice(0, 40)
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
-draw(left, X[some], [np.diag(e**2) for e in X_err[some]], "as measured")
-draw(right, rotated.X[some], rotated.err[some], "scaled and rotated")
+draw(left, X[some], [np.diag(e**2) for e in X_err[some]], "measured values, errors of 1 standard deviation")
+draw(right, rotated.X[some], rotated.err[some], "after StandardScaler and PCA")
+left.set(xlabel="feature 1", ylabel="feature 2")
+right.set(xlabel="component 1", ylabel="component 2")
 plt.show()
 
 # %%
-# A whole pipeline: scale, move to posteriors, classify, calibrate. ``X_err`` is given to ``fit`` and to predictions.
+# A complete pipeline scales, computes posteriors, classifies and calibrates. ``fit`` and every prediction take
+# ``X_err``.
 model = make_pipeline(WithErrors(StandardScaler()), Deconvolve(), CalibratedWithErrorsCV(GuruClassifier(0.3)))
 model.fit(X[:300], data.y[:300], X_err=X_err[:300])
 print(f"accuracy {model.score(X[300:], data.y[300:], X_err=X_err[300:]):.3f}")

@@ -1,10 +1,11 @@
 """
-What a measurement says of the truth
-====================================
+Posteriors of the true values
+=============================
 
-Measured values are truth plus noise, so they are spread more widely than the truth.
-:class:`~gaussguru.population.Deconvolve` finds the population of true values and moves each measurement to where its
-truth is to be expected: by a little if its error is small, by much if it is large.
+Measured values are true values plus noise, so they scatter more widely than the true values.
+:class:`~gaussguru.population.Deconvolve` estimates the population of true values and computes a posterior for the true
+value of each sample. The posterior mean is close to the measured value if its error is small, and close to the mean of
+the population if its error is large.
 """
 
 import matplotlib.pyplot as plt
@@ -35,16 +36,16 @@ for start, end, covariance in zip(data.X[some], posterior.X[some], posterior.err
     lengths, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(*axes[::-1, 1]))
     right.add_patch(Ellipse(end, *2 * np.sqrt(lengths[::-1]), angle=angle, color="#0072B2", alpha=0.2, linewidth=0))
-right.plot(*data.truth[some].T, "x", color="#D55E00", markersize=5, label="truth")
-right.plot(*posterior.X[some].T, "o", color="#0072B2", markersize=3, label="posterior mean, 1 standard deviation")
-right.set_title("what they say of the truth")
-right.legend(loc="lower right", fontsize=8)
+right.plot(*data.truth[some].T, "x", color="#D55E00", markersize=5, label="true value")
+right.plot(*posterior.X[some].T, "o", color="#0072B2", markersize=3, label="posterior mean, 1 std. dev.")
+right.set_title("posteriors of the true values")
+right.legend(loc="upper right", fontsize=8)
 for ax in (left, right):
     ax.set(xlabel="feature 1", aspect="equal")
 left.set_ylabel("feature 2")
 plt.show()
 
 # %%
-# The root mean square distance to the truth, before and after.
+# Root mean square distance to the true values:
 for name, values in (("measured", data.X), ("posterior mean", posterior.X)):
     print(f"{name:15} {np.sqrt(np.mean((values - data.truth) ** 2)):.2f}")

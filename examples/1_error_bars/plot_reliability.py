@@ -1,12 +1,13 @@
 """
-Are error bars worth the trouble? Look at the reliability
-=========================================================
+Are error bars worth using? Check the reliability
+=================================================
 
-The reliability of a feature is the share of its variance that is not noise: 1 where errors are negligible, 0 where
-nothing is known. Look at it before anything else: where all of it is near 1, error bars cannot change much.
+The reliability of a feature is the share of its variance that is not noise: 1 if the errors are negligible, 0 if the
+values are all noise. Check it first. If it is near 1 for all features, error bars cannot change the predictions much.
 
-The breast tumours of scikit-learn have a standard error for each mean. Some features are known to 1 %, others are
-mostly noise.
+The breast cancer data of scikit-learn has a standard error for each mean of a feature. The reliabilities range from
+0.89 to 0.99. If new samples are measured equally well, error bars gain little here; if they are measured less well,
+:ref:`they gain a lot <sphx_glr_auto_examples_1_error_bars_plot_worse_measurements.py>`.
 """
 
 import matplotlib.pyplot as plt
@@ -23,12 +24,13 @@ order = np.argsort(model.reliability_)
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 ax.barh(np.array(data.feature_names)[order], model.reliability_[order], color="#0072B2")
 ax.axvline(1.0, color="0.3", linestyle=":")
-ax.set(xlabel="reliability: share of the variance that is known", xlim=(0, 1.02))
+ax.set(xlabel="reliability: share of the variance that is not noise", xlim=(0, 1.02))
 plt.show()
 
 # %%
-# Two more questions that take a line each. Do the errors matter for the labels? A small p-value says that they do. And
-# do the *sizes* of the errors alone tell the classes? 0.5 says no. Here they do, because malignant cells vary more: a
-# classifier that gets errors as further columns would use that, and fail where the way of measuring changes.
+# Two more numbers. Do the errors matter for the labels? A small p-value says that they do. Do the *sizes* of the errors
+# alone predict the class? An area under the ROC curve (AUC) of 0.5 means that they do not. Here they do, because
+# malignant cells vary more. A classifier with errors as additional features would use this, and fail if the
+# measurement procedure changes.
 print(f"p-value of the error bars: {model.kappa_pvalue_:.2g}")
 print(f"AUC of the sizes of the errors alone: {predictive_of_errors(data.error, data.target):.2f}")

@@ -1,14 +1,13 @@
 """
-What it costs to ignore error bars
-==================================
+The cost of ignoring error bars
+===============================
 
-Tumours, with ten properties of their cells and a standard error for each, are classified after training on the
-measurements as they are. Then the same test samples are measured worse: noise is added so that their error bars are
-two and three times as large. Classifiers that ignore error bars become sure and wrong; one that knows them becomes
-unsure.
+Classifiers of tumours are trained on ten properties of the cells, each with a standard error. Then noise is added to
+the test samples, so that their error bars are up to three times as large. Classifiers that ignore the error bars become
+overconfident. A classifier that uses them becomes less certain, as it should.
 
-At once the natural errors, all methods are level: where the noise of use is that of training, any classifier has
-learned its effect.
+With the errors of training all methods are about equal: if the noise is the same in training and in use, any classifier
+learns its effect.
 """
 
 import matplotlib.pyplot as plt
@@ -45,8 +44,7 @@ for seed in range(3):
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for name, mean, deviation, marker in zip(names, losses.mean(0).T, losses.std(0, ddof=1).T, "os^", strict=True):
     ax.errorbar(multiples, mean, deviation / np.sqrt(3), marker=marker, capsize=3, label=name)
-ax.set(
-    xlabel="error bars at use, in multiples of those in training", ylabel="log loss (less is better)", ylim=(0, None)
-)
+ax.set(xlabel="error bars in use / error bars in training", ylabel="log loss (lower is better)", ylim=(0, None))
+ax.set_xticks(multiples)
 ax.legend()
 plt.show()

@@ -1,10 +1,10 @@
 """
-The worst noise, seen
-=====================
+The worst-case noise on images
+==============================
 
-:func:`~gaussguru.worst_case_covariance` is the noise that hurts each sample most. Drawn on images, it shows which
-pixels the classifier uses. From top to bottom the digits are further from the boundary: noise of the same size changes
-the label of the first ones and not of the last.
+:func:`~gaussguru.worst_case_covariance` returns the noise that increases the loss of each sample most. Drawn on
+images, it shows which pixels the classifier uses. The digits are ordered by their distance to the decision boundary,
+the closest first: noise of the same size changes labels in the first rows, and none in the last ones.
 """
 
 import matplotlib.pyplot as plt

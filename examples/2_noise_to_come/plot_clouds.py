@@ -1,10 +1,11 @@
 """
-Samples as clouds
-=================
+Samples as Gaussian clouds
+==========================
 
-:class:`~gaussguru.GuruClassifier` replaces each training sample by a Gaussian cloud of standard deviation ``sigma``
-and minimises the expected hinge loss. With little noise it is a support vector machine, and few samples decide; with
-much it looks at the means of the classes.
+:class:`~gaussguru.GuruClassifier` replaces each training sample by a Gaussian with the worst covariance of trace
+``sigma**2``, and minimises the expected hinge loss. If ``sigma`` is small, it is a support vector machine, which
+depends on the few samples near the boundary. If ``sigma`` is large, the direction of ``w`` tends to the difference of
+the class means.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,10 @@
 """
-Displacements instead of noise
-==============================
+Bounded displacements
+=====================
 
-:class:`~gaussguru.AdversarialSVC` is fitted against an adversary who moves every sample by up to ``delta``;
-:class:`~gaussguru.TotalSVC` gives each sample the benefit of the doubt and moves it in its own favour.
+:class:`~gaussguru.AdversarialSVC` minimises the hinge loss after an adversary has moved every sample by up to
+``delta`` towards the boundary. :class:`~gaussguru.TotalSVC` moves every sample by up to ``delta`` in the direction
+that lowers its loss.
 """
 
 import matplotlib.pyplot as plt

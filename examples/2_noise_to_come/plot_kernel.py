@@ -1,10 +1,11 @@
 """
-Where a line does not do: kernels
-=================================
+Kernels for nonlinear boundaries
+================================
 
-:class:`~gaussguru.KernelGuruClassifier` is as easy as ``SVC``. Its noise acts in the space of the kernel: small
-``sigma`` decides locally, large ``sigma`` globally. With an RBF kernel every sample has length 1 there, so levels
-from 0.001 to 0.3 are the range to try.
+:class:`~gaussguru.KernelGuruClassifier` is used like ``SVC``. Its noise acts in the feature space of the kernel: with
+a small ``sigma`` the boundary follows single samples, with a large ``sigma`` it is smooth. With an RBF kernel every
+sample has length 1 in that space, so the useful range of ``sigma`` is about 0.001 to 0.3. Crosses mark misclassified
+samples.
 """
 
 import matplotlib.pyplot as plt

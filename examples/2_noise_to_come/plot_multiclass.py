@@ -1,9 +1,10 @@
 """
-Many classes
-============
+More than two classes
+=====================
 
-More than two classes are solved jointly, each against each other, to the same certificate. Noise moves a sample from
-one class to several others; :func:`~gaussguru.robustness.class_probabilities` says how often to which.
+All pairs of classes enter one optimisation problem, with the same certificate as for two classes.
+:func:`~gaussguru.robustness.class_probabilities` returns the probability that noise on a sample leaves each class with
+the highest score.
 """
 
 import matplotlib.pyplot as plt
@@ -21,15 +22,15 @@ RegionsDisplay.from_estimator(model, X, y, ax=left)
 left.get_legend().remove()
 
 sample = X[:1] * 0.35
-left.plot(*sample.T, "k*", markersize=12)
+left.plot(*sample.T, "*", color="black", markeredgecolor="white", markersize=15)
 levels = np.linspace(0.05, 3, 25)
 probabilities = [class_probabilities(model, sample, X_err=np.array([level]))[0] for level in levels]
 for c, values in enumerate(np.transpose(probabilities)):
     right.plot(levels, values, color=style.PALETTE[c], linestyle=("-", "--", "-.", ":")[c], label=f"class {c}")
-right.set(xlabel="noise on the sample ★", ylabel="probability to be on top", ylim=(0, 1))
+right.set(xlabel="noise on the sample at the star (std. dev.)", ylabel="probability of the highest score", ylim=(0, 1))
 right.legend()
 plt.show()
 
 # %%
-# One row of weights for each class, adding up to zero, and the proof.
+# One row of coefficients for each class (the rows add up to zero), and the certificate:
 print(model.coef_.round(2), f"gap {model.dual_gap_:.1e}", sep="\n")

@@ -1,10 +1,10 @@
 """
-What is known of the noise
-==========================
+Noise models
+============
 
-One number for all features is the default. Known standard deviations of each feature, a full covariance, or an
-adversary who acts on features one by one (``noise="axis"``) lead to other classifiers: a feature that will be noisy
-gets less weight.
+By default, one number ``sigma`` describes the noise on all features. The parameter ``noise`` also takes the standard
+deviation of each feature, a covariance, or ``"axis"``, worst-case noise that is independent between features. A feature
+that will be noisy gets a smaller coefficient.
 """
 
 import matplotlib.pyplot as plt

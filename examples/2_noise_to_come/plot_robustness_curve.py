@@ -2,10 +2,10 @@
 Accuracy under noise, without sampling
 ======================================
 
-What noise does to a linear classifier has a closed form. A robustness curve compares classifiers at noise levels to
-come, here handwritten digits whose pixels will be noisier than those in training. ``LinearSVC`` is at its defaults:
-told of the noise by way of its ``C``, chosen on noisy samples, it would be level with GURU. What GURU adds is a
-parameter that *is* the noise.
+The expected accuracy of a linear classifier under Gaussian noise has a closed form. A robustness curve shows it against
+the noise level, here for images of digits whose pixels are noisier in use than in training. ``LinearSVC`` has its
+default ``C``. With a ``C`` chosen on noisy samples it would be as accurate as GURU; the parameter of GURU is the noise
+level itself and needs no such search.
 """
 
 import matplotlib.pyplot as plt
@@ -33,8 +33,8 @@ for name, model in models.items():
 plt.show()
 
 # %%
-# Of single predictions: the probability that noise of standard deviation 4 on every pixel changes the label, and the
-# length of the shortest displacement that does.
+# For single predictions: the probability that noise with a standard deviation of 4 on every pixel changes the label,
+# and the length of the shortest displacement that changes it.
 model = models["GURU, sigma 8"]
 print(flip_probability(model, X[1:6:2], X_err=np.full(3, 4.0)).round(4))
 print(certified_radius(model, X[1:6:2]).round(1))

@@ -1,9 +1,9 @@
 """
-A proof with every fit
-======================
+Convergence and the duality gap
+===============================
 
-A fit ends when the duality gap, a proven bound on the distance to the optimum, is small enough. The gap is computed
-in every iteration; here a fit is stopped early, again and again, to see what would have been proven.
+A fit stops when the duality gap, a proven upper bound on the distance to the optimum, is small enough. The figure shows
+the gap and the objective of fits that were stopped after 1, 2, 3, ... iterations.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ display = ConvergenceDisplay.from_estimator(GuruClassifier(1.0, tol=1e-9), X, y)
 plt.show()
 
 # %%
-# The certificate of a classifier that was found in another way, here by one pass of stochastic gradient descent.
+# A certificate can be computed for any classifier, here for one from a single pass of stochastic gradient descent.
 stream = GuruClassifier(1.0, solver="sgd", random_state=0).partial_fit(X, y, classes=[0, 1])
 proof = stream.certificate(X, y)
-print(f"objective {proof.primal:.1f}, and no classifier is below {proof.dual:.1f}")
+print(f"objective {proof.primal:.1f}; no classifier has an objective below {proof.dual:.1f}")

@@ -2,16 +2,18 @@
 The losses
 ==========
 
-The hinge loss of a sample whose margin carries Gaussian noise, averaged over the noise, is a smooth curve: ``a f(m /
-a)`` with ``f(z) = z Phi(z) + phi(z)``, ``m`` the slack and ``a`` the noise on it. Less noise brings it closer to the
-hinge. Two cheaper curves have the same value at 0, so that ``sigma`` means the same.
+The expected hinge loss of a margin with Gaussian noise is a smooth function, ``a f(m / a)`` with ``f(z) = z Phi(z) +
+phi(z)``. Here ``m`` is the slack ``1 - y (w.x + b)`` and ``a`` its standard deviation under the noise. As ``a``
+decreases, it approaches the hinge (left). The logistic and the quadratic loss are similar functions that are cheaper
+to compute (centre). Their value at 0 is the same, so that ``sigma`` keeps its meaning. The conjugates of the losses
+(right) appear in the dual problem.
 """
 
 import matplotlib.pyplot as plt
 
 from gaussguru.plotting import LossDisplay
 
-fig, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+fig, axes = plt.subplots(1, 3, figsize=(10.5, 3.8), layout="constrained")
 LossDisplay.from_sigmas((0.1, 0.5, 1.0, 2.0), ax=axes[0])
 LossDisplay.from_losses(ax=axes[1])
 LossDisplay.from_conjugates(ax=axes[2])

@@ -2,8 +2,9 @@
 Your own loss
 =============
 
-Any convex, nondecreasing ``f`` with ``f - z f' >= 0`` that becomes the hinge far out will do. It needs three
-functions in NumPy, and gets the solvers and the certificate with them. This one rounds the hinge off by a hyperbola.
+A loss is any convex, nondecreasing ``f`` with ``f - z f' >= 0`` that approaches the hinge for large ``|z|``. Three
+functions in NumPy define it; solvers and certificates then work with it. This example is a hyperbola with the two
+branches of the hinge as asymptotes.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +25,7 @@ class Hyperbola(Loss):
     def terms(self, z):
         """Return f, f' and f''."""
         root = np.hypot(z, self.c)
-        # (z + root) / 2 cancels for z < 0: c^2 / (root - z) / 2 is the same.
+        # (z + root) / 2 loses digits for z < 0; c^2 / (root - z) / 2 is equal and does not.
         value = np.where(z > 0, (z + root) / 2, self.c**2 / (root + np.abs(z)) / 2)
         return value, value / root, self.c**2 / (2 * root**3)
 
@@ -33,12 +34,12 @@ class Hyperbola(Loss):
         return self.c * (2 * alpha - 1) / (2 * np.sqrt(alpha * (1 - alpha)))
 
     def conjugate(self, alpha):
-        """Return f - z f' there."""
+        """Return f - z f' where f' is alpha."""
         return self.c * np.sqrt(alpha * (1 - alpha))
 
 
 loss = Hyperbola()
-check_loss(loss)  # raises, and says which condition fails, if one does
+check_loss(loss)  # raises an error that names the condition if one fails
 
 X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)

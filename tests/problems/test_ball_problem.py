@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from support import oracles
 from support.common import every_form, features, with_and_without
 
 from gaussguru._data.rows import Rows
@@ -136,14 +136,13 @@ def test_any_slopes_bound_the_minimum(n_classes, fixed, fit_intercept, blur):
     best = Newton(tol=1e-9).solve(problem)
     assert best.converged
     smooth = problem.smoothed(Smoothing(blur=blur))
-    x = minimize(
+    x = oracles.trust_region(
         lambda x: smooth.point(x).value,
         problem.unknowns(best.coef, best.intercept),
-        jac=lambda x: smooth.visit(x).gradient,
-        hess=lambda x: smooth.visit(x).hessian(),
-        method="trust-exact",
-        options={"gtol": 1e-9},
-    ).x
+        lambda x: smooth.visit(x).gradient,
+        lambda x: smooth.visit(x).hessian(),
+        gtol=1e-9,
+    )
     local, rng = smooth.visit(x), np.random.default_rng(0)
     at_best, _ = local.certificate(0.0, thorough=True)
     assert at_best.gap <= local.noisy + 1e-7 * problem.weight

@@ -2,7 +2,7 @@
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 from scipy.special import erfcx, expit, ndtr, ndtri
 
 
@@ -68,6 +68,47 @@ def hessian(w, b, X, y, sigma, *, weight=None, l2=0.0, terms=TERMS["gaussian"]):
     return H
 
 
+def trust_region(value, x, slope, curvature, *, gtol, maxiter=400, radius=0.5, callback=None):
+    """Return a minimiser, by steps that are exact in a ball, from all eigenvalues of the Hessian.
+
+    It ends whatever the Hessian is; "trust-exact" of SciPy before 1.17 has no limit on the iterations of a step.
+    """
+    current = value(x)
+    for _ in range(maxiter):
+        force = slope(x)
+        if np.linalg.norm(force) < gtol or radius < np.finfo(float).eps * np.linalg.norm(x):
+            break
+        curves, axes = np.linalg.eigh(curvature(x))
+        parts = axes.T @ force
+
+        def is_short(damping, curves=curves, parts=parts, radius=radius):
+            least = curves[0] + damping
+            # Compared like this, the length of no step overflows.
+            return least > 0 and np.linalg.norm(parts / ((curves + damping) / least)) <= radius * least
+
+        # The damping that makes the step as long as the radius, or none; it is between these two.
+        low, high = max(0.0, -curves[0]), max(0.0, np.linalg.norm(parts) / radius - curves[0])
+        inside = is_short(0.0)
+        for _ in range(0 if inside else 80):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if is_short(middle) else (middle, high)
+        step = -parts / (curves + (0.0 if inside else high))
+        expected = -(parts @ step + 0.5 * step @ (curves * step))
+        new = value(x + axes @ step)
+        if not expected > 0:
+            break
+        gain = (current - new) / expected
+        if gain < 0.25:
+            radius *= 0.25
+        elif gain > 0.75 and not inside:
+            radius *= 2
+        if gain > 0.15:
+            x, current = x + axes @ step, new
+        if callback is not None:
+            callback(x)
+    return x
+
+
 def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True, terms=TERMS["gaussian"]):
     """Return the least F found by a generic trust-region method from several starts, with its ``w`` and ``b``.
 
@@ -100,9 +141,7 @@ def minimum(X, y, sigma, *, weight=None, l2=0.0, fit_intercept=True, terms=TERMS
     found = [(value(np.append(w, b)[free]), w, b) for w, b in constants]
     for length in (0.3, 3.0):
         begin = np.append(pull * length, 0.0)[free]
-        options = {"gtol": 1e-11 * s.sum(), "maxiter": 300, "initial_trust_radius": 0.5}
-        result = minimize(value, begin, jac=slope, hess=curvature, method="trust-exact", options=options)
-        w, b = full(result.x)
+        w, b = full(trust_region(value, begin, slope, curvature, gtol=1e-11 * s.sum(), maxiter=300))
         found.append((objective(w / unit, b, X, y, sigma, weight=weight, l2=l2, terms=terms), w / unit, float(b)))
     # A constant classifier wins ties: a descent towards it ends at a tiny w.
     constant, best = (min(part, key=lambda item: item[0]) for part in (found[: len(constants)], found))
@@ -266,16 +305,15 @@ def joint_minimum(
                 V = F.full(params)
                 return V[:, :d] / unit, V[:, d] if fit_intercept else np.zeros(C)
 
-            result = minimize(
+            params = trust_region(
                 F.value,
                 params,
-                jac=F.gradient,
-                hess=F.hessian,
-                method="trust-exact",
-                options={"gtol": 1e-10 * s.sum(), "maxiter": 200, "initial_trust_radius": 0.5},
+                F.gradient,
+                F.hessian,
+                gtol=1e-10 * s.sum(),
+                maxiter=200,
                 callback=None if callback is None else lambda params, split=split: callback(*split(params)),
             )
-            params = result.x
             found.append((true(*split(params)), *split(params)))
     return min(found, key=lambda item: item[0])
 

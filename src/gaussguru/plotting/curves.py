@@ -82,6 +82,7 @@ class SigmaPathDisplay:
         sigmas: Any = None,
         quantity: str = "norm",
         name: str | None = None,
+        unit: str = UNIT,
         ax: Any = None,
     ) -> Self:
         """Follow the path of a classifier through noise levels (:func:`gaussguru.sigma_path`), and draw it.
@@ -100,6 +101,8 @@ class SigmaPathDisplay:
         quantity : {"norm", "gap", "accuracy"}, default="norm"
         name : str, default=None
             For the legend.
+        unit : str, default="units of the features"
+            What sigma is measured in.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -120,7 +123,7 @@ class SigmaPathDisplay:
             accuracy.append(accuracy_score(labels, fitted.predict(seen)))
         norms = np.sqrt(np.square(coefs).sum(axis=(1, 2)))
         values = {"norm": norms, "gap": gaps, "accuracy": np.array(accuracy)}
-        return cls(levels, values).plot(ax, quantity=quantity, name=name)
+        return cls(levels, values, unit=unit).plot(ax, quantity=quantity, name=name)
 
     @classmethod
     def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, unit: str = UNIT, ax: Any = None) -> Self:

@@ -1,5 +1,6 @@
 """Error bars from tables, from numbers with uncertainties, and from repeated measurements."""
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,9 +16,10 @@ from gaussguru.errors import Asymmetric, Limits, frame_and_units, split_uncertai
 SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
 ONE_SIDE = ("", "")
 LIMIT = "_limit"
-# How others name columns of errors, besides "_err": before the name of the value (VizieR has "e_"), and after it.
+# How others name columns of errors, besides "_err", in any case: before the name of the value (VizieR has "e_", Fermi
+# catalogues have "Unc_"), and after it.
 PREFIXES = ("e_", "err_", "error_", "sigma_", "unc_")
-SUFFIXES = ("_error", "_sigma", "_std", "_sd", "_se", "_unc", "_uncertainty", "_stddev", "err", "Err")
+SUFFIXES = ("_error", "_sigma", "_std", "_sd", "_se", "_unc", "_uncertainty", "_stddev", "err")
 
 
 def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
@@ -46,6 +48,11 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     X : DataFrame of shape (n_samples, n_features)
     X_err : DataFrame of the same shape and columns, or Asymmetric or Limits of such DataFrames
 
+    Warns
+    -----
+    UserWarning
+        If a feature looks like the errors of another one by its name, such as ``e_flux`` or ``Unc_Flux``.
+
     Examples
     --------
     >>> import pandas as pd
@@ -64,6 +71,8 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     if not isinstance(suffix, str) or not suffix:
         raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
     parts = _FrameParts.of(frame, units, suffix)
+    for hint in similar_columns(parts.values)[:1]:
+        warnings.warn(f"{hint} (now it is a feature), or leave it out", stacklevel=2)
     lower, upper, limits = (dict(zip(parts.values, side, strict=True)) for side in zip(*parts.bars(), strict=True))
     names = parts.names()
 
@@ -160,11 +169,13 @@ def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[st
 def similar_columns(names: Iterable[str]) -> list[str]:
     """Return what to say of columns that look like the errors of others, by names that other tables use."""
     names = list(names)
-    found = {other: name for name in names for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))}
+    found = {
+        other.lower(): name for name in names for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))
+    }
     return [
-        f"{name!r} looks like the errors of {found[name]!r}: rename it to '{found[name]}_err'"
+        f"{name!r} looks like the errors of {found[name.lower()]!r}: rename it to '{found[name.lower()]}_err'"
         for name in names
-        if name in found
+        if name.lower() in found
     ]
 
 
