@@ -96,19 +96,22 @@ print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_ti
     "peak MB": int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024}))
 """
 READ = """
-import sys, json, time, os
+import sys, json, time
 began, used = time.perf_counter(), time.process_time()
 buffer = bytearray(32 << 20)
-with open(sys.argv[1], "rb", buffering=0) as file:
-    while file.readinto(buffer):
-        pass
+for _ in range(int(sys.argv[2])):
+    with open(sys.argv[1], "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
 print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_time() - used}))
 """
 
 
 def out_of_core(options):
-    """A file that is read in parts: peak memory, passes, and the time against reading it as often."""
-    rows = []
+    """A file that is read in parts: peak memory, passes, and the time against reading it as often.
+
+    Neither begins with any of the file in memory; what the operating system keeps between passes serves both.
+    """
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         path, labels = Path(directory) / "X.npy", Path(directory) / "y.npy"
         n = int(options.gigabytes * 1e9 / (4 * options.columns))
@@ -118,26 +121,30 @@ def out_of_core(options):
         np.save(labels, y)
         del X, y
         os.sync()
-        read = json.loads(subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True).stdout)
-        found = json.loads(
-            subprocess.run([sys.executable, "-c", OUT_OF_CORE, path, labels], stdout=-1, check=True).stdout
-        )
-        again = json.loads(subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True).stdout)
-        once = max(read["seconds"], again["seconds"])
-        found |= {
-            "problem": f"{options.gigabytes:g} GB, {n:.1e} x {options.columns}",
-            "solver": "file in parts",
-            "seconds to read once": once,
-            "time / passes of reading": found["seconds"] / (found["passes"] * once),
-            "load": os.getloadavg()[0],
-        }
-        found = {
-            name: round(value, 3) if isinstance(value, float) and value > 1e-3 else value
-            for name, value in found.items()
-        }
-        print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
-        rows.append(found)
-    return rows
+        fit = run_cold(OUT_OF_CORE, path, labels)
+        times = max(1, round(fit["passes"]))
+        once = run_cold(READ, path, times)["seconds"] / times
+    found = {
+        "problem": f"{options.gigabytes:g} GB, {n:.1e} x {options.columns}",
+        "solver": "file in parts",
+        **fit,
+        "seconds to read once": once,
+        "time / passes of reading": fit["seconds"] / (fit["passes"] * once),
+        "load": os.getloadavg()[0],
+    }
+    found = {
+        name: round(value, 3) if isinstance(value, float) and value > 1e-3 else value for name, value in found.items()
+    }
+    print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+    return [found]
+
+
+def run_cold(program, path, *more):
+    """Return what a program prints of a file of which nothing is in memory."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    called = [sys.executable, "-c", program, str(path), *map(str, more)]
+    return json.loads(subprocess.run(called, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def exponent(rows, name):
