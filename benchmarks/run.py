@@ -1,26 +1,28 @@
 """Time whole fits against scikit-learn's linear classifiers at their defaults, in one interleaved run.
 
-    python benchmarks/run.py [--noise] [words that the names of the problems must contain]
+    python benchmarks/run.py [--json FILE] [words that the names of the problems must contain]
 
 Every time is the least of several rounds (two, if they take long); a round runs every estimator once, in turn, so that
 a busy moment of the machine hits all of them. "limit" is the time in which the same threads read X once from memory.
 "extra" is the peak memory of a fit beyond X itself, as a part of X and in vectors of n_samples doubles. An epoch is one
 call of partial_fit with all of the data. "losses" and "noises" compare the other losses and noise models with the
-gaussian loss and isotropic noise on the same problems.
+gaussian loss and isotropic noise on the same problems. ``--json`` writes problem, solver, seconds and whether the
+solver is a peer, with the facts of the machine; of kernels and paths there is a table only.
 """
 
-import os
-import sys
+import argparse
+import json
 import time
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import scipy.sparse as sp
-import sklearn
+from facts import machine_facts
 from kernels import show_kernels
 from paths import show_paths
 from problems import BALLS, BARS, DATA, EPOCHS, PROBLEMS, Problem, feature_scale
@@ -28,9 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import LinearSVC
 
-import gaussguru
 from gaussguru import AdversarialSVC, GuruClassifier
-from gaussguru._native._binding import INSTRUCTION_SET
 from gaussguru.losses import LOSSES
 
 ROUNDS, SMALL_ROUNDS, EPOCH_ROUNDS = 7, 100, 15
@@ -49,6 +49,15 @@ PEERS: dict[str, Any] = {
     "newton-cholesky": LogisticRegression(solver="newton-cholesky"),
     "SGDClassifier": SGDClassifier(random_state=0),
 }
+
+
+RESULTS: list[dict[str, Any]] = []
+
+
+def note(problem: Problem, best: dict[str, float], peers: Any = ()) -> None:
+    """Keep the least time of each solver of a problem, and say which of them are peers."""
+    for solver, took in best.items():
+        RESULTS.append({"problem": problem.name, "solver": solver, "seconds": took, "peer": solver in peers})
 
 
 def seconds(estimator: Any, X: Any, y: np.ndarray, pause: float) -> float:
@@ -107,6 +116,7 @@ def show(problem: Problem) -> None:
             if not times[name] or min(times[name]) <= 3 * quickest:
                 times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
     best = {name: min(values) for name, values in times.items()}
+    note(problem, best, peers)
     fastest = min(peers, key=lambda name: best[name])
     limit = read_once(X)
     zero = len(y) * (len(np.unique(y)) - 1)
@@ -140,6 +150,7 @@ def show_losses(problem: Problem) -> None:
             for name, model in models.items():
                 times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
         best = {name: min(values) for name, values in times.items()}
+        note(problem, {f"{name}, sigma = {factor:g} scale": took for name, took in best.items()})
         for name, model in models.items():
             ratio = best[name] / best["gaussian"]
             verdict = (
@@ -165,6 +176,7 @@ def show_epoch(problem: Problem) -> None:
             began = time.perf_counter()
             model.partial_fit(X, y)
             times[name].append(time.perf_counter() - began)
+    note(problem, {name: min(values) for name, values in times.items()}, ["SGDClassifier"])
     peer, *ours = (min(values) for values in times.values())
     print(f"\n{problem.name}\n  {'SGDClassifier':22s} {1e3 * peer:10.1f} ms")
     for (name, model), took in zip(list(models.items())[1:], ours, strict=True):
@@ -196,6 +208,7 @@ def show_noises(problem: Problem) -> None:
         for _ in range(SMALL_ROUNDS if small else NOISE_ROUNDS):
             for name, model in models.items():
                 times[name].append(seconds(model, X, y, 0.0 if small else PAUSE))
+        note(problem, {f"{name}, sigma = {factor:g} scale": min(values) for name, values in times.items()})
         for name, model in models.items():
             took, ratio = min(times[name]), min(times[name]) / min(times["isotropic"])
             verdict = (
@@ -218,6 +231,7 @@ def show_bars(problem: Problem) -> None:
             model.fit(X, y, X_err=errors)
             times[name].append(time.perf_counter() - began)
     without, took = (min(values) for values in times.values())
+    note(problem, {"one sigma": without, "error bars": took})
     verdict = "ok" if took / without <= problem.goal else "ABOVE GOAL"
     print(
         f"\n{problem.name}\n  {'one sigma':22s} {1e3 * without:10.1f} ms\n  {'error bars':22s} {1e3 * took:10.1f} ms",
@@ -234,6 +248,7 @@ def show_ball(problem: Problem) -> None:
     for _ in range(2):
         for name, model in models.items():
             times[name].append(seconds(model, X, y, PAUSE))
+    note(problem, {name: min(values) for name, values in times.items()}, ["LinearSVC"])
     peer, ours = (min(values) for values in times.values())
     clf = models["AdversarialSVC(0.1)"]
     verdict = "ok" if peer / ours >= problem.goal else "BELOW GOAL"
@@ -244,11 +259,12 @@ def show_ball(problem: Problem) -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # peers stop at their defaults; ours report their gap
-    print(
-        f"gaussguru {gaussguru.__version__} ({INSTRUCTION_SET}), scikit-learn {sklearn.__version__}, "
-        f"{joblib.cpu_count()} cores, {os.uname().machine}"
-    )
-    words = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--json", default=None, metavar="FILE")
+    options = parser.parse_args()
+    words, facts = options.words, machine_facts()
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
     losses = [problem._replace(name=f"losses, {problem.name}") for problem in PROBLEMS]
     noises = [problem._replace(name=f"noises, {problem.name}") for problem in PROBLEMS]
     kinds = [
@@ -268,6 +284,8 @@ def main() -> None:
                 run(problem)
     show_kernels(words)
     show_paths(words)
+    if options.json:
+        Path(options.json).write_text(json.dumps({"facts": facts, "results": RESULTS}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,23 +2,24 @@
 
     python benchmarks/scaling.py memory features classes out-of-core dask tree --json scaling.json
 
-Each row is a problem (rows and columns), a solver (where the rows live) and, where it installs, a peer. Times are those
-of one run; the load of the machine is written down beside them. ``--rows``, ``--gigabytes`` and ``--columns`` change
-the sizes.
+Each row is a problem (rows and columns), a solver (where the rows live) and, where it installs, a peer. Times are the
+least of ``--repeat`` runs (out-of-core and the peer: one); the load of the machine is written down beside them.
+``--rows``, ``--gigabytes`` and ``--columns`` change the sizes.
 """
 
 import argparse
 import heapq
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from facts import machine_facts
 
 from gaussguru import GuruClassifier
 from gaussguru._data.rows import Block, _gram_blas, combine, margins
@@ -58,6 +59,18 @@ class Clock:
         self.wall, self.cpu = time.perf_counter() - self.began, time.process_time() - self.used
 
 
+def quickest(fit, repeat, used=lambda: 0.0):
+    """Return the least times of several fits, and the model; ``used`` is the processor time of other processes."""
+    least = Clock()
+    least.wall = least.cpu = np.inf
+    for _ in range(repeat):
+        before = used()
+        with Clock() as clock:
+            model = fit()
+        least.wall, least.cpu = min(least.wall, clock.wall), min(least.cpu, clock.cpu + used() - before)
+    return least, model
+
+
 def row(problem, solver, clock, model=None, **more):
     found = {"problem": problem, "solver": solver, "seconds": round(clock.wall, 3), "cpu": round(clock.cpu, 3)}
     if model is not None:
@@ -73,11 +86,7 @@ def memory(options):
     rows = []
     for n in options.rows:
         X, y = make(n, options.columns)
-        best = None
-        for _ in range(options.repeat):
-            with Clock() as clock:
-                model = GuruClassifier(SIGMA).fit(X, y)
-            best = clock if best is None or clock.cpu < best.cpu else best
+        best, model = quickest(lambda X=X, y=y: GuruClassifier(SIGMA).fit(X, y), options.repeat)
         rows.append(row(f"{n:.0e} x {options.columns}", "threads", best, model) | {"n": n})
         del X, y, model
     return [*rows, *exponent(rows, "n")]
@@ -96,19 +105,22 @@ print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_ti
     "peak MB": int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024}))
 """
 READ = """
-import sys, json, time, os
+import sys, json, time
 began, used = time.perf_counter(), time.process_time()
 buffer = bytearray(32 << 20)
-with open(sys.argv[1], "rb", buffering=0) as file:
-    while file.readinto(buffer):
-        pass
+for _ in range(int(sys.argv[2])):
+    with open(sys.argv[1], "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
 print(json.dumps({"seconds": time.perf_counter() - began, "cpu": time.process_time() - used}))
 """
 
 
 def out_of_core(options):
-    """A file that is read in parts: peak memory, passes, and the time against reading it as often."""
-    rows = []
+    """A file that is read in parts: peak memory, passes, and the time against reading it as often.
+
+    Neither begins with any of the file in memory; what the operating system keeps between passes serves both.
+    """
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         path, labels = Path(directory) / "X.npy", Path(directory) / "y.npy"
         n = int(options.gigabytes * 1e9 / (4 * options.columns))
@@ -118,26 +130,30 @@ def out_of_core(options):
         np.save(labels, y)
         del X, y
         os.sync()
-        read = json.loads(subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True).stdout)
-        found = json.loads(
-            subprocess.run([sys.executable, "-c", OUT_OF_CORE, path, labels], stdout=-1, check=True).stdout
-        )
-        again = json.loads(subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True).stdout)
-        once = max(read["seconds"], again["seconds"])
-        found |= {
-            "problem": f"{options.gigabytes:g} GB, {n:.1e} x {options.columns}",
-            "solver": "file in parts",
-            "seconds to read once": once,
-            "time / passes of reading": found["seconds"] / (found["passes"] * once),
-            "load": os.getloadavg()[0],
-        }
-        found = {
-            name: round(value, 3) if isinstance(value, float) and value > 1e-3 else value
-            for name, value in found.items()
-        }
-        print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
-        rows.append(found)
-    return rows
+        fit = run_cold(OUT_OF_CORE, path, labels)
+        times = max(1, round(fit["passes"]))
+        once = run_cold(READ, path, times)["seconds"] / times
+    found = {
+        "problem": f"{options.gigabytes:g} GB, {n:.1e} x {options.columns}",
+        "solver": "file in parts",
+        **fit,
+        "seconds to read once": once,
+        "time / passes of reading": fit["seconds"] / (fit["passes"] * once),
+        "load": os.getloadavg()[0],
+    }
+    found = {
+        name: round(value, 3) if isinstance(value, float) and value > 1e-3 else value for name, value in found.items()
+    }
+    print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+    return [found]
+
+
+def run_cold(program, path, *more):
+    """Return what a program prints of a file of which nothing is in memory."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    called = [sys.executable, "-c", program, str(path), *map(str, more)]
+    return json.loads(subprocess.run(called, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def exponent(rows, name):
@@ -168,11 +184,7 @@ def _curve(options, name, sizes):
         rng = np.random.default_rng(1)
         W = rng.standard_normal((d, C)).astype(np.float32) / np.float32(np.sqrt(d))
         y = np.argmax(X @ W + 0.5 * rng.standard_normal((n, C), dtype=np.float32), axis=1)
-        best = None
-        for _ in range(options.repeat):
-            with Clock() as clock:
-                model = GuruClassifier(SIGMA).fit(X, y)
-            best = clock if best is None or clock.cpu < best.cpu else best
+        best, model = quickest(lambda X=X, y=y: GuruClassifier(SIGMA).fit(X, y), options.repeat)
         rows.append(row(f"{n:.0e} x {d}, {C} classes", "threads", best, model) | {"d": d, "classes": C})
         del X, y, model
     return [*rows, *exponent(rows, name)]
@@ -187,11 +199,8 @@ def dask(options):
     n, d = options.dask_rows, options.columns
     problem = f"{n:.0e} x {d}"
     X, y = make(n, d)
-    rows = []
-    for _ in range(2):
-        with Clock() as clock:
-            model = GuruClassifier(SIGMA, n_jobs=2).fit(X, y)
-    rows.append(row(problem, "threads, 2", clock, model))
+    best, model = quickest(lambda: GuruClassifier(SIGMA, n_jobs=2).fit(X, y), options.repeat)
+    rows = [row(problem, "threads, 2", best, model)]
     for workers in (2, 1):
         settings = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
         with distributed.LocalCluster(workers, **settings) as cluster, distributed.Client(cluster) as client:
@@ -200,14 +209,18 @@ def dask(options):
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
                 dx, dy = client.persist(data)
                 distributed.wait([dx, dy])
-            for _ in range(2):
-                before = sum(client.run(time.process_time).values())
-                with Clock() as clock:
-                    model = GuruClassifier(SIGMA).fit(dx, dy)
-                clock.cpu += sum(client.run(time.process_time).values()) - before
-            rows.append(row(problem, f"dask, {workers} processes", clock, model, partitions=parts))
-            rows += peer(problem, dx, dy, client) if workers == 2 else []
+
+            def fit(dx=dx, dy=dy):
+                return GuruClassifier(SIGMA).fit(dx, dy)
+
+            best, model = quickest(fit, options.repeat, partial(_workers_used, client))
+            rows.append(row(problem, f"dask, {workers} processes", best, model, partitions=parts))
+            rows += peer(problem, dx, dy, client) if workers == 2 and options.peer else []
     return rows
+
+
+def _workers_used(client):
+    return sum(client.run(time.process_time).values())
 
 
 def peer(problem, dx, dy, client):
@@ -217,11 +230,12 @@ def peer(problem, dx, dy, client):
     except Exception as error:  # whatever it is that does not fit its neighbours
         print(f"dask-ml does not run here: {type(error).__name__}: {error}")
         return [{"peer": "dask-ml", "error": str(error)}]
-    before = sum(client.run(time.process_time).values())
-    with Clock() as clock:
-        LogisticRegression(solver="lbfgs", C=1.0).fit(dx, dy.astype(np.float32))
-    clock.cpu += sum(client.run(time.process_time).values()) - before
-    return [row(problem, "dask-ml LogisticRegression, lbfgs", clock)]
+    best, _ = quickest(
+        lambda: LogisticRegression(solver="lbfgs", C=1.0).fit(dx, dy.astype(np.float32)),
+        1,
+        partial(_workers_used, client),
+    )
+    return [row(problem, "dask-ml LogisticRegression, lbfgs", best)]
 
 
 # --- the tree of sums ------------------------------------------------------------------------------------------
@@ -321,16 +335,12 @@ def main():
     parser.add_argument("--directory", default=None, help="where the large file is written")
     parser.add_argument("--dask-rows", type=lambda text: int(float(text)), default=10_000_000)
     parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="run dask-ml, if installed")
     parser.add_argument("--tree-rows", type=lambda text: int(float(text)), default=1_000_000_000)
     parser.add_argument("--tree-columns", type=int, default=1000)
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
-    facts = {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
+    facts = machine_facts()
     print(facts)
     found = {name: PARTS[name](options) for name in options.parts}
     if options.json:

@@ -15,7 +15,7 @@ from gaussguru._data.rows import Rows
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.losses import LOSSES
 from gaussguru.population import Deconvolve
-from gaussguru.sources import Arrays, Fields, Stream, Table, subsample
+from gaussguru.sources import Arrays, Fields, Stream, Table, save_predictions, subsample
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.compute  # noqa: E402
@@ -256,6 +256,43 @@ def test_stream_of_blocks(reference):
     assert np.array_equal(other.predict(Stream(lambda: iter(uneven(X)[0]))), one.predict(X))
     with pytest.raises(ValueError, match="come with its blocks"):
         GuruClassifier().fit(Stream(blocks), y)
+
+
+def test_predictions_on_disk(tmp_path):
+    X, y = samples(d=3)
+    labels, errors = np.array(["no", "yes"])[y], np.random.default_rng(2).uniform(0, 0.6, X.shape)
+    columns = {
+        f"{name}{end}": values[:, j] for end, values in (("", X), ("_err", errors)) for j, name in enumerate("abc")
+    }
+    pyarrow.parquet.write_table(pa.table({**columns, "y": labels}), tmp_path / "all.parquet", row_group_size=900)
+    source = Table(tmp_path / "all.parquet")
+    model = GuruClassifier(0.2).fit(source, "y", X_err="_err")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # names of features are those of the fit
+        found = save_predictions(tmp_path / "p.npy", model.predict_proba, source, X_err="_err")
+    assert isinstance(found, np.memmap)
+    expected = model.predict_proba(source, X_err="_err")
+    assert np.array_equal(found, expected)
+    plain = GuruClassifier(0.2).fit(X, labels)
+    for given in (Arrays(X, rows=700), Stream(lambda: iter(uneven(X)[0]))):
+        assert np.array_equal(save_predictions(tmp_path / "q.npy", plain.predict, given), plain.predict(X))
+    # What cannot be finished leaves the file that was there, and no other.
+    with pytest.raises(ValueError, match="features"):
+        save_predictions(tmp_path / "p.npy", plain.predict, Arrays(X[:, :2]))
+    assert np.array_equal(np.load(tmp_path / "p.npy"), expected)
+    assert not list(tmp_path.glob("*.part"))
+    with pytest.raises(TypeError, match="must be a source"):
+        save_predictions(tmp_path / "r.npy", plain.predict, X)
+    with pytest.raises(TypeError, match="Python objects"):
+        save_predictions(tmp_path / "r.npy", lambda X: np.array([object()] * len(X)), Arrays(X))
+    with pytest.raises(ValueError, match="all partitions are empty"):
+        save_predictions(tmp_path / "r.npy", plain.predict, Arrays(X[:0]))
+
+
+def test_progress(capsys):
+    X, y = samples()
+    model = GuruClassifier(0.3, verbose=1).fit(Arrays(X, rows=700), y)
+    assert len(capsys.readouterr().out.splitlines()) >= model.n_iter_ > 0
 
 
 # --- what problems there are ---------------------------------------------------------------------------------

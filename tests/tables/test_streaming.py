@@ -1,16 +1,25 @@
 """The command on files that are larger than what is read into memory: converted once, and read in parts."""
 
+import os
+import re
+import subprocess
+import sys
 import tempfile
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
+from gaussguru import GuruClassifier
 from gaussguru._data import streams
-from gaussguru._tables import files, streaming
+from gaussguru._tables import files, fitting, streaming
 from gaussguru.cli import main
-from gaussguru.errors import Measured
+from gaussguru.errors import Limits, Measured
 from gaussguru.models import load_model
+from gaussguru.population import Deconvolve
 from gaussguru.sources import arrays
 
 
@@ -46,3 +55,119 @@ def test_csv_beyond_the_limit_is_read_in_parts(tmp_path, monkeypatch, classifier
     # A proof of 1e-6 is reached somewhere else in parts than in memory, by digits that do not matter.
     assert np.abs(one.estimator.predict_proba(samples) - other.estimator.predict_proba(samples)).max() < 1e-3
     assert not list(tmp_path.glob("gaussguru-*"))  # what was converted is gone
+
+
+# A fit in a process that may have so many bytes more than when its modules and BLAS were loaded. "whole" reads the file
+# as a small one is read; "parts" reads it as one beyond the limit, with budgets in proportion to the file.
+CHILD = """
+import resource, sys
+import numpy as np
+from gaussguru import GuruClassifier
+from gaussguru import GuruClassifier
+from gaussguru._data import streams
+from gaussguru._tables import files, fitting, streaming
+from gaussguru.cli import main
+from gaussguru.sources import Arrays, arrays
+
+X = np.random.default_rng(0).standard_normal((2000, 20))
+GuruClassifier(0.3).fit(Arrays(X, rows=100), X[:, 0] > 0)  # BLAS takes its buffers when it is used first
+how, extra, path, output = sys.argv[1:]
+if how == "parts":
+    streaming.LARGE = 1 << 20
+streams.DRAWN_BYTES = arrays.PART_BYTES = files.BLOCK = streams.KEPT_BYTES = 1 << 20
+with open("/proc/self/status") as status:
+    limit = 1024 * int(status.read().split("VmData:")[1].split()[0]) + int(extra)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+more = ["--target", "kind", "--sigma", "0.3", "--max-line", "1", "--jobs", "1", "--quiet"]
+sys.exit(main(["fit", path, *more, "-o", output]))
+"""
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/status"), reason="a limit on the memory of a process, as Linux has it"
+)
+def test_csv_beyond_the_memory_of_the_process(tmp_path):
+    """A real limit, below the size of the file: read whole it is too large, in parts it is fitted."""
+    rng = np.random.default_rng(0)
+    n, d = 200_000, 20
+    X = rng.standard_normal((n, d))
+    labels = np.where(X[:, 0] + 0.5 * rng.standard_normal(n) > 0, "yes", "no")
+    path = tmp_path / "all.csv"
+    pyarrow.csv.write_csv(pa.table({**{f"x{j}": X[:, j] for j in range(d)}, "kind": labels}), path)
+    extra = 75_000_000
+    assert path.stat().st_size > extra
+    # Reserved pages of other allocators, and of one heap for each thread, would count as memory that is used.
+    settings = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found = {}
+    for how in ("whole", "parts"):
+        call = [sys.executable, "-c", CHILD, how, str(extra), str(path), str(tmp_path / how)]
+        found[how] = subprocess.run(
+            call, env={**os.environ, **settings}, capture_output=True, text=True, timeout=600, check=False
+        )
+    assert found["whole"].returncode != 0
+    assert re.search("Unable to allocate|MemoryError|Out of memory", found["whole"].stderr)
+    assert not (tmp_path / "whole").exists()
+    assert found["parts"].returncode == 0, found["parts"].stderr
+    model = load_model(str(tmp_path / "parts"))
+    assert model.card["data"]["rows"] == n
+    assert model.card["fit"]["certified"]
+    one = GuruClassifier(0.3).fit((X - X.mean(axis=0)) / X.std(axis=0), labels)
+    assert np.allclose(model.estimator[-1].coef_, one.coef_, atol=1e-2 * np.abs(one.coef_).max())
+
+
+def test_what_is_large(tmp_path, monkeypatch):
+    """A file is compared with the memory that there is; of Parquet, what it unpacks to counts."""
+    assert 1e6 < streaming._memory() < 1e15
+    pyarrow.parquet.write_table(pa.table({"a": np.zeros(100_000), "b": np.zeros(100_000)}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 100_000)
+    (tmp_path / "a.svm").write_text("0 1:1 2:2\n" * 100_000)
+    (tmp_path / "bad.parquet").write_bytes(b"no table")
+    assert (tmp_path / "a.parquet").stat().st_size < 100_000
+    for memory, large in ((1e12, set()), (8e6, {"a.parquet"}), (2e6, {"a.parquet", "a.csv"})):
+        monkeypatch.setattr(streaming, "_memory", lambda memory=memory: memory)
+        found = {path.name for path in tmp_path.iterdir() if streaming.is_large([str(path)])}
+        assert found == large
+    assert not streaming.is_large(["-"])
+    assert streaming.is_large(["a.csv", "b.csv"])
+
+
+def limited(n=600):
+    """Return a table with upper limits, its values, and its errors."""
+    rng = np.random.default_rng(0)
+    truth, errors = rng.standard_normal((n, 2)), rng.uniform(0.1, 0.5, (n, 2))
+    X = truth + errors * rng.standard_normal((n, 2))
+    limits = np.zeros((n, 2), dtype=int)
+    limits[:, 0] = np.where(X[:, 0] < -0.5, -1, 0)
+    X = np.where(limits < 0, -0.5, X)
+    frame = pd.DataFrame({"a": X[:, 0], "a_err": errors[:, 0], "a_limit": limits[:, 0], "b": X[:, 1]})
+    frame["b_err"], frame["kind"] = errors[:, 1], np.where(truth.sum(axis=1) > 0, "yes", "no")
+    return frame, X, Limits(errors, limits)
+
+
+def test_limits_in_parts_are_limits(tmp_path, capsys):
+    frame, X, X_err = limited()
+    (tmp_path / "parts").mkdir()
+    for number in range(2):
+        frame[300 * number : 300 * (number + 1)].to_csv(tmp_path / "parts" / f"{number}.csv", index=False)
+    more = ["--target", "kind", "--quiet", "--folds", "2"]
+    assert main(["fit", str(tmp_path / "parts"), *more, "-o", str(tmp_path / "model")]) == 0
+    found = load_model(str(tmp_path / "model")).estimator[-1].population_
+    one = Deconvolve(1).fit(X, X_err=X_err)
+    assert np.allclose(found.means_, one.means_, atol=1e-3)
+    assert np.allclose(found.covariances_, one.covariances_, atol=1e-3)
+    assert main(["fit", str(tmp_path / "parts"), *more, "--classifier", "guru", "-o", str(tmp_path / "other")]) == 2
+    assert "limits (column 'a_limit') are for fits with --classifier error-bars" in capsys.readouterr().err
+
+
+def test_covariances_beyond_memory_are_made_in_parts(tmp_path, monkeypatch):
+    """A table that fits into memory, and the covariances of its rows do not."""
+    frame, _, X_err = limited()
+    frame = frame.drop(columns="a_limit")
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    call = ["fit", str(tmp_path / "all.csv"), "--target", "kind", "--quiet", "--folds", "2", "-o"]
+    assert main([*call, str(tmp_path / "memory")]) == 0
+    monkeypatch.setattr(fitting, "MOST_NUMBERS", 100)
+    assert main([*call, str(tmp_path / "parts")]) == 0
+    samples = Measured(frame[["a", "b"]], X_err.err)
+    one, other = (load_model(str(tmp_path / name)).estimator.predict_proba(samples) for name in ("memory", "parts"))
+    assert np.abs(one - other).max() < 1e-3

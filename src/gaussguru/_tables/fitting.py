@@ -32,6 +32,7 @@ from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
+from gaussguru.sources import Arrays
 
 __all__ = ["CLASSIFIERS", "ERROR_BAR_KERNELS", "evaluate_model", "fit_model", "path_table"]
 
@@ -50,7 +51,8 @@ FEW_CLASSES, ROWS_PER_CLASS = 20, 10
 # Noise levels of an evaluation, in units of the spread of the features; and of error bars, for models of these.
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 ERROR_LEVELS = (1.0, 1.5, 2.0, 3.0)
-# The classifier of measurements holds a covariance for each row: so many features, and numbers of them all (2 GB).
+# The classifier of measurements has a covariance for each row: so many features, and so many numbers of them that are
+# held at a time (2 GB).
 MOST_FEATURES, MOST_NUMBERS = 300, 1 << 28
 # Rows whose probabilities are compared with what came true; of more every second, fourth, ... is taken.
 MOST_KEPT = 1_000_000
@@ -134,7 +136,7 @@ def _fit_guru(
     folds: int,
 ) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], dict[str, Any]]:
     """Return steps, the classifier, how its fit went, and what else the card says."""
-    _check_no_limits(data)
+    check_no_limits(data.name, data.layout)
     steps, samples = _prepare(data, scale)
     folds = _fold_count(classes, y, folds, "give --sigma a number") if isinstance(sigma, str | list | tuple) else 0
     classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, options)
@@ -150,11 +152,12 @@ def _fit_guru(
     return steps, classifier, fit, more
 
 
-def _check_no_limits(data: Data) -> None:
-    if data.layout.limits:
-        name = quoted(data.layout.error_columns[-1])
+def check_no_limits(table: str, layout: Layout) -> None:
+    """Raise if there are limits: the classifiers of noise yet to come do not take them."""
+    if layout.limits:
+        name = quoted(layout.error_columns[-1])
         raise TableError(
-            f"{data.name}: limits (column {name}) are for fits with --classifier error-bars; leave them out with "
+            f"{table}: limits (column {name}) are for fits with --classifier error-bars; leave them out with "
             f"--drop {name}"
         )
 
@@ -179,17 +182,27 @@ def _fit_error_bars(
     if sp.issparse(data.X):
         raise TableError(f"{data.name}: --classifier error-bars is not for libsvm; --classifier guru is")
     n, d = data.X.shape
-    if d > MOST_FEATURES or n * d * d > MOST_NUMBERS:
-        raise TableError(
-            f"{data.name}: {d} features of {n} rows are too many for --classifier error-bars, which holds a covariance "
-            f"for each row; at most {MOST_FEATURES}, and {MOST_NUMBERS * 8 / 1e9:.0f} GB of covariances. Choose some "
-            "with --features, or give --classifier guru"
-        )
+    check_features(data.name, d)
     steps, samples = _prepare(data, scale=None)
     folds = _fold_count(classes, y, folds, "leave that class out")
-    found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(samples, y)
+    found = ErrorBarClassifier(cv=folds, random_state=0, **options)
+    if n * d * d > MOST_NUMBERS:  # posteriors are made in parts, and not kept
+        values, X_err = split_errors(samples)
+        found.fit(Arrays(values.to_numpy()), y, X_err=X_err)
+        found.feature_names_in_ = np.asarray(data.layout.features, dtype=object)
+    else:
+        found.fit(samples, y)
     accuracy = float(np.mean(found.predict(samples) == y))
     return steps, found, *describe_error_bars(found, classes, len(y), accuracy, data.layout.features, folds)
+
+
+def check_features(table: str, d: int) -> None:
+    """Raise if there are too many features for the classifier of measurements."""
+    if d > MOST_FEATURES:
+        raise TableError(
+            f"{table}: {d} features are too many for --classifier error-bars, with a covariance for each row; at most "
+            f"{MOST_FEATURES}. Choose some with --features, or give --classifier guru"
+        )
 
 
 def describe_error_bars(
@@ -284,7 +297,7 @@ def path_table(
     warnings : list of str
     """
     _, classes, y = _encode_labels(data, max_classes)
-    _check_no_limits(data)
+    check_no_limits(data.name, data.layout)
     options = for_codes(options, classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -5,10 +5,11 @@ Serves the command, and errors name its options.
 
 import glob
 import hashlib
+import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,19 +30,21 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._linalg import Array
 from gaussguru._tables.files import Table, TableError, format_of
 from gaussguru._tables.fitting import (
-    MOST_FEATURES,
+    check_features,
     classes_of,
     describe_error_bars,
     for_codes,
     messages_of,
 )
 from gaussguru._tables.schema import Layout, deviations, read_parts
+from gaussguru.errors import Limits
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays, Dask, Mapped, Source, needed
 
-# Bytes of files beyond which they are not read into memory: text takes about as much there as on disk.
-LARGE = 2 << 30
+# Bytes of a table beyond which it is not read into memory, and the part of the memory that it may take there: a fit
+# needs two to three times as much.
+LARGE, SHARE = 2 << 30, 1 / 8
 
 
 def files_of(path: str) -> list[str]:
@@ -56,8 +61,31 @@ def files_of(path: str) -> list[str]:
 
 
 def is_large(files: Sequence[str]) -> bool:
-    """Return whether files are to be read in parts."""
-    return len(files) > 1 or (os.path.isfile(files[0]) and os.path.getsize(files[0]) > LARGE)
+    """Return whether files are to be read in parts: several, or one that is large."""
+    if len(files) > 1 or not os.path.isfile(files[0]):
+        return len(files) > 1
+    # libsvm is not read in parts: it is tried as long as it may fit.
+    most = LARGE if format_of(files[0]) == "libsvm" else min(LARGE, SHARE * _memory())
+    return _table_bytes(files[0]) > most
+
+
+def _table_bytes(path: str) -> int:
+    """Return about what a table takes in memory: text as much as on disk, Parquet what its columns unpack to."""
+    if format_of(path) == "parquet":
+        with suppress(pa.ArrowException, OSError):  # whoever reads it says what is wrong
+            about = pyarrow.parquet.read_metadata(path)
+            return int(8 * about.num_rows * about.num_columns)
+    return os.path.getsize(path)
+
+
+def _memory() -> float:
+    """Return the bytes of memory of this machine, or of the container that this process is in; no limit if unknown."""
+    limits = [math.inf]
+    with suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # "max" where there is none
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits)
 
 
 class Cached(NamedTuple):
@@ -65,7 +93,7 @@ class Cached(NamedTuple):
 
     name: str
     X: NDArray[Any]
-    X_err: NDArray[Any] | None
+    X_err: NDArray[Any] | Limits | None
     codes: NDArray[Any]
     texts: list[str]
     layout: Layout
@@ -83,10 +111,11 @@ def convert(
 ) -> Cached:
     """Convert tables to arrays in a directory, reading each once; all must have the columns of the first."""
     layout: Layout | None = None
-    paths = [os.path.join(directory, name) for name in ("values", "errors", "labels")]
+    paths = [os.path.join(directory, name) for name in ("values", "labels", "errors", "limits")]
     places: dict[str, int] = {}
     scaler, digest, n_rows = StandardScaler(), hashlib.sha256(), 0
-    with open(paths[0], "wb") as values, open(paths[1], "wb") as errors, open(paths[2], "wb") as labels:
+    with ExitStack() as stack:
+        values, labels, errors, limits = (stack.enter_context(open(path, "wb")) for path in paths)
         for path in files:
             with closing(opened(path)) as table:
                 layout = layout or layout_of(table)
@@ -102,16 +131,24 @@ def convert(
                         labels.write(np.array(numbers, dtype=np.int32).data)
                         if part.X_err is not None:
                             errors.write(np.ascontiguousarray(deviations(part.X_err)).data)
+                        if isinstance(part.X_err, Limits):
+                            limits.write(part.X_err.sides.data)
                     progress(f"converting {path}: {n_rows} rows")
                 digest.update(table.sha256().encode())
     assert layout is not None
     if not places:
         raise TableError(f"{files[0]} has no rows that can be used")
-    shape = (-1, len(layout.features))
-    X = np.memmap(paths[0], dtype=np.float64, mode="r").reshape(shape)
-    has_errors = os.path.getsize(paths[1]) > 0
-    X_err = np.memmap(paths[1], dtype=np.float64, mode="r").reshape(shape) if has_errors else None
-    codes = np.memmap(paths[2], dtype=np.int32, mode="r")
+
+    def mapped(path: str, dtype: Any) -> Any:
+        return np.memmap(path, dtype=dtype, mode="r") if os.path.getsize(path) else None
+
+    def table_of(path: str, dtype: Any) -> Any:
+        found = mapped(path, dtype)
+        return None if found is None else found.reshape(-1, len(layout.features))
+
+    X, codes = table_of(paths[0], np.float64), mapped(paths[1], np.int32)
+    X_err, sides = table_of(paths[2], np.float64), table_of(paths[3], np.int8)
+    X_err = X_err if sides is None else Limits(X_err, sides)
     name = files[0] if len(files) == 1 else f"{len(files)} files from {files[0]} on"
     return Cached(name, X, X_err, codes, list(places), layout, n_rows, scaler, digest.hexdigest())
 
@@ -190,12 +227,7 @@ class _About(NamedTuple):
 
 def _fit_error_bars(source: Any, y: Any, X_err: Any, about: _About, folds: int, options: dict[str, Any]) -> Model:
     """Fit population and classifier of measurements to all rows of a source, whose labels are numbers."""
-    d = len(about.layout.features)
-    if d > MOST_FEATURES:
-        raise TableError(
-            f"{about.name}: {d} features are too many for --classifier error-bars, with a covariance for each row; "
-            f"at most {MOST_FEATURES}. Choose some with --features, or give --classifier guru"
-        )
+    check_features(about.name, len(about.layout.features))
     given = for_codes(options, about.classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

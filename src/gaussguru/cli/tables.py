@@ -23,7 +23,14 @@ from gaussguru._tables.files import (
     write_tables,
     writing,
 )
-from gaussguru._tables.fitting import CLASSIFIERS, ERROR_BAR_KERNELS, evaluate_model, fit_model, path_table
+from gaussguru._tables.fitting import (
+    CLASSIFIERS,
+    ERROR_BAR_KERNELS,
+    check_no_limits,
+    evaluate_model,
+    fit_model,
+    path_table,
+)
 from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
 from gaussguru._tables.streaming import convert, files_of, fit_cached, fit_on_cluster, is_large
 from gaussguru.cli.console import (
@@ -182,7 +189,8 @@ class GuruOptions:
         return name == "kernel" and value != "auto"
 
     def check_errors(self, file: str, layout: Layout) -> None:
-        """Raise if a kernel would have errors."""
+        """Raise if a kernel would have errors, or any of these classifiers limits."""
+        check_no_limits(file, layout)
         if self.kernel != "linear" and layout.has_errors:
             what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
             raise TableError(f"{file}: --kernel {self.kernel} takes no errors ({what}); --no-errors leaves them out")
@@ -318,7 +326,8 @@ def fit(
     values.
 
     FILE may also be a directory, or a quoted pattern, of files with the same columns. Several files, and files of more
-    than 2 GB, are converted once to arrays in the directory for temporary files and read in parts.
+    than 2 GB or an eighth of the memory, are converted once to arrays in the directory for temporary files and read in
+    parts.
 
     Example: gaussguru fit stars.csv --target class -o stars.model
     """

@@ -6,6 +6,8 @@
 * :class:`Stream`: a function that returns an iterator over blocks.
 * :class:`Dask`: a ``dask.array.Array`` or ``dask.dataframe.DataFrame``. These can also be passed directly.
 
+:func:`subsample` draws some samples into memory, :func:`save_predictions` writes predictions to disk in parts.
+
 Labels, weights and error bars are column names for tables, ``fit(table, "label", sample_weight="weight",
 X_err="_err")``; arrays with one row per sample for arrays; and either for Dask.
 
@@ -26,6 +28,7 @@ from gaussguru.sources.base import Fields, Mapped, Source, needed
 from gaussguru.sources.blocks import Stream
 from gaussguru.sources.dask_parts import Dask
 from gaussguru.sources.reading import MOST_DRAWN, Drawn, Opened, Reading, as_source, drawn, stacked, subsample
+from gaussguru.sources.saving import save_predictions
 from gaussguru.sources.split import Split
 from gaussguru.sources.tables import Table
 
@@ -45,6 +48,7 @@ __all__ = [
     "as_source",
     "drawn",
     "needed",
+    "save_predictions",
     "stacked",
     "subsample",
 ]

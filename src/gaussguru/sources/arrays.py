@@ -25,7 +25,7 @@ class Arrays(Source):
         The samples. The arrays of a list follow one another. Rows of a memory map are read from its file, so they do
         not stay in memory.
     rows : int, default=None
-        Number of rows in a part. None chooses parts of about 32 MB.
+        Number of rows in a part. None chooses parts of about 16 MB.
 
     ``y``, ``sample_weight`` and ``X_err`` are arrays with one row per sample, or lists that match X.
 

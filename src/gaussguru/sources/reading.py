@@ -117,7 +117,7 @@ def subsample(
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
         found = drawn(reading.opened(mapped, session).parts, n_samples, random_state)
-    return _named(found.X, source.feature_names(fields)), found.y, found.weight, found.X_err
+    return named(found.X, source.feature_names(fields)), found.y, found.weight, found.X_err
 
 
 class Drawn(NamedTuple):
@@ -188,7 +188,8 @@ def stacked(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _named(X: Any, names: list[str] | None) -> Any:
+def named(X: Any, names: list[str] | None) -> Any:
+    """Return samples as a frame if their features have names, and pandas is installed."""
     if names is None or sp.issparse(X):
         return X
     try:

@@ -39,7 +39,7 @@ class Table(Source):
         written again, and one of others is not touched.
 
     A part is one row group, or several small ones; of CSV (by the names of the files) it is a file, and of a cache
-    about 32 MB. Features are float32 where none of them needs more.
+    about 16 MB. Features are float32 where none of them needs more.
 
     Examples
     --------

@@ -1,0 +1,77 @@
+"""Predictions for a source, written to disk."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gaussguru.sources.base import Fields
+from gaussguru.sources.reading import Reading, as_source, named
+
+# Bytes of the header of a ``.npy`` file, which is written last: only then the number of rows is known.
+HEADER = 128
+
+
+def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X: Any, X_err: Any = None) -> np.memmap:
+    """Write predictions for a source to a ``.npy`` file, one part after the other.
+
+    Neither the samples nor their predictions need to fit in memory.
+
+    Parameters
+    ----------
+    path : str or path
+        The file. It is replaced if it exists.
+    method : callable
+        Method of a fitted estimator that returns one array, as ``model.predict_proba``.
+    X, X_err : as in the method
+        A source, and column names or arrays. Dask has its own way to disk: ``dask.array.to_npy_stack`` for what the
+        method returns.
+
+    Returns
+    -------
+    numpy.memmap
+        The predictions, read from the file when they are used.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.sources import Arrays, save_predictions
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> clf = GuruClassifier(0.3).fit(X, X[:, 0] > 0)
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     save_predictions(f"{directory}/p.npy", clf.predict_proba, Arrays(X, rows=300)).shape
+    (1000, 2)
+    """
+    source = as_source(X)
+    if source is None or source.is_lazy:
+        raise TypeError(f"X must be a source that is no collection of Dask; got {type(X).__name__}")
+    names = getattr(getattr(method, "__self__", None), "feature_names_in_", None)
+    names = None if names is None else [str(name) for name in names]
+    reading = Reading(source, Fields(X_err=X_err), names, None)
+    n_rows, like = 0, None
+    partial = Path(f"{os.fspath(path)}.part")
+    try:
+        with partial.open("wb") as file, reading.pool as mapped:
+            file.write(bytes(HEADER))
+            for part in reading.opened(mapped, None).parts.one_by_one():
+                if part.X.shape[0]:
+                    given = {} if part.X_err is None else {"X_err": part.X_err}
+                    found = np.ascontiguousarray(method(named(part.X, names), **given))
+                    if found.dtype.hasobject:
+                        raise TypeError("labels that are Python objects cannot be saved; fit to strings or numbers")
+                    file.write(found.data)
+                    n_rows, like = n_rows + len(found), found
+            if like is None:
+                raise ValueError("X must have at least one sample; all partitions are empty")
+            file.seek(0)
+            about = {"descr": like.dtype.str, "fortran_order": False, "shape": (n_rows, *like.shape[1:])}
+            np.lib.format.write_array_header_1_0(file, about)
+            assert file.tell() == HEADER
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    saved: np.memmap = np.load(path, mmap_mode="r")
+    return saved
