@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from measured_models import (
+    AUTO,
     DECONVOLUTION,
     IGNORED,
     LOGISTIC,
@@ -42,12 +43,12 @@ from measured_models import (
     OURS,
     SCALED,
     SINGLE,
+    STACK,
     Model,
     Predictor,
     Training,
     plain,
     quiet,
-    replace_population,
 )
 from problems import DATA
 from sklearn.linear_model import LogisticRegression
@@ -202,11 +203,14 @@ def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: 
             yield from _compared(natural, once, "T5", f"{percent} %", split, seen)
     if "T3" in only and split.bright is not None:
         faint = split.by_brightness()
-        of_use = [
-            replace_population(model) for model in once if model.kind == "ours" and not model.name.startswith("part")
-        ]
-        seen = faint.samples(faint.test)
-        yield from _compared(Fits(faint.training()), [*once, *of_use], "T3", "bright to faint", faint, seen)
+        fits, seen = Fits(faint.training()), faint.samples(faint.test)
+        yield from _compared(fits, once, "T3", "bright to faint", faint, seen)
+        for model in (model for model in once if model.name in (OURS, AUTO, STACK)):
+            there = fits(model).estimator.refit_population(*seen)  # type: ignore[attr-defined]
+            again = model._replace(
+                name=f"{model.name}, population of use", fit=lambda *_, there=there: there.predict_proba
+            )
+            yield from _compared(Fits(faint.training()), [again], "T3", "bright to faint", faint, seen)
     if "T7" in only:
         yield from _measured_again(natural, split, models)
     if "T2" in only:
@@ -453,6 +457,8 @@ def bars(results: Results) -> list[Record]:
                 ours <= (whole + imputed) / 2, f"{ours:.4f}; {whole:.4f} and {imputed:.4f}",
             )  # fmt: skip
     for protocol, data in results.cells:
+        if protocol == "T1" and results.measured(protocol, data, "x1", STACK):
+            _nonlinear_bars(results, data, bar)
         if protocol == "T1":
             for other in (IGNORED, LOGISTIC):
                 if not results.measured(protocol, data, "x1", OURS, other):
@@ -490,6 +496,33 @@ def bars(results: Results) -> list[Record]:
         apart = results.difference((*key, OURS), (*key, good), "accuracy")
         bar("made: accuracy within 0.01 of fitting the good rows alone", apart[0] >= -0.01, pm(apart))
     return found
+
+
+def _nonlinear_bars(results: Results, data: str, bar: Callable[[str, bool, str], None]) -> None:
+    """The stack against forests and boosting on natural data, and against all rows not trained at the noise of use."""
+    key = ("T1", data)
+    trees = [name for name in ("forest", "boosting") if results.measured(*key, "x1", name)]
+    if data in ("koi", "snpcc", "fluxes") and trees:
+        best = max(trees, key=lambda name: results.mean(*key, "x1", name, "accuracy"))
+        apart = results.difference((*key, "x1", STACK), (*key, "x1", best), "accuracy")
+        bar(
+            f"T0 {data}: accuracy of {STACK} not below that of {best} by more than one s.e.",
+            apart[0] >= -apart[1],
+            pm(apart),
+        )
+    for condition in results.cells[key]:
+        others = [
+            name
+            for name, kind in results.kinds.items()
+            if kind == "baseline" and "trained at" not in name and results.measured(*key, condition, name)
+        ]
+        if not others or not results.measured(*key, condition, STACK):
+            continue
+        for score, sign in (("log_loss", -1), ("accuracy", 1)):
+            best = max(others, key=lambda name: sign * results.mean(*key, condition, name, score))
+            mean, error = results.difference((*key, condition, STACK), (*key, condition, best), score)
+            what = f"T1 {data} {condition}: {score.replace('_', ' ')} of {STACK} better than that of {best} by 2 s.e."
+            bar(what, sign * mean >= 2 * error, pm((mean, error)))
 
 
 def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], None]) -> None:

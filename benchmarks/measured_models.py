@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from gaussguru import ErrorBarClassifier, GuruClassifierCV, PosteriorDrawsClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifierCV, PopulationClassifier, PosteriorDrawsClassifier
 from gaussguru.errors import Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
@@ -229,14 +229,8 @@ def ours(**options: Any) -> Callable[[Training, float], Predictor]:
     return fit
 
 
-def replace_population(model: Model) -> Model:
-    """The same with the population of the samples of use, which need no labels."""
-
-    def fit(data: Training, level: float) -> Predictor:
-        fitted = model.fit(data, level).estimator  # type: ignore[attr-defined]
-        return lambda Z, F: fitted.refit_population(Z, F).predict_proba(Z, F)
-
-    return Model(f"{model.name}, population of use", "ours", fit)
+def population_classifier(data: Training, level: float) -> Predictor:
+    return PopulationClassifier(n_jobs=1).fit(data.X, data.y, X_err=data.E).predict_proba
 
 
 def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor]:
@@ -250,6 +244,7 @@ def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor
 
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
 AUTO, AUTO_IGNORED = f"{OURS}, kernel auto", f"{OURS}, kernel auto, errors ignored"
+STACK, LINEAR_STACK, CLASSES = f"{OURS}, stack with boosting", f"{OURS}, linear stack", "PopulationClassifier"
 SINGLE, DECONVOLUTION = f"{OURS}, one component", "extreme deconvolution of each class"
 QUANTILES = QuantileTransformer(output_distribution="normal", random_state=0)
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
@@ -285,6 +280,9 @@ MODELS = [
     Model(AUTO_IGNORED, "baseline", ours_without_errors(kernel="auto"), uses_errors=False),
     Model(OURS, "ours", ours()),
     Model(AUTO, "ours", ours(kernel="auto")),
+    Model(LINEAR_STACK, "ours", ours(stack=True)),
+    Model(STACK, "ours", ours(estimator=BOOSTING, kernel="auto", stack=True)),
+    Model(CLASSES, "ours", population_classifier),
     Model(SINGLE, "ours", ours(n_components=1)),
     Model("part: shrunk values, one component", "ours", ours(n_components=1, methods=("shrunk",))),
     Model("part: posteriors in the fit, one component", "ours", ours(n_components=1, methods=("posterior",))),
