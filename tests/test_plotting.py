@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 
 from gaussguru import (
     AdversarialSVC,
+    ErrorBarClassifier,
     GuruClassifier,
     GuruClassifierCV,
     KernelGuruClassifier,
@@ -344,6 +345,20 @@ def test_regions_with_error_bars():
     assert plotting.RegionsDisplay.from_estimator(model, X, y).ellipses_ == []
     with pytest.raises(ValueError, match="X_err"):
         plotting.RegionsDisplay.from_estimator(model, X, y, X_err=np.full(X.shape, np.inf))
+
+
+def test_regions_of_a_classifier_of_measurements():
+    """Regions are those of exact values; what is wrong is decided with the errors of a sample."""
+    X, y = make_gaussians(60, random_state=0)
+    X_err = np.random.default_rng(0).uniform(0.1, 2.0, X.shape)
+    model = ErrorBarClassifier(methods=("probit",), n_components=1, cv=2).fit(X, y, X_err=X_err)
+    display = plotting.RegionsDisplay.from_estimator(model, X, y, X_err=X_err)
+    first, second, scores = display.plane.grid
+    points = np.column_stack([first.ravel(), second.ravel()])
+    np.testing.assert_array_equal(scores.ravel(), model.decision_function(points, X_err=0.0))
+    np.testing.assert_array_equal(display.wrong, model.predict(X, X_err=X_err) != y)
+    with pytest.raises(ValueError, match="X_err"):
+        plotting.RegionsDisplay.from_estimator(model, X, y)
 
 
 @pytest.mark.parametrize("estimator", [AdversarialSVC(0.5), TotalSVC(0.5)])

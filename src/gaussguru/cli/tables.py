@@ -207,7 +207,7 @@ class GuruOptions:
 class ErrorBarOptions:
     """Options that only the classifier error-bars has, with their defaults."""
 
-    gaussians: str = "1"
+    gaussians: str = "auto"
     scale_errors: bool = False
     kernel: str = "linear"
 
@@ -264,7 +264,7 @@ def fit(
     gaussians: Annotated[
         str,
         typer.Option(metavar="N", help="error-bars: number of Gaussians in the population of true values, or auto."),
-    ] = "1",
+    ] = "auto",
     scale_errors: Annotated[
         bool, typer.Option("--scale-errors", help="error-bars: fit a common factor of all errors.")
     ] = False,

@@ -78,7 +78,8 @@ class Plane(NamedTuple):
         points: Any = np.column_stack([first.ravel(), second.ravel()])
         if hasattr(X, "iloc"):
             points = type(X)(points, columns=X.columns)
-        scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
+        exact = {"X_err": 0.0} if getattr(estimator, "has_errors_", False) else {}
+        scores = np.asarray(estimator.decision_function(points, **exact), dtype=np.float64)
         scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)
         return cls(samples, labels, (first, second, scores), names, style.name_of(estimator))
 
@@ -289,7 +290,7 @@ class RegionsDisplay(_PlaneDisplay):
         X : array-like, sparse matrix or Measured of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
-            Draw these, finite, around the samples.
+            Draw these, finite, around the samples. A classifier that was fitted with error bars needs them.
         n_std : float, default=1.0
             How many standard deviations the ellipses are away.
         ax : matplotlib Axes, default=None
@@ -305,7 +306,8 @@ class RegionsDisplay(_PlaneDisplay):
             covariances = _covariances(X_err, _points(X))
             around = _around(_points(X), covariances, n_std)
         plane = Plane.of(estimator, X, y, around)
-        wrong = np.asarray(estimator.predict(X) != plane.labels)
+        given = {"X_err": X_err} if getattr(estimator, "has_errors_", False) else {}
+        wrong = np.asarray(estimator.predict(X, **given) != plane.labels)
         return cls(plane, estimator.classes_, wrong, covariances, n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
