@@ -28,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
+from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
@@ -41,8 +41,6 @@ from gaussguru.noise import Noise
 CHEAP = 4e6
 # A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
 CONTRACTION = 0.3
-# Newton decrements below this fraction of F are near the rounding of its sum: the slopes a step further may prove more.
-UNRESOLVED = 1e-12
 
 
 class Totals(NamedTuple):
@@ -661,7 +659,7 @@ class Local:
         The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``. Where the
         noise is not smooth, those of the point leave forces that the optimum has not, so the changed ones are kept.
         """
-        if decrement > UNRESOLVED * self.value:
+        if decrement > LOST * self.value:
             return 0.0, None
         problem, weights = self.problem, self.row_weights
         w, rise = np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])

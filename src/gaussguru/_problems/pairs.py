@@ -22,9 +22,9 @@ from typing import ClassVar, Generic, NotRequired, Protocol, Self, TypedDict, Ty
 import numpy as np
 
 from gaussguru._data.rows import Rows, RowVector
-from gaussguru._linalg import EPS, Array, Index, Intercept, diagonal, factorise, norm
+from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
 from gaussguru._problems.base import OfLoss, Smoothed
-from gaussguru._problems.binary import CONTRACTION, UNRESOLVED, damping_of
+from gaussguru._problems.binary import CONTRACTION, damping_of
 from gaussguru._problems.protocol import Inverse
 from gaussguru._problems.smoothing import NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
@@ -432,7 +432,7 @@ class PairLocal(Generic[P]):
         Where scales are tiny beside the scores, the last bits of W move the slopes more than the optimum allows. The
         slacks have bits to spare.
         """
-        if decrement > UNRESOLVED * self.value:
+        if decrement > LOST * self.value:
             return 0.0, None
         problem, (P, shifts) = self.problem, unfold(p, self.problem.n_classes)
         moved = self.displaced(P, shifts * problem.fit_intercept)
