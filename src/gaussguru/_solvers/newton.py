@@ -259,7 +259,7 @@ class _Run(Bounds[P]):
         now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
         if self.careful:
             return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
-        self.skipped = now.blur if less.blur < now.blur / SPEED else 0.0
+        self.skipped = now.blur if less.blur <= self.last.blur and less.blur < now.blur / SPEED else 0.0
         return less
 
     def _was_early(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> bool:
