@@ -17,6 +17,9 @@ Intercept = float | Array
 EPS = float(np.finfo(np.float64).eps)
 # Numbers that differ by no more than this part of them are the same: sums are rounded in some order.
 SAME = 1e-9
+# What is at most this part of a sum over samples is lost in its rounding (a few thousand roundings: F adds up as many
+# terms).
+LOST = 1e-12
 # A Hessian is formed up to this many columns; two of them are then 64 MB.
 MAX_COLUMNS = 2048
 

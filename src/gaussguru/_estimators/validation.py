@@ -22,13 +22,13 @@ LEAST_SIGMA = 1e-290
 
 def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = False) -> float:
     """Return a finite number above ``low`` (or equal to it) as a float."""
+    is_number = _is_number(value, numbers.Real)
+    if is_number and math.isfinite(value) and (value > low or (value == low and inclusive)):
+        return float(value)
     expected = f"a finite number {'>=' if inclusive else '>'} {low:g}"
-    if not _is_number(value, numbers.Real):
+    if not is_number:
         raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}")
-    number = float(value)
-    if not math.isfinite(number) or number < low or (number == low and not inclusive):
-        raise ValueError(f"{name} must be {expected}; got {value!r}")
-    return number
+    raise ValueError(f"{name} must be {expected}; got {value!r}")
 
 
 def _is_number(value: Any, kind: type) -> bool:
@@ -220,8 +220,8 @@ def encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         y = column_or_1d(y, warn=True)
     if y.size and y.dtype.kind in "biu":
         other = y != y[0]
-        first = int(np.argmax(other))
-        if other[first] and np.array_equal(other, y == y[first]):
+        first = int(other.argmax())
+        if other[first] and np.count_nonzero(other) == np.count_nonzero(y == y[first]):
             classes = np.array([y[0], y[first]])
             return (classes, other) if classes[0] < classes[1] else (classes[::-1], ~other)
     assert_all_finite(y, input_name="y")

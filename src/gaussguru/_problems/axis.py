@@ -23,6 +23,7 @@ from gaussguru._data.rows import combine, margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import CONTRACTION, Binary, Local, Point, Weights, balanced
+from gaussguru._problems.coordinates import SWEEPS
 from gaussguru._problems.smoothing import RARE
 from gaussguru.certificates.dual_point import Ray
 from gaussguru.noise import tied
@@ -30,8 +31,6 @@ from gaussguru.noise import tied
 # With too many features for a Hessian, so many of them move in a step, apart from those that are tied (1000 take
 # fewer iterations, each of which takes longer).
 WORKING = 300
-# Sweeps over the rare features after a step (measured: more save no iterations).
-SWEEPS = 3
 # Slopes are moved on a subsample with at least so many rows per column (measured: 50 to 100 differ by 10 %).
 PER_COLUMN = 100
 

@@ -28,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
+from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
 from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
@@ -41,8 +41,6 @@ from gaussguru.noise import Noise
 CHEAP = 4e6
 # A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
 CONTRACTION = 0.3
-# Newton decrements below this fraction of F are near the rounding of its sum: the slopes a step further may prove more.
-UNRESOLVED = 1e-12
 
 
 class Totals(NamedTuple):
@@ -168,15 +166,19 @@ class Binary(OfLoss):
         """Evaluate F at ``(stretch w, b)`` from the margins ``X w`` and the noise scale of w."""
         scale = self._scale(stretch * own)
         totals = self.rows.total(_totals, margin, loss=self.loss, stretch=stretch, b=b, scale=scale, pointwise=True)
-        return self._point(w, own, b, margin, stretch, Totals(*totals.tolist()))
+        return self._point(w, own, b, margin, stretch, scale, totals)
 
     def _scale(self, own: float) -> float:
         return math.hypot(self.smoothing.noise * own, self.smoothing.blur) or 1e-300
 
-    def _point(self, w: Array, own: float, b: float, margin: RowVector, stretch: float, totals: Totals) -> Point:
-        distance, scale = self.smoothing.noise * stretch * own, self._scale(stretch * own)
-        ridge = 0.5 * self.l2 * stretch**2 * float(w @ w) if self.l2 else 0.0
-        return Point(w, b, margin, stretch, own, distance, scale, scale * totals.value + ridge, totals)
+    def _point(
+        self, w: Array, own: float, b: float, margin: RowVector, stretch: float, scale: float, totals: Array
+    ) -> Point:
+        found = Totals(*totals.tolist())
+        value = scale * found.value
+        if self.l2:
+            value += 0.5 * self.l2 * stretch**2 * float(w @ w)
+        return Point(w, b, margin, stretch, own, self.smoothing.noise * stretch * own, scale, value, found)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -236,7 +238,7 @@ class Binary(OfLoss):
         feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``. Without an intercept ``alpha = 1`` on all rows.
         """
         v, mass, level = self._uniform_dual
-        return self.bound(v, mass, level, lambda c: 0.0)
+        return self.bound(v, mass, level, lambda c: 0.0, wanted=0.0)
 
     @property
     def _uniform_dual(self) -> tuple[Array, float, float]:
@@ -261,13 +263,13 @@ class Binary(OfLoss):
 
     def rounded_up(self, point: Point) -> float:
         """Return F at a point and what rounding may hide: a margin is known to ``eps sum |x_j w_j|``."""
-        reach = point.stretch * float(np.abs(point.w) @ np.sqrt(point.mass * self.rows.column_squares))
+        reach = point.stretch * math.sqrt(point.mass) * float(np.abs(point.w) @ self.rows.column_lengths)
         noise = point.totals.conjugate * self.smoothing.noise * point.stretch * self.noise.rounding(point.w)
         return point.value + 4 * EPS * (point.value + reach) + noise
 
     def rounding(self, mass: float) -> Array:
         """Return a bound on the rounding error of ``sum s y alpha x`` in every column."""
-        return 4 * EPS * np.sqrt(mass * self.rows.column_squares)
+        return 4 * EPS * math.sqrt(mass) * self.rows.column_lengths
 
     # --- derivatives --------------------------------------------------------------------------------------
 
@@ -276,16 +278,14 @@ class Binary(OfLoss):
         if self.loss.code < 0:
             return self.expand(self.point(x))
         w, own, b = self.split(x)
-        measured = not self.rows.knows_squares
+        scale, measured = self._scale(own), not self.rows.knows_squares
         self.rows.count("value")
-        margin, sums = self.rows.both(
-            _visit, loss=self.loss, w=w, b=b, scale=self._scale(own), curved=curved, measured=measured
-        )
+        margin, sums = self.rows.both(_visit, loss=self.loss, w=w, b=b, scale=scale, curved=curved, measured=measured)
         n_totals = len(Totals._fields)
         vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
         if measured:
             self.rows.learn_squares(vectors[-1])
-        point = self._point(w, own, b, margin, 1.0, Totals(*sums[:n_totals].tolist()))
+        point = self._point(w, own, b, margin, 1.0, scale, sums[:n_totals])
         return self.local(point, vectors[:2], vectors[2:4] if curved else None)
 
     def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "Local":
@@ -356,7 +356,9 @@ class Binary(OfLoss):
         ``sum s f*(alpha)`` and ``level_at(c)`` the same at ``c alpha``.
         """
         noise, error = self.noise, self.rounding(mass) + error
-        demand = noise.polar(v) + noise.polar_within(error) if v.any() else 0.0
+        demand = noise.polar(v)
+        if demand > 0:
+            demand += noise.polar_within(error)
         excess = noise.excess(v, level) + norm(error) if self.l2 else np.inf
         gains = None if gain is None else [gain]
         ray = Ray(mass, [demand], [level], lambda c: [level_at(c)], gains, self.l2, excess)
@@ -633,9 +635,10 @@ class Local:
         most = 2 * min(totals.slope_pos, totals.slope_neg) if problem.fit_intercept else point.mass
         if primal <= target or (primal - most > target and not thorough):
             return Certificate(primal, 0.0)
-        by_label, error = self.moved(point) if point is not self.point else (self.by_label, 0.0)
-        if not np.all(np.isfinite(error)):
+        moved = (self.by_label, 0.0) if point is self.point else self.moved(point)
+        if moved is None:
             return Certificate(primal, 0.0)
+        by_label, error = moved
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
         level = rho * totals.conjugate
         dual = problem.bound(
@@ -656,7 +659,7 @@ class Local:
         The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``. Where the
         noise is not smooth, those of the point leave forces that the optimum has not, so the changed ones are kept.
         """
-        if decrement > UNRESOLVED * self.value:
+        if decrement > LOST * self.value:
             return 0.0, None
         problem, weights = self.problem, self.row_weights
         w, rise = np.ascontiguousarray(p[:-1]), float(self.noise_gradient @ p[:-1])
@@ -708,8 +711,8 @@ class Local:
             return point
         return self.problem.smoothed(Smoothing(noise, blur * point.stretch / self.point.stretch)).again(point)
 
-    def moved(self, point: Point) -> tuple[Array, Array | float]:
-        """Return ``by_label`` at a similar point, and a bound on the error of its sum in every column.
+    def moved(self, point: Point) -> tuple[Array, Array | float] | None:
+        """Return ``by_label`` at a similar point, and a bound on the error of its sum in every column, if there is one.
 
         Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
         at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square.
@@ -717,15 +720,15 @@ class Local:
         here, unit = self.point, self.point.scale / self.point.stretch
         shift_pos = ((1 - point.b) / point.stretch - (1 - here.b) / here.stretch) / unit
         shift_neg = ((1 + point.b) / point.stretch - (1 + here.b) / here.stretch) / unit
-        if self.curves is None:
-            return self.by_label, 0.0 if shift_pos == shift_neg == 0 else np.inf
+        if shift_pos == shift_neg == 0:
+            return self.by_label, 0.0
         problem = self.problem
+        if self.curves is None or not math.isfinite(problem.loss.jerk):
+            return None
         shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
         by_label = self.by_label + shifts * self.curves
-        if not math.isfinite(problem.loss.jerk):
-            return by_label, np.inf
         largest = max(shift_pos * shift_pos, shift_neg * shift_neg)
-        error = 0.5 * problem.loss.jerk * largest * np.sqrt(problem.weight * problem.rows.column_squares)
+        error = 0.5 * problem.loss.jerk * largest * math.sqrt(problem.weight) * problem.rows.column_lengths
         rounding = 4 * EPS * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
         error += rounding * here.scale * np.abs(self.curves).sum(axis=0)
         return by_label, error

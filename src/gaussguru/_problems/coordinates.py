@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gaussguru._problems.binary import Binary, Point
 
 # Rounds, and sweeps of each over the rows within the margin (measured on news20: 10 and 4 take up to 20 % more
-# passes).
+# passes). As many sweeps over rare features follow a step (:mod:`gaussguru._problems.axis`; more save no iterations).
 ROUNDS, SWEEPS = 7, 3
 # So many rows of the largest alpha, and the misclassified ones, are swept so many times in a round (measured: 50 to 100
 # differ by 20 %, 200 takes 30 % more passes); a first point is good enough where that would cost more than a pass.

@@ -22,7 +22,7 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ import numpy as np
 from gaussguru._data.rows import Block, RowVector, dense, piece_rows
 from gaussguru._linalg import Array, Index, Intercept, diagonal, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, PairRoom, mixed, pairs_of, symmetric, unfold
+from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, PairRoom, joined, mixed, pairs_of, symmetric, unfold
 from gaussguru.losses import Loss
 
 # From this many columns on BLAS forms the Hessian faster (measured: half as fast at 100, level at 250, 1.25 at 400).
@@ -43,7 +43,7 @@ class Measured(PairProblem["Local"]):
 
     is_linear: ClassVar[bool] = False
 
-    @property
+    @cached_property
     def task(self) -> "Task":
         """What every task knows; there are compiled loops for losses with a code and one form of error bars."""
         errors = self.rows.errors
@@ -66,7 +66,7 @@ class Measured(PairProblem["Local"]):
         parts, cells = self.rows.both(_visit, *before, task=task, W=W, b=b, own=self.squares(W), step=step)
         scale, slack = self.rows.unzipped(parts, 2)
         pull, noise = cells[..., :d], cells[..., d:-4]
-        value, mass, tension, gain = np.moveaxis(cells[..., -4:], -1, 0)
+        value, mass, tension, gain = cells[..., -4:].transpose(2, 0, 1)
         forces = (noise * (W[:, np.newaxis] - W) if task.compiled else noise) - pull
         variances = noise + noise.swapaxes(0, 1) if task.compiled else None
         total = float(value.sum()) + self.ridge(W)
@@ -206,7 +206,7 @@ class Local(PairLocal["Local"]):
         given: dict[str, Any] = {
             "task": self.problem.task,
             "W": self.W,
-            "P": np.column_stack([P, shifts]),
+            "P": joined(P, shifts),
             "rise": rise,
         }
         out, turns = self.problem.rows.total(_product, self.scale, self.slack, **given)
@@ -218,7 +218,7 @@ class Local(PairLocal["Local"]):
 
     def displaced(self, P: Array, shifts: Array) -> "Local":
         """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
-        task, step = self.problem.task._replace(compiled=False), np.column_stack([P, shifts])
+        task, step = self.problem.task._replace(compiled=False), joined(P, shifts)
         before = (self.scale, self.slack)
         return self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
 
@@ -232,15 +232,9 @@ class Local(PairLocal["Local"]):
         n = len(edges[0])
         # The noise of the model may be room enough: that saves the roots of the errors, unless a compiled loop makes
         # them, which takes as long without.
-        for rooted in (False, True) if self._is_noisy and not self.problem.task.compiled else (True,):
+        for rooted in (False, True) if self.problem.shared.is_full and not self.problem.task.compiled else (True,):
             room_at = partial(self._fits, kept, edges, flow, rooted)
             yield {"demand": [1.0] * n, "room": [0.0] * n, "room_at": room_at, "twice": False}
-
-    @property
-    def _is_noisy(self) -> bool:
-        """Whether the noise of the model is in all directions."""
-        std = self.problem.shared.std
-        return std is None or bool(np.all(std > 0))
 
     def _fits(self, kept: Array, edges: tuple[Index, ...], flow: Flow, rooted: bool, factor: float) -> Iterator[float]:
         """Yield how often the flow of every pair fits into what becomes free when all slopes shrink by a factor.
@@ -256,7 +250,7 @@ class Local(PairLocal["Local"]):
             taken = partial(self._taken, kept, room, (c, k))
             (v, error), u = flow(c, k), self.W[c] - self.W[k]
             least = taken(v)
-            if self._is_noisy and bend[c, k] > 0 and u.any():
+            if noise.is_full and bend[c, k] > 0 and u.any():
                 own = noise.metric(u)
                 along = own * (float(v @ u) / float(own @ u))
                 across = min(noise.polar(v - along) / bend[c, k], 1e100)
@@ -310,8 +304,9 @@ class Task(NamedTuple):
         """
         n, errors = block.n_rows, block.errors
         assert errors is not None
-        pieces = max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
-        step, both = max(1, n) if self.compiled else pieces, self.compiled and self.n_classes == 2
+        both, step = self.compiled and self.n_classes == 2, max(1, n)
+        if not self.compiled:
+            step = max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
         for c in (1,) if both else range(self.n_classes):
             mine = _everyone(n) if both else np.flatnonzero(block.labels == c)
             others = [k for k in range(self.n_classes) if k != c]

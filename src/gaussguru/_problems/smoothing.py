@@ -14,8 +14,6 @@ A solver follows the minimum as both go down (:mod:`gaussguru._solvers.newton`).
 import math
 from typing import NamedTuple
 
-from gaussguru._linalg import EPS
-
 
 class Smoothing(NamedTuple):
     """How much smoother a problem is than the one to be solved."""
@@ -38,8 +36,8 @@ NONE = Smoothing()
 
 
 def least_blur(distance: float, last: float) -> float:
-    """Return the last blur; where it is negligible beside the noise, one that is lost in the rounding of its scale."""
-    return last if last > NEGLIGIBLE * distance else min(last, 0.25 * math.sqrt(EPS) * distance)
+    """Return the last blur, or none where it is negligible beside the noise."""
+    return last if last > NEGLIGIBLE * distance else 0.0
 
 
 # What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing

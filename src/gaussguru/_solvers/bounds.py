@@ -47,13 +47,14 @@ class Bounds(Generic[P]):
         """Return the best point, or the classifier that ignores the features where nothing was better."""
         problem, best = self.problem, self.best
         b, constant = problem.constant_near(best)
-        value, hidden, intercept = constant, 0.0, b
-        coef = np.zeros((*np.shape(b), problem.rows.n_columns))
         sharp = None if best is None else problem.again(best)
         if best is not None and sharp is not None and sharp.value < constant:
             # What rounding may hide was part of what was certified.
             value, hidden = sharp.value, self.primal - best.value
             coef, intercept = problem.classifier(sharp)
+        else:
+            value, hidden = constant, 0.0
+            coef, intercept = np.zeros((*np.shape(b), problem.rows.n_columns)), b
         alpha = self.alpha
         if alpha is None and problem.rows.in_memory:
             # At the smoothing that was certified: without any, exact samples would have 0 or 1.

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from gaussguru._linalg import EPS, Array, diagonal, norm
+from gaussguru._solvers.line_search import DECREASE
 from gaussguru._solvers.result import Status
 
 
@@ -36,8 +37,6 @@ class Policy:
     good: float = 0.75
     rise: float = 8.0
     fall: float = 0.1
-    # The least ratio with which a step is made.
-    accept: float = 1e-4
     # Predicted descents below this many roundings of the value cannot be seen in it.
     resolution: float = 32.0
 
@@ -139,7 +138,7 @@ class _Trust:
                 damping = max(policy.rise * damping, unit)
             elif ratio > policy.good:
                 damping = damping * policy.fall if damping * policy.fall >= unit else 0.0
-            if ratio >= policy.accept:
+            if ratio >= DECREASE:
                 return _Step(to, damping, seen=True)
         return None
 

@@ -23,7 +23,7 @@ smooth: small noise, separable and collapsed problems need no special case.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +78,7 @@ class Dual:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = Policy()
 
     def follow(self, problem: Binary, factors: Iterable[float]) -> Iterator[Result]:
         """Solve at one noise level after another, given as factors."""

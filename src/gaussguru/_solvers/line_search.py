@@ -3,12 +3,9 @@
 import math
 from collections.abc import Callable
 
-from gaussguru._linalg import EPS
+from gaussguru._linalg import EPS, LOST
 from gaussguru._problems.protocol import P
 
-# A step whose decrement is at most this fraction of F is lost in rounding (a few thousand roundings: F adds up as many
-# terms). A fraction of a step that is smaller is not tried.
-LOST = 1e-12
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
 # The least factor by which a step is shortened at a time.

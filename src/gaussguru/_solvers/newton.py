@@ -22,7 +22,7 @@ subsample is left where less smoothing would say no more about theirs, and they 
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.line_search import falls, is_lost, lowest
 from gaussguru._solvers.linear_systems import Step, Steps, Systems
-from gaussguru._solvers.policy import Policy
+from gaussguru._solvers.policy import DEFAULT, Policy
 from gaussguru._solvers.result import Result
 
 
@@ -55,7 +55,7 @@ class Newton:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = DEFAULT
 
     def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
@@ -259,7 +259,7 @@ class _Run(Bounds[P]):
         now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
         if self.careful:
             return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
-        self.skipped = now.blur if less.blur < now.blur / SPEED else 0.0
+        self.skipped = now.blur if less.blur <= self.last.blur and less.blur < now.blur / SPEED else 0.0
         return less
 
     def _was_early(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> bool:

@@ -57,3 +57,6 @@ class Policy:
     # Damping that is always there, in the same units, for directions without any curvature (measured: without it nearly
     # singular problems of many classes stall; 1e-17 leaves some balls unproven).
     floor: float = 1e-18
+
+
+DEFAULT = Policy()

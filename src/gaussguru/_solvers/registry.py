@@ -41,11 +41,12 @@ class Method:
 
     def solver(self, problem: LossProblem[P], *, warm: bool, **settings: Any) -> Solver:
         """Return the solver of a problem: where there is no ``warm`` start, in a growing span if that suits."""
-        made: Solver = self.make(**settings)
-        if self.spanned is None or warm:
-            return made
-        spanned = self.spanned(self.make(**settings))
-        return spanned if spanned.suits(problem) else made
+        made = self.make(**settings)
+        solver: Solver = made
+        if self.spanned is not None and not warm:
+            spanned = self.spanned(made)
+            solver = spanned if spanned.suits(problem) else made
+        return solver
 
     def check(self, name: str, n_classes: int, *, errors: bool, noise: str | None) -> None:
         """Raise a ValueError that says what is not supported; ``noise`` describes one that is not isotropic."""

@@ -2,15 +2,14 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gaussguru._linalg import Array, Intercept
 
 Status = Literal["converged", "max_iter", "precision"]
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A solution with its proof.
 
     Attributes

@@ -13,7 +13,7 @@ Both kinds of problem run through the same solver; what differs is in :class:`St
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -173,7 +173,7 @@ class SGD(Generic[L]):
     eta0: float | None = None
     average: bool = False
     single: bool = False
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = Policy()
 
     def solve(self, problem: L, start: Start | None = None) -> Result:
         """Minimise, from ``(w, b)`` if given, and return the last place.

@@ -154,7 +154,7 @@ class Subspace:
     """The solver: Newton's method in a growing span."""
 
     newton: Newton = field(default_factory=Newton)
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = Policy()
 
     def suits(self, problem: LossProblem[P]) -> bool:
         """Return whether few gradients span the solution: F has many unknowns, and is smooth along the class means.
@@ -209,7 +209,7 @@ class Subspace:
             if not result.coef.any():
                 # The class means alone may prove it, and they are in the span of any problem.
                 proven = result.converged and current.collapse_bound() > 0
-                return replace(result, coef=np.zeros(len(span.basis))) if proven else None, current
+                return result._replace(coef=np.zeros(len(span.basis))) if proven else None, current
             residual = current.residual(current.unknowns(result.coef, result.intercept))
             grown = span.add(space.gradient(residual))
             current, coef = spanned(), span.padded(result.coef)
@@ -221,7 +221,7 @@ class Subspace:
                 grown += span.add(space.gradient(current.by_cell(residual)))
                 current, coef = spanned(), span.padded(coef)
                 found = self._certified(current, result, coef)
-            found = replace(found, coef=coef @ span.basis.T, n_iter=n_iter)
+            found = found._replace(coef=coef @ span.basis.T, n_iter=n_iter)
             stalled += 1
             if best is None or found.gap < best.gap:
                 best, stalled = found, 0
@@ -240,4 +240,4 @@ class Subspace:
         """Return a result with the certificate that its classifier, of these coefficients, has in a problem."""
         certificate, alpha = certify(problem, coef, result.intercept, rescaled=False)
         status: Status = "converged" if certificate.gap <= self.newton.tol * problem.weight else "max_iter"
-        return replace(result, gap=certificate.gap, alpha=alpha, status=status)
+        return result._replace(gap=certificate.gap, alpha=alpha, status=status)

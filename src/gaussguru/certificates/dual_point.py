@@ -23,6 +23,7 @@ shrink   replace alpha by ``c alpha`` until every pair has room. ``f*`` is conca
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,8 +56,7 @@ class Certificate:
         return max(0.0, self.primal - self.dual)
 
 
-@dataclass(frozen=True)
-class Ray:
+class Ray(NamedTuple):
     """The dual points ``c alpha``, ``0 <= c <= 1``.
 
     Attributes
@@ -142,7 +142,7 @@ def balance(slope: Array) -> Array | None:
         potential = inverse_laplacian(amount) @ net
         surplus = np.maximum(0.0, amount * (potential[:, np.newaxis] - potential))
         left = net - surplus.sum(axis=1) + surplus.sum(axis=0)
-        if np.all(surplus <= slope) and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
+        if (surplus <= slope).all() and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
             return np.asarray(kept - np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0))
         giving = np.triu(np.where(potential[:, np.newaxis] > potential, slope, slope.T))
         amount = giving + giving.T if attempt else slope + slope.T

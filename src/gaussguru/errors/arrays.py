@@ -19,6 +19,8 @@ DEFINITE = 1e-3
 
 def as_numbers(values: Any, name: str) -> Array:
     """Return values as an array of float64, finite or not."""
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.size:
+        return values
     try:
         array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
     except (ValueError, TypeError) as error:

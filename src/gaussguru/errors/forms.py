@@ -109,10 +109,12 @@ class Errors(ABC):
         ``n sum_i t_i``.
         """
         radii = np.hypot(roots if roots.ndim == 1 else roots[:, 0], own)
-        if np.any((radii == 0) & (v != 0)):
-            return np.inf
+        if not radii.all():
+            if v[radii == 0].any():
+                return np.inf
+            v, radii = v[radii > 0], radii[radii > 0]
         with np.errstate(over="ignore"):  # no room at all is a length that is infinite
-            return norm(np.divide(v, radii, out=np.zeros_like(v), where=radii > 0))
+            return norm(v / radii)
 
     @abstractmethod
     def take(self, index: Index | slice) -> "Errors":
