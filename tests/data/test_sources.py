@@ -273,6 +273,8 @@ def test_predictions_on_disk(tmp_path):
     assert isinstance(found, np.memmap)
     expected = model.predict_proba(source, X_err="_err")
     assert np.array_equal(found, expected)
+    found = save_predictions(tmp_path / "labels.npy", model.predict, source, X_err="_err")
+    assert found.tolist() == model.predict(source, X_err="_err").tolist()
     plain = GuruClassifier(0.2).fit(X, labels)
     for given in (Arrays(X, rows=700), Stream(lambda: iter(uneven(X)[0]))):
         assert np.array_equal(save_predictions(tmp_path / "q.npy", plain.predict, given), plain.predict(X))
