@@ -273,6 +273,8 @@ def test_predictions_on_disk(tmp_path):
     assert isinstance(found, np.memmap)
     expected = model.predict_proba(source, X_err="_err")
     assert np.array_equal(found, expected)
+    found = save_predictions(tmp_path / "labels.npy", model.predict, source, X_err="_err")
+    assert found.tolist() == model.predict(source, X_err="_err").tolist()
     plain = GuruClassifier(0.2).fit(X, labels)
     for given in (Arrays(X, rows=700), Stream(lambda: iter(uneven(X)[0]))):
         assert np.array_equal(save_predictions(tmp_path / "q.npy", plain.predict, given), plain.predict(X))
@@ -386,6 +388,32 @@ def test_subsamples_of_each_class(monkeypatch):
     assert found <= {row.tobytes() for row in X}
 
 
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array([True, False, True]),
+        np.array([True, True]),
+        np.array([], dtype=bool),
+        np.array([], dtype=int),
+        np.array([7, 0, 255, 7]),
+        np.array([7, 0, 256]),
+        np.array([3, -1, 3]),
+        np.array([2, 1, 2], dtype=np.uint8),
+        np.array(["b", "a", "b"]),
+        np.array([0.5, 0.25]),
+        np.arange(255, -1, -1),
+        np.ones(6, dtype=bool)[::2],
+    ],
+    ids=str,
+)
+def test_numbers_of_labels(y):
+    classes, codes = streams._numbered(y)
+    expected, places = np.unique(y, return_inverse=True)
+    assert classes.dtype == y.dtype
+    assert np.array_equal(classes, expected)
+    assert np.array_equal(codes, places)
+
+
 def test_large_samples_make_few_passes():
     X, y = samples(n=120_000, d=8, dtype=np.float32)
     one = GuruClassifier(0.2).fit(X, y)
@@ -393,6 +421,16 @@ def test_large_samples_make_few_passes():
     assert other.converged_
     assert other.n_passes_ <= 12
     assert other.objective_ == pytest.approx(one.objective_, rel=2e-6)
+
+
+def test_many_columns_need_products_only(monkeypatch):
+    """Beyond 2048 columns no Hessian of all rows is formed, and the optimum is the same."""
+    X, y = samples(n=3000, d=2100, dtype=np.float32)
+    one = GuruClassifier(0.3).fit(X, y)
+    monkeypatch.setattr(streams.StreamedRows, "_gram_total", lambda *given, **shared: pytest.fail("formed"))
+    other = GuruClassifier(0.3).fit(Arrays(X, rows=700), y)
+    assert other.converged_
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-5)
 
 
 def test_row_vectors_in_files(reference, monkeypatch):

@@ -45,6 +45,8 @@ Task = Callable[..., Any]
 KEPT_BYTES = 64 << 20
 # Bytes of a subsample, which is held in memory (three times while it is put together), and the fewest rows of it.
 DRAWN_BYTES, LEAST_DRAWN = 128 << 20, 4000
+# Labels from 0 up to this one, exclusive, have numbers of one byte.
+SMALL_LABEL = 256
 
 
 class Part(NamedTuple):
@@ -354,8 +356,7 @@ def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = che
 def survey(part: Part, apart: bool) -> tuple[tuple[Any, Any], Surveyed]:
     """Return label numbers and weights of a part, and what is known of it; ``apart`` has squares by class."""
     X, n = part.X, part.X.shape[0]
-    classes, codes = np.unique(part.y, return_inverse=True)
-    codes = codes.astype(np.min_scalar_type(max(1, len(classes))))
+    classes, codes = _numbered(part.y)
     given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
     weights = np.ones(n) if given is None else given
     width = len(classes)
@@ -374,6 +375,23 @@ def survey(part: Part, apart: bool) -> tuple[tuple[Any, Any], Surveyed]:
         part.number, n, n_values, X.shape[1], sparse, int(n_bytes), classes, counts, totals, sums, squares, errors
     )
     return (codes, given), known
+
+
+def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the labels that there are, sorted, and of every row which of them it has.
+
+    Of small numbers a table tells; others are sorted, which takes several times as long.
+    """
+    small = y.dtype.kind == "b" or (y.dtype.kind in "iu" and len(y) and y.min() >= 0 and y.max() < SMALL_LABEL)
+    if not small or not len(y):
+        classes, codes = np.unique(y, return_inverse=True)
+    else:
+        numbers = y.view(np.uint8) if y.dtype.kind == "b" else y
+        found = np.flatnonzero(np.bincount(numbers))
+        classes, table = found.astype(y.dtype), np.zeros(found[-1] + 1, dtype=np.uint8)
+        table[found] = np.arange(len(found))
+        codes = table[numbers]
+    return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False)
 
 
 def _class_moments(X: Any, codes: Any, weights: Array, width: int, apart: bool) -> tuple[Array, Array]:

@@ -60,6 +60,10 @@ def files_of(path: str) -> list[str]:
     return found
 
 
+def _name_of(files: Sequence[str]) -> str:
+    return files[0] if len(files) == 1 else f"{len(files)} files from {files[0]} on"
+
+
 def is_large(files: Sequence[str]) -> bool:
     """Return whether files are to be read in parts: several, or one that is large."""
     if len(files) > 1 or not os.path.isfile(files[0]):
@@ -149,8 +153,7 @@ def convert(
     X, codes = table_of(paths[0], np.float64), mapped(paths[1], np.int32)
     X_err, sides = table_of(paths[2], np.float64), table_of(paths[3], np.int8)
     X_err = X_err if sides is None else Limits(X_err, sides)
-    name = files[0] if len(files) == 1 else f"{len(files)} files from {files[0]} on"
-    return Cached(name, X, X_err, codes, list(places), layout, n_rows, scaler, digest.hexdigest())
+    return Cached(_name_of(files), X, X_err, codes, list(places), layout, n_rows, scaler, digest.hexdigest())
 
 
 def _check_layout(layout: Layout) -> None:
@@ -323,9 +326,9 @@ def fit_on_cluster(
         seen = dask.compute(*tasks)
         texts, n_rows = sorted(set().union(*(found for found, _ in seen))), sum(n for _, n in seen)
         X = frame[layout.features].astype(np.float64)
-        kind, classes, ranks = classes_of(files[0], texts, layout, n_rows, max_classes)
+        kind, classes, ranks = classes_of(_name_of(files), texts, layout, n_rows, max_classes)
         place = dict(zip(texts, ranks.tolist(), strict=True))
-        about = _About(files[0], layout, n_rows, n_rows, kind, classes)
+        about = _About(_name_of(files), layout, n_rows, n_rows, kind, classes)
         units = pd.Series(0.0, index=layout.features), pd.Series(1.0, index=layout.features)
         steps: list[tuple[str, Any]] = []
         if scale and classifier != "error-bars":  # that scales by itself

@@ -379,7 +379,8 @@ def _fit_streamed(
         given = {name: how[name] for name in ("sep", "decimal")}
         with busy(f"fitting on {dask}"):
             model = fit_on_cluster(files, layout, dask, classifier=chosen, **given, **shared)
-        return model, f"{files[0]}: {count(model.card['data']['rows'], 'row')}, {features}", None
+        found = model.card["data"]
+        return model, f"{found['name']}: {count(found['rows'], 'row')}, {features}", None
     with tempfile.TemporaryDirectory(prefix="gaussguru-") as directory:
         with busy("converting") as shown:
             progress = getattr(shown, "update", lambda text: None)

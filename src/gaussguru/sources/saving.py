@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
@@ -48,7 +49,8 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     source = as_source(X)
     if source is None or source.is_lazy:
         raise TypeError(f"X must be a source that is no collection of Dask; got {type(X).__name__}")
-    names = getattr(getattr(method, "__self__", None), "feature_names_in_", None)
+    model = getattr(method, "__self__", None)
+    names = getattr(model, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
     reading = Reading(source, Fields(X_err=X_err), names, None)
     n_rows, like = 0, None
@@ -59,9 +61,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
             for part in reading.opened(mapped, None).parts.one_by_one():
                 if part.X.shape[0]:
                     given = {} if part.X_err is None else {"X_err": part.X_err}
-                    found = np.ascontiguousarray(method(named(part.X, names), **given))
-                    if found.dtype.hasobject:
-                        raise TypeError("labels that are Python objects cannot be saved; fit to strings or numbers")
+                    found = _without_objects(np.ascontiguousarray(method(named(part.X, names), **given)), model)
                     file.write(found.data)
                     n_rows, like = n_rows + len(found), found
             if like is None:
@@ -75,3 +75,13 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
         partial.unlink(missing_ok=True)
     saved: np.memmap = np.load(path, mmap_mode="r")
     return saved
+
+
+def _without_objects(found: NDArray[Any], model: Any) -> NDArray[Any]:
+    """Return labels that are texts, as those of tables are, as an array that a file can hold."""
+    if found.dtype.hasobject:
+        classes = np.asarray(getattr(model, "classes_", [None]))
+        if not all(isinstance(label, str) for label in classes):
+            raise TypeError("labels that are Python objects cannot be saved; fit to texts or numbers")
+        return found.astype(classes.astype(str).dtype)
+    return found
