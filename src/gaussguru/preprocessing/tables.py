@@ -170,7 +170,9 @@ def similar_columns(names: Iterable[str]) -> list[str]:
     """Return what to say of columns that look like the errors of others, by names that other tables use."""
     names = list(names)
     found = {
-        other.lower(): name for name in names for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))
+        other.lower(): name
+        for name in names
+        for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))
     }
     return [
         f"{name!r} looks like the errors of {found[name.lower()]!r}: rename it to '{found[name.lower()]}_err'"
