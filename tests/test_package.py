@@ -179,6 +179,14 @@ def test_a_wheel_is_tried_by_the_example_of_the_landing_page():
     subprocess.run([sys.executable, HERE / "tools" / "smoke.py"], check=True, timeout=120)
 
 
+@pytest.mark.parametrize("name", ["pandas", "pyarrow", "skops"])
+def test_model_files_say_what_to_install(name):
+    program = f"import sys; sys.modules[{name!r}] = None; import gaussguru.models"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"model files need {name}: pip install 'gaussguru[cli]'" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_targets_can_be_made():
     """Every target says what it would do: what it depends on exists, or can be made."""

@@ -15,7 +15,7 @@ from gaussguru.datasets import make_gaussians
 from gaussguru.plotting import CloudDisplay
 
 X, y = make_gaussians(60, random_state=0)
-fig, axes = plt.subplots(1, 3, figsize=(10, 3.3), layout="constrained", sharex=True, sharey=True)
+fig, axes = plt.subplots(1, 3, figsize=(10, 2.7), layout="constrained", sharex=True, sharey=True)
 for ax, sigma in zip(axes, (0.05, 0.5, 1.5), strict=True):
     model = GuruClassifier(sigma).fit(X, y)
     CloudDisplay.from_estimator(model, X, y, ax=ax)

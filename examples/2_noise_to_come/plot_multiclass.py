@@ -22,7 +22,7 @@ RegionsDisplay.from_estimator(model, X, y, ax=left)
 left.get_legend().remove()
 
 sample = X[:1] * 0.35
-left.plot(*sample.T, "*", color="black", markeredgecolor="white", markersize=15)
+left.plot(*sample.T, "*", color="black", markeredgecolor="white", markersize=16, zorder=10)
 levels = np.linspace(0.05, 3, 25)
 probabilities = [class_probabilities(model, sample, X_err=np.array([level]))[0] for level in levels]
 for c, values in enumerate(np.transpose(probabilities)):

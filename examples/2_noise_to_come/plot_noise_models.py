@@ -21,7 +21,7 @@ kinds = {
     "feature 1 noisy": np.array([1.8, 0.2]),
     "correlated": np.array([[1.0, 0.9], [0.9, 1.0]]),
 }
-fig, axes = plt.subplots(1, 4, figsize=(11, 3.4), layout="constrained", sharex=True, sharey=True)
+fig, axes = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained", sharex=True, sharey=True)
 for ax, (name, noise) in zip(axes, kinds.items(), strict=True):
     CloudDisplay.from_estimator(GuruClassifier(0.8, noise=noise).fit(X, y), X, y, ax=ax)
     ax.set_title(name)

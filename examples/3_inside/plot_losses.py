@@ -17,6 +17,8 @@ fig, axes = plt.subplots(1, 3, figsize=(10.5, 3.8), layout="constrained")
 LossDisplay.from_sigmas((0.1, 0.5, 1.0, 2.0), ax=axes[0])
 LossDisplay.from_losses(ax=axes[1])
 LossDisplay.from_conjugates(ax=axes[2])
-for ax, place in zip(axes, ("upper right", "upper left", "lower center"), strict=True):
+titles = ("Expected hinge loss, $\\|w\\| = 1$", "Standardised losses", "Conjugates")
+for ax, title, place in zip(axes, titles, ("upper right", "upper left", "lower center"), strict=True):
+    ax.set_title(title)
     ax.legend(loc=place, fontsize=8)
 plt.show()

@@ -1,4 +1,4 @@
-"""Perspective losses: the pointwise mathematics of one standardised slack.
+"""Losses as functions of one standardised slack, their derivatives and conjugates.
 
 A loss enters every model of this library as ``a f(m / a)``, the perspective of a scalar function ``f``, where
 ``m`` is the slack of a sample and ``a`` the standard deviation of the noise along ``w``. The model is convex
@@ -10,8 +10,8 @@ z : standardised slack ``m / a``, any shape
 alpha : slope ``f'(z)``, in [0, 1]; the dual variable of the sample
 f*(alpha) : concave conjugate ``min_z f(z) - alpha z = f(z) - z f'(z)`` at the ``z`` with slope ``alpha``
 
-**What sigma means.** The noise level keeps its meaning across losses because all of them cost a sample on the margin
-the same: ``f(0) = f*(1/2) = E max(0, N(0, 1)) = 1/sqrt(2 pi)``. The thesis's logistic and quadratic losses have
+**The meaning of sigma.** The noise level means the same for all losses, because a sample on the margin has the same
+loss: ``f(0) = f*(1/2) = E max(0, N(0, 1)) = 1/sqrt(2 pi)``. The thesis's logistic and quadratic losses have
 ``f(0) = 1`` and conjugates that approximate ``sqrt(2 pi)`` times the Gaussian one, so they enter as
 ``f(sqrt(2 pi) z) / sqrt(2 pi)``: the same as dividing sigma by ``sqrt(2 pi)``.
 """
@@ -35,9 +35,9 @@ ROOT = math.sqrt(2 * math.pi)
 class Loss(ABC):
     """A convex, nondecreasing scalar loss with a nonnegative concave conjugate.
 
-    Subclasses give :meth:`terms`, :meth:`slope_inverse` and :meth:`conjugate` as vectorised NumPy functions;
-    everything else follows. ``code`` names the compiled twin of :meth:`terms`; negative, there is none.
-    ``jerk`` bounds the third derivative.
+    Subclasses implement :meth:`terms`, :meth:`slope_inverse` and :meth:`conjugate` as vectorised NumPy functions.
+    ``code`` is the number of the compiled version of :meth:`terms`, negative if there is none. ``jerk`` is a bound on
+    the third derivative.
 
     Examples
     --------
@@ -79,11 +79,11 @@ class Loss(ABC):
 
     @abstractmethod
     def conjugate(self, alpha: Array) -> Array:
-        """Return ``f*(alpha)``, accurate to the last digits also near 0 and 1."""
+        """Return ``f*(alpha)``, with full relative precision also near 0 and 1."""
 
     @cached_property
     def reach(self) -> float:
-        """The standardised slack from which on f is linear to double precision, or a little more."""
+        """The standardised slack above which f is linear to double precision, or a little more."""
         return max(40.0, float(self.slope_inverse(np.array([1 - 2.0**-53]))[0]))
 
     def value(self, z: Array) -> Array:
@@ -103,7 +103,7 @@ class Loss(ABC):
 
 
 class Compiled(Loss):
-    """A loss whose terms are computed by its compiled twin, wherever they are needed."""
+    """A loss whose terms are computed by compiled code."""
 
     def terms(self, z: Array) -> Terms:
         """Return ``f(z)``, ``f'(z)`` and ``f''(z)``."""
@@ -124,8 +124,8 @@ class Gaussian(Compiled):
         f''(z)    = phi(z)
         f*(alpha) = phi(Phi^-1(alpha))
 
-    The kernel gives all of them to 1e-15 relative wherever the result is a normal number; SciPy's ``ndtr`` with
-    ``z Phi + phi`` cancels in the left tail.
+    The relative error is below 1e-15 wherever the result is a normal number. (``z Phi + phi`` with SciPy's ``ndtr``
+    would cancel in the left tail.)
 
     Examples
     --------
@@ -149,7 +149,7 @@ class Gaussian(Compiled):
 
 
 class Logistic(Compiled):
-    """The logistic loss to base 2, whose dual has the binary entropy (thesis, chapter 3).
+    """The logistic loss to base 2, whose conjugate is the binary entropy (thesis, chapter 3).
 
     ::
 
@@ -179,7 +179,7 @@ class Logistic(Compiled):
 
 
 class Quadratic(Compiled):
-    """The quadratic loss: the hinge rounded off by a parabola, with the simplest dual (thesis, chapter 3).
+    """The quadratic loss: the hinge with a parabola in place of its corner (thesis, chapter 3).
 
     ::
 
@@ -188,7 +188,7 @@ class Quadratic(Compiled):
         f''(z)          = sqrt(2 pi)/8 inside, 0 outside
         f*(alpha)       = 4 alpha (1 - alpha) / sqrt(2 pi)
 
-    Rows outside have no curvature at all, and f'' jumps: ``jerk`` is infinite.
+    f'' is 0 outside and jumps, so ``jerk`` is infinite.
 
     Examples
     --------
@@ -222,19 +222,24 @@ def resolve_loss(loss: str | Loss) -> Loss:
 
 
 def check_loss(loss: Loss) -> None:
-    """Raise a ValueError that says which conditions a loss fails, numerically, and where.
+    """Check numerically that a loss satisfies the conditions of the solvers and certificates.
 
-    They are those of the thesis's general framework (chapter 3), and that the parts of the loss fit together:
+    They are those of the thesis's general framework (chapter 3), and the consistency of the methods:
 
-    * f is convex and does not decrease, and f' goes from 0 to 1, so that ``a f(m/a)`` is the hinge without noise;
-    * ``f - z f' >= 0``: more noise never helps (TSVC's ``max(0, z - 1)`` fails here, its problem is not convex);
+    * f is convex and nondecreasing, and f' goes from 0 to 1, so that ``a f(m/a)`` is the hinge for a = 0;
+    * ``f - z f' >= 0``: more noise never lowers the loss (``max(0, z - 1)`` of TSVC fails; its problem is not convex);
     * f' and f'' are the derivatives of f and f' (f'' may jump);
-    * ``slope_inverse`` inverts f', and ``conjugate`` is ``f - z f'`` there;
+    * ``slope_inverse`` is the inverse of f', and ``conjugate(f'(z))`` is ``f(z) - z f'(z)``;
     * ``jerk`` bounds the change of f''.
 
     Parameters
     ----------
     loss : Loss
+
+    Raises
+    ------
+    ValueError
+        If a condition fails. The message names it, and a z where it fails.
     """
     far = np.logspace(1, 6, 61)
     z = np.concatenate([-far[::-1], np.linspace(-9.97, 9.98, 1234), far])

@@ -13,13 +13,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy
 import scipy.sparse as sp
 import sklearn
-import skops
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
+
+try:
+    import pandas as pd
+    import pyarrow  # noqa: F401  the readers of tables need it
+    import skops
+except ModuleNotFoundError as error:
+    install = "pip install 'gaussguru[cli]' (in a checkout: pip install '.[cli]')"
+    raise ModuleNotFoundError(f"model files need {error.name}: {install}", name=error.name) from error
 
 import gaussguru
 from gaussguru._blocks import rows_at_once

@@ -1,4 +1,4 @@
-"""Noise models: what the adversary may do, seen only through ``a(w)``.
+"""Noise models. Solvers and certificates use the scale ``a(w)`` of a model, and its dual.
 
 ``a(w)`` is the standard deviation of ``w . noise`` under the worst covariance that the model allows. It is
 convex and positively homogeneous, so it is the support function of a convex set ``A = {A grad a}``: the dual
@@ -33,7 +33,7 @@ TIED = 1e-12
 class Noise(ABC):
     """A convex, positively homogeneous scale ``a(w)``.
 
-    Where it is not ``smooth``, ``gradient`` is one of the subgradients.
+    If the model is not ``smooth``, ``gradient`` is a subgradient.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class Isotropic(Quadratic):
 
         a(w) = sigma ||w||_2        polar(v) = ||v||_2 / sigma
 
-    Against ``w`` the first adversary puts everything along it: ``sigma^2 w w' / ||w||^2`` (thesis, chapter 2).
+    Under the bound on the trace, the worst covariance against ``w`` is ``sigma^2 w w' / ||w||^2`` (thesis, chapter 2).
 
     Examples
     --------
@@ -268,7 +268,7 @@ class Isotropic(Quadratic):
 
 @dataclass(frozen=True, eq=False)
 class PerFeature(Quadratic):
-    """Independent noise of known standard deviations ``sigma e_j``, one a feature.
+    """Independent noise with a known standard deviation ``sigma e_j`` for each feature.
 
     ::
 
@@ -355,14 +355,15 @@ class PerFeature(Quadratic):
 
 @dataclass(frozen=True, eq=False)
 class Covariance(Quadratic):
-    """Noise of the known covariance ``sigma^2 C``.
+    """Noise with the known covariance ``sigma^2 C``.
 
     ::
 
         a(w) = sigma sqrt(w' C w)        polar(v) = sqrt(v' C^-1 v) / sigma
 
-    It is isotropic noise on ``L^-1 x`` for a Cholesky factor, ``C = L L'``; but as only ``w`` meets C, X stays as it
-    is, sparse or not. A Cholesky factor is as accurate as if all features had been scaled to unit noise first.
+    It is isotropic noise on ``L^-1 x`` with the Cholesky factor ``C = L L'``. Only ``w`` is multiplied by C, so X is
+    not transformed and may be sparse. The factor is as accurate as if all features had been scaled to unit noise
+    before.
 
     Examples
     --------
@@ -578,13 +579,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Axis(Noise):
-    """Any diagonal covariance of trace at most ``sigma**2``: the features err independently (thesis, appendix B).
+    """Any diagonal covariance of trace at most ``sigma**2``: noise independent between features (thesis, appendix B).
 
     ::
 
         a(w) = sigma ||w||_inf        polar(v) = ||v||_1 / sigma
 
-    Against ``w`` everything goes to the feature with the largest ``|w_j|``, so at the optimum several are tied.
+    The worst covariance has all its variance on the feature with the largest ``|w_j|``. At an optimum several features
+    are usually tied.
 
     Examples
     --------

@@ -170,7 +170,12 @@ def expected_accuracy(
 class RobustnessCurve(NamedTuple):
     """Accuracy against the noise level.
 
-    ``error`` is the standard error of ``accuracy`` by sampling, or a bound on the quadrature error; 0 for closed forms.
+    Attributes
+    ----------
+    noise_levels : ndarray of shape (n_levels,)
+    accuracy : ndarray of shape (n_levels,)
+    error : ndarray of shape (n_levels,)
+        Standard error of ``accuracy`` by sampling, or a bound on the quadrature error; 0 for closed forms.
 
     Examples
     --------

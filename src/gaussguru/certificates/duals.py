@@ -1,4 +1,4 @@
-"""The dual problem for users: its objective and feasibility, and the norm that it leaves out."""
+"""The dual problem: its objective, its constraints, and the norm of ``w*`` from a dual solution."""
 
 from typing import Any, NamedTuple
 
@@ -14,6 +14,19 @@ def norm_bound(loss: Loss, noise: Noise, radius: float, direction: Array) -> flo
     """Return a bound on ``||w*||`` without an intercept: ``1 / (a(u) f(-R / a(u)))`` for the unit vector ``u``.
 
     It follows from ``F(w*) <= F(0)`` and ``F(w) >= S a(w) f(-R ||w|| / a(w))`` with ``R = max ||x_i||``.
+
+    Parameters
+    ----------
+    loss : Loss
+    noise : Noise
+    radius : float
+        ``R``, the length of the longest sample.
+    direction : array-like of shape (n_features,)
+        Any positive multiple of ``u``.
+
+    Returns
+    -------
+    float
     """
     scale = noise.scale(direction / norm(direction))
     least = scale * float(loss.value(np.array([-radius / scale]))[0])
@@ -25,9 +38,12 @@ class Recovered(NamedTuple):
 
     Attributes
     ----------
-    norm, intercept : ``||w*||`` and ``b*``, from the samples: the mean of their equations
-    by_sample : ``||w*||`` from every sample alone, given the intercept; NaN where alpha is 0 or 1
-    by_sums : ``||w*||`` from the sums over all samples, without a ridge; NaN if alpha is 1 somewhere, which has no z
+    norm, intercept : float
+        ``||w*||`` and ``b*``, from weighted means of the equations of the samples.
+    by_sample : ndarray of shape (n_samples,)
+        ``||w*||`` from each sample alone, given the intercept; NaN where alpha is 0 or 1.
+    by_sums : float
+        ``||w*||`` from the sums over all samples, without a ridge; NaN if some alpha is 1, where z is infinite.
 
     Examples
     --------
@@ -62,14 +78,14 @@ def recover_norm(
 ) -> Recovered:
     """Return the norm of ``w*``, and ``b*``, from a dual solution and the direction of ``w*``.
 
-    A sample with ``0 < alpha < 1`` sits at ``z = f'^-1(alpha)``, and the optimum ``sum s a f(z)`` is ``sum s alpha``::
+    A sample with ``0 < alpha < 1`` has ``z = f'^-1(alpha)``, and the optimum ``sum s a f(z)`` is ``sum s alpha``::
 
         ||w*|| = (1 - y b) / (a(u) z + y u.x)         for every such sample
         ||w*|| = sum s alpha / (a(u) sum s f(z))
 
     for the unit vector u along ``w*``. (In the thesis, chapter 3, both lack the sigma in ``a(u)``.) The equations of
-    the samples are weighted by how well alpha determines z. With an intercept both labels must have such a sample. The
-    second formula needs z where it matters most and is known least, next to ``alpha = 1``: prefer the first.
+    the samples are weighted by how well alpha determines z. With an intercept, each label must have such a sample. The
+    second formula is less accurate: it depends most on the samples with alpha near 1, whose z is determined worst.
 
     Parameters
     ----------
@@ -114,13 +130,16 @@ def recover_norm(
 
 
 class Feasibility(NamedTuple):
-    """By how much a dual point misses its constraints; all of them 0 is feasible.
+    """The violation of each constraint of the dual; a point is feasible if all are 0.
 
     Attributes
     ----------
-    box : how far alpha leaves [0, 1]
-    balance : ``|sum s y alpha|``; 0 without an intercept
-    cone : ``polar(sum s y alpha x) - sum s f*(alpha)`` where that is positive
+    box : float
+        Largest distance of an alpha to [0, 1].
+    balance : float
+        ``|sum s y alpha|``; 0 without an intercept.
+    cone : float
+        ``polar(sum s y alpha x) - sum s f*(alpha)``, or 0 if that is negative.
 
     Examples
     --------
@@ -142,13 +161,13 @@ class Feasibility(NamedTuple):
 def dual_objective(
     loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, l2: float = 0.0
 ) -> float:
-    """Return the objective of the dual: a lower bound of the minimum wherever :func:`dual_feasibility` is 0.
+    """Return the dual objective: a lower bound of the minimum if :func:`dual_feasibility` is 0.
 
     ::
 
         sum s alpha - excess(v, sum s f*(alpha))^2 / (2 l2),    v = sum s y alpha x
 
-    without a ridge only ``sum s alpha``; with one the cone is no constraint.
+    Without a ridge it is ``sum s alpha``. With a ridge the cone is no constraint.
 
     Parameters
     ----------
@@ -171,7 +190,7 @@ def dual_objective(
 def dual_feasibility(
     loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, fit_intercept: bool = True
 ) -> Feasibility:
-    """Return by how much a dual point misses its constraints.
+    """Return the violation of each constraint of the dual.
 
     Parameters
     ----------
@@ -189,13 +208,14 @@ def dual_feasibility(
 
 
 def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """Return a proven bound on how far a fitted estimator is above the least objective on any data.
+    """Return a proven upper bound on the distance of a fitted estimator to the minimum of its objective, on any data.
 
     Parameters
     ----------
     estimator : GuruClassifier
         Fitted.
-    X, y, sample_weight : as in its ``certificate``, which also has the objective and its bound themselves
+    X, y, sample_weight : as in :meth:`gaussguru.GuruClassifier.certificate`
+        That method also returns the objective and the lower bound.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The data of the thesis (toy problems, real data sets, splits), and data with error bars, made and real."""
+"""The data of the thesis (toy problems, real data sets, splits), and simulated and real data with error bars."""
 
 from gaussguru.datasets.measured import MeasuredPopulation, make_measured
 from gaussguru.datasets.real import (

@@ -1,4 +1,4 @@
-"""Made measurements: truth, errors, measured values and labels, and the best that can be known from them."""
+"""Simulated measurements: true values, errors, measured values, labels, and the best possible probabilities."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ BETWEEN = 0.6
 
 @dataclass(frozen=True)
 class MeasuredPopulation:
-    """Where samples and labels come from: a mixture of Gaussians and a probit link.
+    """A known distribution of true values (a mixture of Gaussians) and labels (a probit link).
 
     ::
 
@@ -73,7 +73,7 @@ class MeasuredPopulation:
         return truth, np.argmax(scores + math.sqrt(0.5) * rng.normal(size=scores.shape), axis=1)
 
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return ``P(y | x, err)``, which no classifier of measured values can better on average.
+        """Return ``P(y | x, err)``: no classifier of measured values has a lower expected log loss.
 
         Given the measured value, the truth of component k is ``N(xh_k, V_k)`` with ``xh = mu + T (T + S)^-1 (x - mu)``
         and ``V = T - T (T + S)^-1 T``, and the component is k with the probability ``q_k ~ weights_k N(x; mu, T + S)``.
@@ -147,12 +147,12 @@ def make_measured(
     n_test: int = 0,
     random_state: Any = None,
 ) -> Bunch:
-    """Return measured samples whose truth, population and best possible probabilities are known.
+    """Simulate measurements with known true values, population and best possible probabilities.
 
-    Every feature has mean 0 and standard deviation 1 in the population. Labels are drawn from the truth by a probit
-    link of known direction, and measured values are ``truth + error * noise``.
+    Every feature has mean 0 and standard deviation 1 in the population. Labels are drawn from the true values by a
+    probit link with a known direction, and measured values are ``truth + error * noise``.
 
-    Noisy training samples and a clean test, where it pays to know which samples are good::
+    Training samples of different precision, and exact test samples::
 
         make_measured(300, 20, pattern="two-level", error=(0.05, 2.5), n_factors=0, class_sep=10.0, n_test=10_000)
 
@@ -162,9 +162,9 @@ def make_measured(
     n_features : int, default=6
     n_classes : int, default=2
     n_components : int, default=1
-        Of the population: 1 is a Gaussian, more a mixture.
+        Number of Gaussians in the population.
     n_factors : int, default=2
-        How many common causes correlate the features of a component; 0 are independent features.
+        Number of common factors that correlate the features of a component; 0 makes them independent.
     pattern : {"uniform", "varied", "by-sample", "by-feature", "two-level", "correlated"}, default="varied"
         How errors differ. "uniform": not at all. "varied": each value has its own, uniform in its logarithm.
         "by-sample": each sample has one for all features (``X_err`` has shape (n_samples,)). "by-feature": each feature
@@ -180,7 +180,7 @@ def make_measured(
     missing : float, default=0.0
         The probability that a value was not measured: NaN, with an infinite error.
     n_test : int, default=0
-        How many more samples to return without errors, for a clean test.
+        Number of additional samples without errors, for tests.
     random_state : int, RandomState instance or None, default=None
 
     Returns

@@ -1,8 +1,8 @@
 """Loaders of real data sets: those of the thesis, and some that have an error bar for every value.
 
 A loader looks in the directory ``data_home``, or else in the one that the environment variable ``GAUSSGURU_DATA``
-names; then for the copy in scikit-learn; then it asks OpenML, through scikit-learn, which keeps what it has fetched.
-Whatever is found must have the checksum of the data set: nothing is ever taken for it that is not.
+names; then for the copy in scikit-learn; then on OpenML, through scikit-learn, which caches downloads. The checksum of
+the data is verified in each case.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ def load_ionosphere(*, data_home: Any = None, return_X_y: bool = False, as_frame
 def load_pima(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return Pima diabetes: 768 women, 8 measurements in their own units, diabetes or not (target 1 if so).
 
-    Zeros that cannot be (a blood pressure of 0) are values that were not measured; they are returned as they are.
+    Impossible zeros (a blood pressure of 0) are values that were not measured; they are returned as they are.
 
     Parameters
     ----------
@@ -152,8 +152,8 @@ def load_usps(
 def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return breast tumours: 569 samples, 10 properties of nuclei with standard errors, malignant (target 1) or not.
 
-    The values are the means over the nuclei of an image, and the errors their standard errors: they describe how much
-    nuclei differ, which no other image of the same tumour would escape. scikit-learn has the data
+    The values are means over the nuclei of an image, and the errors their standard errors, from the variation between
+    nuclei. scikit-learn has the data
     (:func:`sklearn.datasets.load_breast_cancer`, the columns "mean ..." and "... error"), so no file is needed.
 
     Parameters
@@ -205,8 +205,8 @@ def load_fermi(*, task: str = "pulsar", data_home: Any = None, return_X_y: bool 
 def load_koi(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return Kepler's objects of interest: 6694 of 10 quantities, a confirmed planet (target 1) or a false positive.
 
-    Several objects share a star: ``groups`` are the stars, and honest tests keep them together. What a follow-up found
-    has smaller errors, so that the errors alone tell something of the class.
+    Several objects share a star: pass ``groups``, the stars, to cross-validation to keep them together. Objects with
+    follow-up observations have smaller errors, so the sizes of the errors alone predict the class in part.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def load_snpcc(*, data_home: Any = None, return_X_y: bool = False, as_frame: boo
     Returns
     -------
     Bunch or (Measured, y)
-        As for :func:`load_wdbc`, and ``spec_confirmed``, which of them a spectrum was taken of: the bright ones.
+        As for :func:`load_wdbc`, and ``spec_confirmed``, whether a spectrum was taken (mostly of bright ones).
     """
     bunch = _load_catalogue(_SNPCC, data_home)
     bunch.spec_confirmed = bunch.spec_confirmed.astype(bool)

@@ -1,12 +1,12 @@
-"""Pictures, in scikit-learn's manner: a Display holds the numbers, ``plot`` draws them.
+"""Plots with the interface of scikit-learn's displays: a display holds the numbers, ``plot`` draws them.
 
-``XDisplay.from_...`` computes and draws; ``plot(ax)`` draws again, on any axes. Drawn are ``ax_`` and ``figure_``, and
-what else a class names. Several displays share axes: each takes the next colour, marker and line style.
+``XDisplay.from_...`` computes and draws; ``plot(ax)`` draws again, on any axes. ``ax_`` and ``figure_`` are the axes
+and figure of the last drawing. Several displays can share axes: each takes the next colour, marker and line style.
 
     display = RobustnessCurveDisplay.from_estimator(first, X, y)
     RobustnessCurveDisplay.from_estimator(second, X, y, ax=display.ax_)
 
-matplotlib is imported when something is drawn (``pip install 'gaussguru[plot]'``); its settings are left alone.
+matplotlib is imported when something is drawn (``pip install 'gaussguru[plot]'``); its settings are not changed.
 """
 
 from gaussguru.plotting.curves import ConvergenceDisplay, RobustnessCurveDisplay, SigmaPathDisplay

@@ -1,4 +1,4 @@
-"""What changes with the noise: norm, score and accuracy; and how a fit comes to its end."""
+"""Norm, score and accuracy against the noise level, and the convergence of a fit."""
 
 import time
 import warnings
@@ -24,20 +24,20 @@ UNIT = "units of the features"
 
 
 class SigmaPathDisplay:
-    """What changes along a path of noise levels.
+    """Norm, duality gap, accuracy or score against the noise level.
 
     Parameters
     ----------
     sigmas : ndarray of shape (n_sigmas,)
     values : dict of str to ndarray of shape (n_sigmas,)
-        Of "norm", the length of ``w`` (the root of the sum of all squares with several classes); "gap", the duality
-        gap; "accuracy"; "score", the mean over folds: those that are known.
+        Some of "norm", the length of ``w`` (with several classes, the root of the sum of all squares); "gap", the
+        duality gap; "accuracy"; "score", the mean over folds.
     error : ndarray of shape (n_sigmas,), default=None
         The standard error of "score".
     chosen : float, default=None
         The level that cross-validation chose.
     unit : str, default="units of the features"
-        What sigma is measured in: that of the features as the classifier gets them.
+        Unit of sigma: that of the features that reach the classifier.
 
     Attributes
     ----------
@@ -85,24 +85,24 @@ class SigmaPathDisplay:
         unit: str = UNIT,
         ax: Any = None,
     ) -> Self:
-        """Follow the path of a classifier through noise levels (:func:`gaussguru.sigma_path`), and draw it.
+        """Compute the classifiers at several noise levels (:func:`gaussguru.sigma_path`), and draw one quantity.
 
         Parameters
         ----------
         estimator : GuruClassifier
-            Everything but sigma; it need not be fitted, and is left as it is.
+            All parameters but ``sigma`` are used. It need not be fitted, and is not changed.
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
         test : tuple of X and y, default=None
-            Other samples for "accuracy"; None takes those of the fit.
-        sigmas : array-like of shape (n_sigmas,), default=None
-            None is the grid of :func:`gaussguru.sigma_path`.
+            Samples for "accuracy". None uses those of the fit.
+        sigmas : int or array-like of shape (n_sigmas,), default=None
+            Noise levels, or their number. None is the grid of :func:`gaussguru.sigma_path`.
         quantity : {"norm", "gap", "accuracy"}, default="norm"
         name : str, default=None
-            For the legend.
+            Label in the legend.
         unit : str, default="units of the features"
-            What sigma is measured in.
+            Unit of sigma.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -127,15 +127,15 @@ class SigmaPathDisplay:
 
     @classmethod
     def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, unit: str = UNIT, ax: Any = None) -> Self:
-        """Draw the scores among which cross-validation chose.
+        """Draw the cross-validated scores of all noise levels, and the chosen one.
 
         Parameters
         ----------
         estimator : fitted GuruClassifierCV
         name : str, default=None
-            For the legend.
+            Label in the legend.
         unit : str, default="units of the features"
-            What sigma is measured in; in a pipeline, that of the features after the steps before.
+            Unit of sigma; in a pipeline, that of the features after the previous steps.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -151,7 +151,20 @@ class SigmaPathDisplay:
         return display.plot(ax, quantity="score", name=name)
 
     def plot(self, ax: Any = None, *, quantity: str | None = None, name: str | None = None) -> Self:
-        """Draw one quantity on ``ax``, or on new axes; by default the first that is known."""
+        """Draw one quantity on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+        quantity : str, default=None
+            A key of ``values``. None is the first one.
+        name : str, default=None
+            Label in the legend.
+
+        Returns
+        -------
+        self
+        """
         quantity = next(iter(self.values)) if quantity is None else check_choice("quantity", quantity, self.values)
         ax, values = style.axes(ax), self.values[quantity]
         labels = {
@@ -186,16 +199,16 @@ class SigmaPathDisplay:
 
 
 class RobustnessCurveDisplay:
-    """Accuracy against the noise level, with its standard error where it was found by sampling.
+    """Accuracy against the noise level, with its standard error if it was estimated by sampling.
 
     Parameters
     ----------
     noise_levels, accuracy, error : ndarray of shape (n_levels,)
         As in :class:`gaussguru.robustness.RobustnessCurve`.
     name : str, default=None
-        For the legend.
+        Label in the legend.
     unit : str, default="units of the features"
-        What the levels are measured in.
+        Unit of the noise levels.
 
     Attributes
     ----------
@@ -253,16 +266,16 @@ class RobustnessCurveDisplay:
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         noise_levels : array-like of shape (n_levels,), default=None
-            None is 21 of them: up to three times the error bars, or to the spread of the features.
+            None uses 21 levels: up to three times the error bars, or without these up to the spread of the features.
         X_err : error bars of X, default=None
-            The noise of level 1. None is noise of standard deviation 1 on every feature.
+            The noise at level 1. None is noise with standard deviation 1 on every feature.
         method : {"analytic", "sampling"}, default="analytic"
         n_repeats : int, default=20
         random_state : int, RandomState instance or None, default=None
         name : str, default=None
-            For the legend; None is the class of the model and its sigma.
+            Label in the legend. None is the class of the model and its sigma.
         unit : str, default=None
-            What the levels are measured in; None says that of the features, or multiples of the error bars.
+            Unit of the noise levels. None is "units of the features", or with ``X_err`` multiples of the error bars.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -279,7 +292,18 @@ class RobustnessCurveDisplay:
         return cls(*curve, name=style.name_of(estimator) if name is None else name, unit=unit).plot(ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
-        """Draw on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+        name : str, default=None
+            Label in the legend. None is the name of the display.
+
+        Returns
+        -------
+        self
+        """
         ax = style.axes(ax)
         look = style.line(ax, markers=len(self.noise_levels) <= 40)
         (self.line_,) = ax.plot(self.noise_levels, 100 * self.accuracy, label=name or self.name, **look)
@@ -292,20 +316,20 @@ class RobustnessCurveDisplay:
 
 
 class ConvergenceDisplay:
-    """How a fit proceeds: its objective and its proven gap if it were stopped after so many iterations.
+    """Objective and duality gap of a fit against the number of iterations after which it is stopped.
 
     Parameters
     ----------
     iterations : ndarray of shape (n_points,)
     objective, gap, seconds : ndarray of shape (n_points,)
-        Of the fit that was stopped there; the gap is a bound on how far the objective is above the minimum.
+        Results of the fits that were stopped there. The gap bounds the distance of the objective to the minimum.
     name : str, default=None
-        For the legend.
+        Label in the legend.
 
     Attributes
     ----------
     gap_line_, objective_line_ : matplotlib Line2D
-        The gap, and how far the objective is above the best proven lower bound.
+        The gap, and the distance of the objective to the best proven lower bound.
     ax_, figure_ : matplotlib Axes, Figure
 
     Examples
@@ -342,24 +366,23 @@ class ConvergenceDisplay:
         name: str | None = None,
         ax: Any = None,
     ) -> Self:
-        """Fit copies of an estimator with more and more iterations, and draw what each of them proves.
+        """Fit copies of an estimator with increasing ``max_iter``, and draw the objective and gap of each.
 
-        This takes as many fits as there are points. It shows what ``max_iter`` would have returned, for every solver,
-        and costs the solvers nothing.
+        Every point takes a fit of its own. This works for every solver.
 
         Parameters
         ----------
         estimator : GuruClassifier or KernelGuruClassifier
-            It need not be fitted, and is left as it is.
+            It need not be fitted, and is not changed.
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
         sample_weight : array-like of shape (n_samples,), default=None
         n_points : int, default=20
-            How many fits to make at most; where there are more iterations, some are left out.
+            Largest number of fits. If there are more iterations, some are skipped.
         against : {"iteration", "time"}, default="iteration"
         name : str, default=None
-            For the legend; None is the solver.
+            Label in the legend. None is the solver.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -389,7 +412,17 @@ class ConvergenceDisplay:
         return cls(iterations, objective, gap, seconds, name=name).plot(ax, against=against)
 
     def plot(self, ax: Any = None, *, against: str = "iteration") -> Self:
-        """Draw on ``ax``, or on new axes, against the iteration or the time."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+        against : {"iteration", "time"}, default="iteration"
+
+        Returns
+        -------
+        self
+        """
         check_choice("against", against, ("iteration", "time"))
         ax = style.axes(ax)
         x = self.iterations if against == "iteration" else 1e3 * self.seconds

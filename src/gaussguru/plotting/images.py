@@ -1,4 +1,4 @@
-"""Samples that are images, and what noise makes of them."""
+"""Images with worst-case noise."""
 
 from typing import Any, Self
 
@@ -13,10 +13,10 @@ from gaussguru.plotting import style
 
 
 class AdversarialSamplesDisplay:
-    """Images, and each again with draws of the worst noise that the model expects (thesis, chapter 5).
+    """Images with draws of the worst-case noise of a model (thesis, chapter 5).
 
-    A row for each image: the original, then the draws. Under each stands the class that the model predicts, in another
-    colour and in bold where noise has changed it.
+    Each row has an image and several noisy versions of it. The predicted class is printed below each; it is bold and in
+    another colour if the noise has changed it.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class AdversarialSamplesDisplay:
         random_state: Any = None,
         ax: Any = None,
     ) -> Self:
-        """Draw noise for some images with :func:`gaussguru.sample_noise`, and show it.
+        """Add noise from :func:`gaussguru.sample_noise` to images, and draw them.
 
         Parameters
         ----------
@@ -84,7 +84,16 @@ class AdversarialSamplesDisplay:
         return cls(images, predictions, f"{style.name_of(estimator)}: original and noisy").plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        self
+        """
         n_rows, n_columns, height, width = self.images.shape
         # Room between the images, and for a line of text under each.
         across, down = width * 1.12, height * 1.35

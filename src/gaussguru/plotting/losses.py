@@ -1,4 +1,4 @@
-"""The losses, what noise makes of them, and their duals."""
+"""Losses, their dependence on the noise level, and their conjugates."""
 
 from typing import Any, Self
 
@@ -11,15 +11,15 @@ from gaussguru.plotting import style
 
 
 class LossDisplay:
-    """Losses as curves.
+    """Curves of losses.
 
     Parameters
     ----------
     x : ndarray of shape (n_points,)
     curves : dict of str to ndarray of shape (n_points,)
-        What to draw, by name. "hinge" is drawn as what the others are compared with.
+        Values by name. "hinge" is drawn as the reference.
     labels : tuple of str
-        The names of both axes.
+        Labels of the x and the y axis.
     title : str
 
     Attributes
@@ -43,12 +43,12 @@ class LossDisplay:
 
     @classmethod
     def from_losses(cls, losses: Any = None, *, ax: Any = None) -> Self:
-        """Draw ``f(z)`` against the hinge (thesis, chapters 2 and 3: smooth upper approximations).
+        """Draw ``f(z)`` and the hinge (thesis, chapters 2 and 3: smooth upper approximations).
 
         Parameters
         ----------
         losses : str, Loss or sequence of them, default=None
-            None is every loss with a name.
+            None draws all losses with names.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -65,14 +65,14 @@ class LossDisplay:
     def from_sigmas(
         cls, sigmas: Any = (0.1, 0.5, 1.0, 2.0), *, loss: str | Loss = "gaussian", norm: float = 1.0, ax: Any = None
     ) -> Self:
-        """Draw the loss of a sample, ``a f((1 - margin)/a)`` with ``a = sigma ||w||``, for several noise levels.
+        """Draw the loss ``a f((1 - margin)/a)`` with ``a = sigma ||w||`` for several noise levels.
 
         Parameters
         ----------
         sigmas : sequence of float
         loss : str or Loss, default="gaussian"
         norm : float, default=1.0
-            ``||w||``, which matters only in the product with sigma.
+            ``||w||``. The loss depends on the product of ``sigma`` and ``||w||`` only.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -90,12 +90,13 @@ class LossDisplay:
     def from_conjugates(cls, losses: Any = None, *, ax: Any = None) -> Self:
         """Draw ``sqrt(2 pi) f*(alpha)``: the dual constraint and its approximations (thesis, chapter 3).
 
-        They are ``s(alpha) = exp(-Phi^-1(alpha)^2/2)``, the binary entropy and ``4 alpha (1 - alpha)``.
+        For the three losses with names these are ``exp(-Phi^-1(alpha)^2/2)``, the binary entropy and
+        ``4 alpha (1 - alpha)``.
 
         Parameters
         ----------
         losses : str, Loss or sequence of them, default=None
-            None is every loss with a name.
+            None draws all losses with names.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -117,7 +118,16 @@ class LossDisplay:
         return cls(alpha, curves, labels=labels, title="The dual constraint and its approximations").plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the curves on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        self
+        """
         ax = style.axes(ax)
         self.lines_ = []
         for name, values in self.curves.items():

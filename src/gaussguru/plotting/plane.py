@@ -1,4 +1,4 @@
-"""Samples of two features, and what a classifier makes of the plane they lie in."""
+"""Samples with two features, and the decision boundaries of classifiers."""
 
 from typing import Any, NamedTuple, Self
 
@@ -40,7 +40,7 @@ def _around(samples: Array, covariances: Array, n_std: float) -> Array:
 
 
 class Plane(NamedTuple):
-    """What pictures of the plane share: samples, their classes, and scores on a grid.
+    """Data that the displays of two features share: samples, labels, and scores on a grid.
 
     Parameters
     ----------
@@ -152,11 +152,11 @@ class _PlaneDisplay:
 
 
 class CloudDisplay(_PlaneDisplay):
-    """Samples as Gaussian clouds, with the boundary of a classifier (thesis, chapter 2).
+    """Samples with their noise, and the boundary of a classifier (thesis, chapter 2).
 
-    Every sample is drawn with an ellipse ``(x - x_i)' Sigma_i^-1 (x - x_i) = n_std^2`` around it. Noise that acts in
-    one direction only, as the worst of noise="isotropic" does, is a segment. The line is where two classes have the
-    same score; for two classes the dashed lines are the margins.
+    Every sample has an ellipse ``(x - x_i)' Sigma_i^-1 (x - x_i) = n_std^2`` around it. Noise in a single direction,
+    such as the worst case of noise="isotropic", is a segment. The solid line is the boundary, where two classes have
+    the same score. For two classes the dashed lines are the margins.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class CloudDisplay(_PlaneDisplay):
     def from_estimator(
         cls, estimator: Any, X: Any, y: Any, *, X_err: Any = None, n_std: float = 1.0, ax: Any = None
     ) -> Self:
-        """Draw the clouds that a fitted classifier of two features sees.
+        """Draw samples, noise and boundary of a fitted classifier of two features.
 
         Parameters
         ----------
@@ -204,10 +204,10 @@ class CloudDisplay(_PlaneDisplay):
         X : array-like, sparse matrix or Measured of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
-            Draw these, finite, instead of the worst that the noise of the model can do
+            The noise to draw; finite. None draws the worst case of the noise of the model
             (:func:`gaussguru.worst_case_covariance`).
         n_std : float, default=1.0
-            How many standard deviations the ellipses are away.
+            Size of the ellipses in standard deviations.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -222,7 +222,16 @@ class CloudDisplay(_PlaneDisplay):
         return cls(plane, np.array(covariances), n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        self
+        """
         ax = style.axes(ax)
         self._draw_boundary(ax, margins=True)
         for number, label, mine in self._classes():
@@ -233,10 +242,9 @@ class CloudDisplay(_PlaneDisplay):
 
 
 class RegionsDisplay(_PlaneDisplay):
-    """Which class a classifier decides for where, and which samples it gets wrong.
+    """The regions of the predicted classes, and the misclassified samples (thesis, chapter 4).
 
-    (Thesis, chapter 4: with a kernel, small sigma decides locally, large sigma globally.) With error bars every sample
-    has its ellipse, as in :class:`CloudDisplay`; regions are those of values without errors.
+    With error bars every sample has an ellipse, as in :class:`CloudDisplay`. The regions are those of exact values.
 
     Parameters
     ----------
@@ -290,9 +298,9 @@ class RegionsDisplay(_PlaneDisplay):
         X : array-like, sparse matrix or Measured of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
-            Draw these, finite, around the samples. A classifier that was fitted with error bars needs them.
+            Errors to draw around the samples; finite. A classifier that was fitted with error bars needs them.
         n_std : float, default=1.0
-            How many standard deviations the ellipses are away.
+            Size of the ellipses in standard deviations.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -311,7 +319,16 @@ class RegionsDisplay(_PlaneDisplay):
         return cls(plane, estimator.classes_, wrong, covariances, n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        self
+        """
         ax = style.axes(ax)
         first, second, scores = self.plane.grid
         best = (scores[0] > 0).astype(int) if len(scores) == 1 else np.argmax(scores, axis=0)
@@ -331,17 +348,17 @@ class RegionsDisplay(_PlaneDisplay):
 
 
 class DisplacementDisplay(_PlaneDisplay):
-    """Where the adversary of ASVC, or the benefit of the doubt of TSVC, moves samples of two features (appendix A).
+    """The displacements of samples by :class:`AdversarialSVC` or :class:`TotalSVC` (thesis, appendix A).
 
-    Every sample is joined by an arrow to where it is moved; the line is where two classes have the same score, and
-    the dashed lines are the margins, for two classes.
+    An arrow joins every sample to its displaced position. The solid line is the boundary, where two classes have the
+    same score. For two classes the dashed lines are the margins.
 
     Parameters
     ----------
     plane : Plane
         Samples, labels, and scores on a grid.
     moved : ndarray of shape (n_samples, 2)
-        The samples afterwards.
+        The displaced samples.
 
     Attributes
     ----------
@@ -372,7 +389,7 @@ class DisplacementDisplay(_PlaneDisplay):
     def from_estimator(
         cls, estimator: AdversarialSVC | TotalSVC, X: Any, y: Any, *, delta: Any = None, ax: Any = None
     ) -> Self:
-        """Draw the displacements that a fitted estimator makes of samples with two features.
+        """Draw the displacements of samples by a fitted estimator of two features.
 
         Parameters
         ----------
@@ -380,7 +397,7 @@ class DisplacementDisplay(_PlaneDisplay):
         X : array-like or sparse matrix of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
         delta : array-like of shape (n_samples,), default=None
-            The radii of the samples, where ``fit`` was given some.
+            The radii of the samples, if they were passed to ``fit``.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -393,7 +410,16 @@ class DisplacementDisplay(_PlaneDisplay):
         return cls(plane._replace(title=f"{plane.title}: where samples are moved"), moved).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        self
+        """
         ax = style.axes(ax)
         self._draw_boundary(ax, margins=True)
         self.arrows_ = []

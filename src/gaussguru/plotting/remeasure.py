@@ -1,4 +1,4 @@
-"""What measuring some of the samples again is worth."""
+"""The expected number of errors that new measurements avoid."""
 
 from typing import Any, Self
 
@@ -13,23 +13,23 @@ MOST = 0.8
 
 
 class RemeasureDisplay:
-    """Errors that are avoided by measuring a growing part of the samples again, those with the largest gain first.
+    """Expected number of errors avoided against the number of samples measured again, largest gain first.
 
-    The straight line is what as many samples, taken at random, are worth. The dotted line is where four fifths of the
-    whole gain are reached.
+    The straight line is the same for samples in random order. The dotted line marks where four fifths of the total gain
+    are reached.
 
     Parameters
     ----------
     gain : ndarray of shape (n_samples,)
-        Of measuring each sample again (:func:`gaussguru.robustness.remeasure_gain`).
+        The gain of each sample (:func:`gaussguru.robustness.remeasure_gain`).
     name : str, default=None
-        For the legend.
+        Label in the legend.
 
     Attributes
     ----------
     line_, random_line_ : matplotlib Line2D
     enough_ : float
-        The fraction of the samples that has four fifths of the whole gain.
+        The smallest fraction of the samples with four fifths of the total gain.
     ax_, figure_ : matplotlib Axes, Figure
 
     Examples
@@ -54,11 +54,11 @@ class RemeasureDisplay:
         estimator : fitted classifier
         X : array-like or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            Those of now.
+            The present errors.
         new_err : float or error bars of X, default=0.0
-            Those after the new reading.
+            The errors after the new reading.
         name : str, default=None
-            For the legend.
+            Label in the legend.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -69,14 +69,14 @@ class RemeasureDisplay:
 
     @classmethod
     def from_predictions(cls, gain: Any, *, name: str | None = None, ax: Any = None) -> Self:
-        """Draw gains that are known.
+        """Draw given gains.
 
         Parameters
         ----------
         gain : array-like of shape (n_samples,)
             As :func:`gaussguru.robustness.remeasure_gain` returns them.
         name : str, default=None
-            For the legend.
+            Label in the legend.
         ax : matplotlib Axes, default=None
 
         Returns
@@ -91,7 +91,18 @@ class RemeasureDisplay:
         return cls(values, name=name).plot(ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
-        """Draw on ``ax``, or on new axes."""
+        """Draw on ``ax``, or on new axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+        name : str, default=None
+            Label in the legend. None is the name of the display.
+
+        Returns
+        -------
+        self
+        """
         ax, n = style.axes(ax), len(self.gain)
         total = np.concatenate([[0.0], np.cumsum(np.sort(self.gain)[::-1])])
         self.enough_ = float(np.argmax(total >= MOST * total[-1]) / n)

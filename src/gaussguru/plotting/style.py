@@ -1,4 +1,4 @@
-"""How all pictures look: colours that the colour-blind can tell apart, and a marker and a line style with each."""
+"""The style of all plots: a palette for the colour-blind, with a marker and a line style for each colour."""
 
 from typing import Any
 

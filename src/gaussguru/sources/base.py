@@ -168,12 +168,13 @@ def _streamed(function: Callable[[Part], Part], parts: Callable[[], Iterable[Par
 
 
 def needed(module: str, what: str, extra: str) -> Any:
-    """Return a module that is not installed with the library, or say how to."""
+    """Return a module of an extra, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
-        raise ImportError(f"{what} needs {package}; install it, or gaussguru[{extra}]") from error
+        install = f"pip install 'gaussguru[{extra}]' (in a checkout: pip install '.[{extra}]')"
+        raise ImportError(f"{what} needs {package}: {install}") from error
 
 
 def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:

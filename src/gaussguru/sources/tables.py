@@ -31,15 +31,15 @@ class Table(Source):
     columns : list of str, default=None
         The features; None takes all columns that are neither label, weight nor error bars.
     filter : pyarrow.compute.Expression, default=None
-        Which rows count.
+        Which rows to use.
     cache : path of a directory, default=None
-        Where decoded rows are kept, for many passes or fits: one file of floats, ``gaussguru-*.rows``, for each choice
-        of columns and rows, named by a hash of these and of names, sizes and times of the files. It is written before
-        the first pass, and used as long as the files do not change; nobody removes it. A file that is not complete is
-        written again, and one of others is not touched.
+        Where decoded rows are stored, for many passes or fits: one file of floats, ``gaussguru-*.rows``, for each
+        choice of columns and rows, named by a hash of these and of names, sizes and times of the files. It is written
+        before the first pass, used as long as the files do not change, and never removed. An incomplete file is written
+        again; other files are not touched.
 
-    A part is one row group, or several small ones; of CSV (by the names of the files) it is a file, and of a cache
-    about 16 MB. Features are float32 where none of them needs more.
+    A part is one row group or several small ones; with CSV files, which are recognised by their names, it is a file;
+    with a cache it is about 16 MB. Features are float32 if none of them needs more.
 
     Examples
     --------
