@@ -81,7 +81,7 @@ class PopulationClassifier(ByProbability, Classifier):
     >>> X_err = rng.uniform(0.1, 1.0, size=(400, 2))
     >>> X = truth + X_err * rng.normal(size=(400, 2))
     >>> clf = PopulationClassifier().fit(X, y, X_err=X_err)
-    >>> near, far, vague = clf.predict_proba([[0, 0], [5, 0], [5, 0]], X_err=[[0.1, 0.1]] * 2 + [[4, 4]])[:, 1]
+    >>> near, far, vague = clf.predict_proba([[0, 0], [5, 0], [5, 0]], X_err=[[0.1, 0.1]] * 2 + [[2, 2]])[:, 1]
     >>> bool(near < 0.5 < vague < far)
     True
     """
