@@ -185,14 +185,13 @@ def our_mixtures(X: np.ndarray, E: np.ndarray) -> Any:
 
 
 def astroml_mixtures(X: np.ndarray, E: np.ndarray) -> Any:
-    """The same by astroML's XDGMM, with its defaults. A missing value is its mean, with an error of 100 spreads."""
+    """The same by astroML's XDGMM, with its defaults. A missing value is a mean with an error of 100 spreads."""
     XDGMM = importlib.import_module("astroML.density_estimation").XDGMM  # on PyPI; of no other use here
-    means, spreads = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
 
     def covariances(values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         gone = np.isnan(values) | ~np.isfinite(errors)
-        errors = np.where(gone, 100 * spreads, errors)
-        return np.where(gone, means, values), np.square(errors)[:, :, np.newaxis] * np.eye(values.shape[1])
+        errors = np.where(gone, 100.0, errors)  # of features of spread 1, the same for all classes
+        return np.where(gone, 0.0, values), np.square(errors)[:, :, np.newaxis] * np.eye(values.shape[1])
 
     given = covariances(X, E)
     fitted = [XDGMM(k, random_state=0).fit(*given) for k in (1, 2, 3)]
@@ -245,6 +244,7 @@ def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
 AUTO, AUTO_IGNORED = f"{OURS}, kernel auto", f"{OURS}, kernel auto, errors ignored"
 STACK, LINEAR_STACK, CLASSES = f"{OURS}, stack with boosting", f"{OURS}, linear stack", "PopulationClassifier"
+GAPS = f"{STACK}, missing indicator"
 SINGLE, DECONVOLUTION = f"{OURS}, one component", "extreme deconvolution of each class"
 QUANTILES = QuantileTransformer(output_distribution="normal", random_state=0)
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
@@ -282,6 +282,7 @@ MODELS = [
     Model(AUTO, "ours", ours(kernel="auto")),
     Model(LINEAR_STACK, "ours", ours(stack=True)),
     Model(STACK, "ours", ours(estimator=BOOSTING, kernel="auto", stack=True)),
+    Model(GAPS, "ours", ours(estimator=BOOSTING, kernel="auto", stack=True, missing_indicator=True)),
     Model(CLASSES, "ours", population_classifier),
     Model(SINGLE, "ours", ours(n_components=1)),
     Model("part: shrunk values, one component", "ours", ours(n_components=1, methods=("shrunk",))),

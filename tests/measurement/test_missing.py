@@ -9,18 +9,20 @@ from astropy.table import MaskedColumn, QTable, Table
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from support.error_bars import conditional
 from uncertainties import unumpy
 
-from gaussguru import GuruClassifier, GuruClassifierCV
+from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
 from gaussguru._data.em import population_of
 from gaussguru._data.mixtures import Mixture
 from gaussguru._data.readings import read
-from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population, check_errors, split_errors
+from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population, check_errors, split_errors, with_more
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors, errors_from_frame
+from gaussguru.sources import Arrays
 
 
 def samples(n=300, d=4, seed=0, n_classes=2, part=0.2):
@@ -412,3 +414,71 @@ def test_indicators_of_gaps():
     GuruClassifier(0.2).fit(found, y)
     assert model.reliability(frame, err).shape == (4,)
     assert model.transform(frame.iloc[:3], err[:3]).X.shape == (3, 7)
+
+
+# --- gaps that say something of the class -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["a sample", "a value", "covariances", "low rank", "bare factors", "limits", "sparse"])
+def test_errors_of_more_features(form):
+    rng = np.random.default_rng(0)
+    X, err = rng.normal(size=(5, 3)), rng.uniform(0.1, 1.0, (5, 3))
+    factors = rng.normal(size=(5, 3, 2))
+    given = {
+        "a sample": err[:, 0], "a value": err, "covariances": np.einsum("ijr,ikr->ijk", factors, factors),
+        "low rank": LowRank(factors, err), "bare factors": LowRank(factors), "limits": Limits(err, np.eye(5, 3)),
+        "sparse": sp.csr_array(err),
+    }[form]  # fmt: skip
+    more = with_more(given, (5, 3), 2, 0.5)
+    if form == "limits":
+        np.testing.assert_array_equal(more.limits, np.eye(5, 5)[:, :5] * ([1, 1, 1, 0, 0]))
+        np.testing.assert_array_equal(more.err, np.hstack([err, np.full((5, 2), 0.5)]))
+        return
+    before = covariances(given.toarray() if form == "sparse" else given, X)
+    after = covariances(more, np.hstack([X, X[:, :2]]))
+    np.testing.assert_allclose(after[:, :3, :3], before, atol=1e-12)
+    np.testing.assert_allclose(after[:, 3:, 3:], np.broadcast_to(0.25 * np.eye(2), (5, 2, 2)), atol=1e-12)
+    np.testing.assert_allclose(after[:, :3, 3:], 0.0, atol=1e-12)
+
+
+def selected(n=300, seed=0):
+    """Return measurements of which one class lacks two features, together, more often than the other."""
+    X, err, y = samples(n, seed=seed, part=0.0)
+    gone = np.random.default_rng(seed + 1).random(n) < np.where(y == 1, 0.8, 0.1)
+    X[gone, 1:3] = np.nan
+    X[::10, 0] = np.nan
+    return X, err, y
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_gaps_that_say_something_of_the_class(stack):
+    options = {"methods": ("probit",), "n_components": 1, "cv": 3, "stack": stack}
+    X, err, y = selected()
+    plain = ErrorBarClassifier(**options).fit(X, y, X_err=err)
+    told = ErrorBarClassifier(missing_indicator=True, **options).fit(X, y, X_err=err)
+    np.testing.assert_array_equal(plain.indicators_, [])
+    np.testing.assert_array_equal(told.indicators_, [0, 1])  # the third is missing where the second is
+    assert told.reliability_.shape == (4,)
+    assert told.n_features_in_ == 4
+    Z, F, z = selected(2000, seed=5)
+    losses = [log_loss(z, model.predict_proba(Z, F)) for model in (told, plain)]
+    assert losses[0] < losses[1] - 0.05
+    # One for each feature would be the same.
+    by_hand = [np.hstack([V, np.isnan(V[:, :2])]) for V in (X, Z)]
+    errors = [np.hstack([e, np.full((len(e), 2), 0.05)]) for e in (err, F)]
+    other = ErrorBarClassifier(**options).fit(by_hand[0], y, X_err=errors[0])
+    np.testing.assert_allclose(told.predict_proba(Z, F), other.predict_proba(by_hand[1], errors[1]), atol=1e-9)
+
+
+def test_indicators_where_nothing_is_missing_or_said():
+    X, err, y = samples(100, part=0.0)
+    options = {"methods": ("probit",), "n_components": 1, "cv": 2}
+    told = ErrorBarClassifier(missing_indicator=True, **options).fit(X, y, X_err=err)
+    plain = ErrorBarClassifier(**options).fit(X, y, X_err=err)
+    np.testing.assert_array_equal(told.predict_proba(X, err), plain.predict_proba(X, err))
+    exact = ErrorBarClassifier(missing_indicator=True, **options).fit(X, y)
+    assert len(exact.indicators_) == 0
+    with pytest.raises(TypeError, match="missing_indicator"):
+        ErrorBarClassifier(missing_indicator=1).fit(X, y)
+    with pytest.raises(ValueError, match="missing_indicator is for samples in memory"):
+        ErrorBarClassifier(missing_indicator=True).fit(Arrays(X), y, X_err=err)

@@ -35,11 +35,13 @@ from gaussguru._estimators.posteriors import (
     Table,
     View,
     checked_measurements,
+    informative_gaps,
     quantile_transform,
     rank_of,
     scaled_errors,
     transformed,
     variances,
+    with_indicators,
 )
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of, takes_sources
 from gaussguru._estimators.validation import (
@@ -146,6 +148,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
     methods : sequence of {"shrunk", "posterior", "probit"}, default=("shrunk", "posterior", "probit")
         The methods to choose from. Without ``X_err``, "posterior" is the same as "shrunk" and is left out. Functions of
         kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
+    missing_indicator : bool, default=False
+        Whether to add, for each feature with missing values in the fit, a 0/1 feature: 1 where the value is missing
+        (one for features that the same samples lack). Use it if missingness itself says something of the
+        class, and will do so in the same way in use. For samples in memory.
     stack : bool, default=False
         Whether to average the probabilities of several classifiers instead of choosing one.
     cv : int, cross-validation generator or iterable, default=5
@@ -195,6 +201,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         The population, in the units of X, or of what ``transform_`` makes of it.
     reliability_ : ndarray of shape (n_features,)
         Fraction of the population variance of each feature that the measurements resolve: 1 for exact values.
+    indicators_ : ndarray of int
+        The features with a missing indicator. Indicators are further features of ``population_``, ``centre_``,
+        ``scale_`` and ``estimator_``, the last ones.
     alpha_, beta_, kappa_, kappa_pvalue_
         The calibration, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
     estimator_ : classifier
@@ -234,6 +243,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         kernel: str | None = None,
         n_components: int | str = "auto",
         methods: Sequence[str] = METHODS,
+        missing_indicator: bool = False,
         stack: bool = False,
         cv: Any = 5,
         scale_errors: bool = False,
@@ -245,6 +255,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.kernel = kernel
         self.n_components = n_components
         self.methods = methods
+        self.missing_indicator = missing_indicator
         self.stack = stack
         self.cv = cv
         self.scale_errors = scale_errors
@@ -288,6 +299,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Fit population and classifier to all samples of a source, and what is chosen between to some of them."""
         if groups is not None:
             raise ValueError("groups are for samples in memory; got them with a source")
+        if self.missing_indicator:
+            raise ValueError("missing_indicator is for samples in memory; got a source")
         X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
         if self.stack or self.kernel in ("rbf", "auto"):  # kernels, and transforms, are of samples in memory
             return self._fit(X, y, sample_weight, X_err, None)
@@ -327,6 +340,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
     ) -> Self:
         self._check_parameters()
         X, X_err = checked_measurements(self, X, X_err, reset=True)
+        has_gaps = self.missing_indicator and X_err is not None
+        self.indicators_ = informative_gaps(X, X_err) if has_gaps else np.zeros(0, dtype=np.intp)
+        X, X_err = with_indicators(X, X_err, self.indicators_)
         plain = check_weights(sample_weight, len(X))
         # Of classes and weights alone: what X holds is looked at by the population.
         labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
@@ -384,6 +400,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if self.has_errors_:
             shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
             self.reliability_ -= shares @ variances(seen.err)
+        self.reliability_ = self.reliability_[: d - len(self.indicators_)]
         self.sigma_: float | None = None
         self.ridge_: float | None = None
         self.gamma_: float | None = None
@@ -438,7 +455,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if chosen.family.kernel == "populations":
             return chosen.family.estimator(chosen.level, chosen.start, chosen.table, self.n_jobs)
         member = copy.copy(self)
-        member.stack = False
+        member.stack = member.missing_indicator = False
+        member.indicators_, member.n_features_in_ = self.indicators_[:0], chosen.table.X.shape[1]  # it is given these
         for name in (*OF_SOME, "feature_names_in_"):  # it is given arrays
             member.__dict__.pop(name, None)
         if chosen.family.kernel == "draws":
@@ -457,6 +475,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
             )
         if isinstance(self.methods, str) or not len(self.methods) or any(name not in METHODS for name in self.methods):
             raise ValueError(f"methods must be one or more of {list(METHODS)}; got {self.methods!r}")
+        check_flag("missing_indicator", self.missing_indicator)
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
 
@@ -518,11 +537,18 @@ class ErrorBarClassifier(ByProbability, Classifier):
     def _posteriors(self, X: Any, X_err: Any) -> Iterator[Any]:
         """Yield what is known of the truth of new samples, in the units of the classifier, some at a time."""
         check_is_fitted(self)
-        X, X_err = checked_measurements(self, X, X_err, reset=False)
-        check_errors_given(self, X_err)
+        X, X_err = self._measured(X, X_err)
         view = View(self.transform_, self.population_, self.centre_, self.scale_)
         for part in row_blocks(len(X), X.shape[1] ** 2):
             yield view.of_measured(X[part], None if X_err is None else take_rows(X_err, part))
+
+    def _measured(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+        """Return new measurements with their errors, and with indicators."""
+        X, X_err = checked_measurements(self, X, X_err, reset=False)
+        check_errors_given(self, X_err)
+        if X_err is None and len(self.indicators_):
+            X_err = np.zeros(len(X))
+        return with_indicators(X, X_err, self.indicators_)
 
     def refit_population(self, X: Any, X_err: Any = None) -> "ErrorBarClassifier":
         """Return the same classifier with the population of other samples, which need no labels.
@@ -543,11 +569,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         ErrorBarClassifier
         """
         check_is_fitted(self)
-        values, errors = checked_measurements(self, X, X_err, reset=False)
-        if not self.has_errors_ or errors is None:
-            raise ValueError(
-                "refit_population needs X_err, here and in fit: without errors a population changes nothing"
-            )
+        if not self.has_errors_:
+            raise ValueError("refit_population needs a fit with X_err: without errors a population changes nothing")
+        values, errors = self._measured(X, X_err)
         result = copy.copy(self)
         given = (values, errors) if self.transform_ is None else transformed(self.transform_, values, errors)
         result.population_ = self.population_.refit_population(*given)
@@ -579,8 +603,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
     def _stacked(self, X: Any, X_err: Any) -> Array:
         """Return the logarithms of the average probabilities."""
-        X, X_err = checked_measurements(self, X, X_err, reset=False)
-        check_errors_given(self, X_err)
+        X, X_err = self._measured(X, X_err)
         seen = X if X_err is None else Measured(X, X_err)
         logs = np.stack([member.predict_log_proba(seen) for member in self.members_])
         return np.asarray(log_sum(logs + np.log(self.weights_)[:, np.newaxis, np.newaxis], axis=0))

@@ -5,6 +5,7 @@ import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.utils.validation import validate_data
@@ -12,7 +13,16 @@ from sklearn.utils.validation import validate_data
 from gaussguru._data.rows import BlockMap
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import LowRank, Measured, has_unmeasured, split_errors, take_rows, unmeasured
+from gaussguru.errors import (
+    Limits,
+    LowRank,
+    Measured,
+    has_unmeasured,
+    split_errors,
+    take_rows,
+    unmeasured,
+    with_more,
+)
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import AffineComponents
@@ -22,6 +32,9 @@ from gaussguru.preprocessing.affine import AffineComponents
 FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
 # Quantiles of a feature, as scikit-learn has by default; between them the transform is a straight line of probability.
 QUANTILES = 1000
+# The error of a 0/1 indicator. Without any, components of a mixture collapse onto one of its two values (measured on
+# two splits of chandra: a log loss of .052 without, .039 with).
+SOFT = 0.05
 
 
 def rank_of(n_samples: int, n_features: int) -> int | None:
@@ -43,6 +56,28 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
             "X_err as well; X_err=0 if all other values are exact"
         )
     return values, X_err
+
+
+def informative_gaps(X: Array, X_err: Any) -> Index:
+    """Return features that some samples lack, one of those that the same samples lack."""
+    gone = _gaps(X, X_err)
+    found = np.flatnonzero(gone.any(axis=0) & ~gone.all(axis=0))
+    _, firsts = np.unique(gone[:, found], axis=1, return_index=True)
+    return np.sort(found[firsts])
+
+
+def with_indicators(X: Array, X_err: Any, features: Index) -> tuple[Array, Any]:
+    """Return measurements with one more feature for each of some: 1 where it was not measured, else 0."""
+    if not len(features):
+        return X, X_err
+    gone = _gaps(X, X_err)[:, features].astype(np.float64)
+    return np.hstack([X, gone]), with_more(X_err, (X.shape[0], X.shape[1]), len(features), SOFT)
+
+
+def _gaps(X: Array, X_err: Any) -> NDArray[np.bool_]:
+    """Return which values were not measured; a limit is known."""
+    shape = (X.shape[0], X.shape[1])
+    return np.isinf(X_err.deviations(shape)) if isinstance(X_err, Limits) else unmeasured(X_err, shape)
 
 
 def quantile_transform(X: Array, X_err: Any, weights: Array | None) -> WithErrors:

@@ -17,7 +17,7 @@ from gaussguru.errors.arrays import (
 )
 from gaussguru.errors.checks import check_causes, check_errors, check_products
 from gaussguru.errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
-from gaussguru.errors.given import Asymmetric, Components, Limits, LowRank, Measured
+from gaussguru.errors.given import Asymmetric, Components, Limits, LowRank, Measured, with_more
 from gaussguru.errors.missing import (
     LEAST,
     Population,
@@ -70,6 +70,7 @@ __all__ = [
     "take_rows",
     "units_of",
     "unmeasured",
+    "with_more",
 ]
 
 # What users see, and what is stored in model files and pickles, has the path of this package: modules may change.

@@ -217,6 +217,25 @@ def marked(X_err: Any, gaps: NDArray[np.bool_]) -> Any:
     return marked
 
 
+def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> Any:
+    """Return error bars for more features than X, of this shape, has: independent ones of one error, the last."""
+    more = (0, n_more)
+    if isinstance(X_err, LowRank):
+        std = np.zeros(shape) if X_err.std is None else X_err.std
+        padded = np.pad(std, ((0, 0), more), constant_values=error)
+        return LowRank(np.pad(X_err.factors, ((0, 0), more, (0, 0))), padded)
+    if isinstance(X_err, Limits):
+        padded = np.pad(X_err.deviations(shape), ((0, 0), more), constant_values=error)
+        return Limits(padded, np.pad(X_err.sides, ((0, 0), more)))
+    errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+    if errors.ndim < 3:
+        errors = np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape)
+        return np.pad(errors, ((0, 0), more), constant_values=error)
+    padded = np.pad(errors, ((0, 0), more, more))
+    np.einsum("ijj->ij", padded)[:, shape[1] :] = error**2
+    return padded
+
+
 @dataclass(frozen=True)
 class Measured:
     """``X`` and ``X_err`` in one object.
