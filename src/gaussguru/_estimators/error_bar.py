@@ -556,7 +556,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         For use where samples differ from those of training, as faint objects from bright ones: what a true value says
         of the class stays the same, but not what is expected of it before the measurement. Classifier and calibration
         are kept (:meth:`gaussguru.population.Deconvolve.refit_population`). In a stack, populations of single classes
-        are kept, too: without labels nothing is known of them.
+        are kept, too: without labels nothing is known of them. The error bars of these samples must be right: the
+        population is what is left of the values without them.
 
         Parameters
         ----------
