@@ -15,7 +15,6 @@ gradient), "product" (Hessian times vector) and "hessian".
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._blocks import rows_at_once
+from gaussguru._cached import cached_property
 from gaussguru._linalg import Array, Index
 from gaussguru._native import _binding
 from gaussguru.errors import Errors
@@ -189,7 +189,8 @@ class Rows:
         self.n_rows, self.n_columns = int(X.shape[0]), int(X.shape[1])
         self.is_sparse = sp.issparse(X)
         self.n_values = int(X.nnz if self.is_sparse else X.size)
-        self.passes: defaultdict[str, float] = defaultdict(float)
+        self.passes: defaultdict[str, float] = defaultdict(float) if root is None else root.passes
+        self._share = 1.0 if root is None else self.n_rows / root.n_rows
         self._given = labels, weights
         if n_classes == 2:
             signed: Array = labels * np.float64(2.0) - 1.0
@@ -340,8 +341,7 @@ class Rows:
 
     def count(self, kind: str, fraction: float = 1.0) -> None:
         """Count a pass over these rows, or a fraction of them, as a fraction of one over all rows."""
-        root = self.root
-        root.passes[kind] += fraction * self.n_rows / root.n_rows
+        self.passes[kind] += fraction * self._share
 
     def matvec(self, w: Array) -> Array:
         """Return ``X w``; one pass."""
@@ -405,6 +405,10 @@ class Rows:
     @cached_property
     def class_weights(self) -> Array:
         """``sum s`` over the rows of each class."""
+        labels, weights = self._given
+        if self.n_classes == 2 and weights is None:
+            positive = np.count_nonzero(labels)
+            return np.array([self.n_rows - positive, positive], dtype=np.float64)
         if self.n_classes == 2:  # three times as fast on many rows
             signed = self.signed_weight
             return np.array([-np.minimum(signed, 0.0).sum(), np.maximum(signed, 0.0).sum()])

@@ -536,7 +536,7 @@ class StreamedRows(Rows):
         self.n_values = sum(part.n_values for part in overview.parts)
         n_bytes = sum(part.n_bytes for part in overview.parts)
         self.most_drawn = max(LEAST_DRAWN, DRAWN_BYTES * self.n_rows / max(1, n_bytes))
-        self.passes = defaultdict(float)
+        self.passes, self._share = defaultdict(float), 1.0
         self._counts = overview.counts[:, order].astype(np.int64)
         sums, squares = overview.moments(factors[ranks])
         self.__dict__["class_weights"] = overview.totals[order] * factors

@@ -65,7 +65,8 @@ class Settings(CleanExit):
 
     def acquire(self) -> None:
         """Set them."""
-        sklearn.set_config(**self._settings)
+        if self._settings:
+            sklearn.set_config(**self._settings)
 
     def release(self) -> None:
         """Set those of before, where they are others now: that takes as long as a step of a small fit."""

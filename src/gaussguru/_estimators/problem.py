@@ -6,6 +6,7 @@ overflow, and features that are far from the origin are shifted there if there i
 are numbered from the lightest to the heaviest. :class:`Posed` undoes all of that.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,7 +71,7 @@ class Posed(NamedTuple):
     @property
     def n_passes(self) -> float:
         """Passes over X so far, in units of all rows; those over a subsample count as the fraction that it is."""
-        return float(round(sum(self.problem.rows.root.passes.values()), 3))
+        return float(round(sum(self.problem.rows.passes.values()), 3))
 
     @property
     def noise(self) -> Noise | None:
@@ -204,8 +205,13 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     if weights is not None:
         s = float(2.0 ** -np.round(np.log2(weights.mean())))
         weights = weights * s
-    some = X[:: max(1, X.shape[0] // FEW)]
-    x, shift = _unit(X, some), centre(some, X.size) if centred and not hasattr(X, "indptr") else None
+    some, shift = X[:: max(1, X.shape[0] // FEW)], None
+    size, is_near = _extent(some)
+    if not SMALLEST < size < LARGEST:
+        size, is_near = _extent(X)[0], False
+    x = unit_of(size)
+    if centred and not is_near and not hasattr(X, "indptr"):
+        shift = centre(some, X.size)
     if shift is not None:
         X = X - shift.astype(X.dtype)
     if x != 1:
@@ -230,24 +236,21 @@ def centre(some: Any, n_values: int) -> Array | None:
     return np.where(far, means, 0.0).astype(dtype).astype(np.float64)
 
 
-def _unit(X: Any, some: Any) -> float:
-    """Return the power of 2 by which X is multiplied: 1 for nearly all, as a pass over some of its rows tells."""
-    size = _size(some)
-    if not SMALLEST < size < LARGEST:
-        size = _size(X)
-    return unit_of(size)
-
-
 def unit_of(size: float) -> float:
     """Return the power of 2 by which values up to a size are multiplied."""
     return 1.0 if not 0 < size < np.inf or SMALLEST < size < LARGEST else float(2.0 ** -np.round(np.log2(size)))
 
 
-def _size(X: Any) -> float:
-    """Return the largest absolute value, 0 if there is none."""
-    values = X.data if hasattr(X, "indptr") else X
-    with np.errstate(invalid="ignore"):
-        return float(max(-values.min(initial=0.0), values.max(initial=0.0)))
+def _extent(X: Any) -> tuple[float, bool]:
+    """Return the largest absolute value, and whether the ranges of all columns tell that none is far from the origin.
+
+    n values with a range r have a spread of at least ``r / sqrt(2n)``. Sparse rows have one range, of what they store.
+    """
+    values = X.data[:, np.newaxis] if hasattr(X, "indptr") else X
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = values.min(axis=0, initial=np.inf), values.max(axis=0, initial=-np.inf)
+        sizes = np.maximum(-low, high)
+        return float(sizes.max()), bool((sizes * math.sqrt(2 * len(values)) <= FAR * (high - low)).all())
 
 
 def _floors(rows: Rows, units: Posed) -> Array:

@@ -1,5 +1,6 @@
 """What problems are made of: rows, a model, and smoothing."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,15 +13,22 @@ from gaussguru.noise import Noise
 
 
 class Smoothed:
-    """A problem with smoothing; subclasses are frozen dataclasses with these fields."""
+    """A problem with smoothing; subclasses are frozen dataclasses with these fields.
+
+    What they compute once (cached properties) does not depend on smoothing.
+    """
 
     rows: Rows
     fit_intercept: bool
     smoothing: Smoothing
 
     def smoothed(self, smoothing: Smoothing) -> Self:
-        """Return the same problem with other smoothing."""
-        return self if smoothing == self.smoothing else replace(self, smoothing=smoothing)  # type: ignore[type-var]
+        """Return the same problem with other smoothing, and what was computed once."""
+        if smoothing == self.smoothing:
+            return self
+        other = copy.copy(self)
+        other.__dict__["smoothing"] = smoothing
+        return other
 
 
 @dataclass(frozen=True, eq=False)

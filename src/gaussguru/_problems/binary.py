@@ -22,11 +22,11 @@ labels : "positive" rows have label 1, "negative" ones label 0
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
@@ -125,14 +125,14 @@ class Binary(OfLoss):
     def constant_value(self, intercept: Intercept) -> float:
         """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
         b = float(intercept)
-        negative, positive = self.rows.class_weights
+        negative, positive = self.rows.class_weights.tolist()
         return float(positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b))
 
     @cached_property
     def constant(self) -> tuple[float, float]:
         """The intercept of the best classifier that ignores the features, and F there."""
-        negative, positive = self.rows.class_weights
-        b = float(np.sign(positive - negative)) if self.fit_intercept else 0.0
+        negative, positive = self.rows.class_weights.tolist()
+        b = float((positive > negative) - (positive < negative)) if self.fit_intercept else 0.0
         return b, self.constant_value(b)
 
     def constant_near(self, point: Point | None) -> tuple[float, float]:
@@ -776,7 +776,7 @@ def _row_weights(
     block: Block, margin: Array, loss: Loss, stretch: float, b: float, scale: float
 ) -> tuple[Array, Array, Array]:
     if loss.code >= 0:
-        residual, curve, tilt = (np.empty(block.n_rows) for _ in range(3))
+        residual, curve, tilt = np.empty((3, block.n_rows))
         at = (block.signed_weight, margin, stretch, b, scale)
         _binding.slopes(0, block.n_rows, loss.code, *at, residual, curve, tilt)
         return residual, curve, tilt

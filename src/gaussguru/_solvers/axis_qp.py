@@ -25,6 +25,7 @@ from gaussguru._problems.axis import AxisLocal, Face, Model
 from gaussguru._problems.binary import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.linear_systems import Step
+from gaussguru._solvers.policy import DEFAULT
 from gaussguru.noise import TIED, tied
 
 
@@ -89,7 +90,9 @@ class AxisSystems:
         program = Program(local, model, self._radius)
         delta = program.minimise(local.problem.smoothing)
         decrement = program.decrement(delta)
-        if lazy and decrement > CONTRACTION * previous:
+        # Where a new model costs few products, an old one must leave less: it may hide what has hardly any curvature.
+        cheap = local.hessian_cost < DEFAULT.cheap_ratio
+        if lazy and decrement > (NEGLIGIBLE if cheap else CONTRACTION) * previous:
             self._model = None
             return self.step(local, previous, final=final)
         return Step(program.full(delta), decrement, lambda less: program.full(program.minimise(less)))
