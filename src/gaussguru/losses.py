@@ -18,12 +18,12 @@ loss: ``f(0) = f*(1/2) = E max(0, N(0, 1)) = 1/sqrt(2 pi)``. The thesis's logist
 
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import entr, logit, ndtri, xlog1py
 
-from gaussguru._cached import cached_property
 from gaussguru._linalg import Array
 from gaussguru._native import _binding
 

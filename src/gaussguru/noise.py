@@ -15,13 +15,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, svd
 from scipy.linalg.lapack import dtrtri
 
-from gaussguru._cached import cached_property
 from gaussguru._linalg import EPS, Array, diagonal, norm
 
 # A covariance may be asymmetric by rounding, and have eigenvalues below zero by as much (relative to unit variances).

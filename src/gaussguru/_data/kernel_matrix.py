@@ -10,6 +10,7 @@ budget of memory where K itself would be too large.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from gaussguru._blocks import rows_at_once
-from gaussguru._cached import cached_property
 from gaussguru._data.rows import BlockMap
 from gaussguru._linalg import EPS, Array, Index, diagonal
 

@@ -1,6 +1,7 @@
 """Measured values with their noise, in the form in which a population looks at them."""
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from gaussguru._blocks import rows_at_once
-from gaussguru._cached import cached_property
 from gaussguru._linalg import Array
 from gaussguru.errors import ROUNDING, Limits, LowRank, as_numbers
 from gaussguru.errors.arrays import finite_least

@@ -22,11 +22,11 @@ labels : "positive" rows have label 1, "negative" ones label 0
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding

@@ -16,11 +16,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Generic, NotRequired, Protocol, Self, TypedDict, TypeVar
 
 import numpy as np
 
-from gaussguru._cached import cached_property
 from gaussguru._data.rows import Rows, RowVector
 from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
 from gaussguru._problems.base import OfLoss, Smoothed

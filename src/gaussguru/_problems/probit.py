@@ -17,13 +17,13 @@ With ``h = phi(t)/Phi(t)`` and ``c = h (t + h)``, minus the second derivative of
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from gaussguru._blocks import row_blocks
-from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, BlockMap, Rows
 from gaussguru._linalg import Array, diagonal
 from gaussguru.errors import Covariances, Errors

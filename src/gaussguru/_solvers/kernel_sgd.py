@@ -10,12 +10,12 @@ so the norm costs nothing, and no step looks at more than one row of the kernel 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._cached import cached_property
 from gaussguru._data.kernel_matrix import Gram
 from gaussguru._data.rows import Rows, one_hot
 from gaussguru._linalg import Array, Index, Intercept

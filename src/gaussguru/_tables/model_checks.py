@@ -5,6 +5,7 @@ code does not look again.
 """
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, RobustScaler, StandardScaler
 
-from gaussguru._cached import cached_property
 from gaussguru._data.kernel_matrix import Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._estimators.cross_validation import GuruClassifierCV

@@ -12,12 +12,12 @@ The rest of the library uses it only through
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru._cached import cached_property
 from gaussguru._linalg import Array, Index, diagonal, norm
 from gaussguru.errors.arrays import ROUNDING, check_variances, roots_of
 

@@ -1,13 +1,13 @@
 """Forms in which error bars are given, and samples that carry them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._cached import cached_property
 from gaussguru._linalg import Array
 from gaussguru.errors.arrays import as_numbers, check_sign, like, names_of, take_rows
 
