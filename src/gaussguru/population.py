@@ -566,10 +566,12 @@ def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
         seen = known[:, j]
         if not seen.any():
             raise ValueError(f"feature {j} was measured for no sample: leave it out")
-        # Of the better half: values of large error may lie anywhere.
-        good = seen & (noise[:, j] <= np.median(noise[seen, j]))
-        _, spread = _mean_and_spread(values[good, j], own[good])
-        limits[j] = UNINFORMATIVE * spread if spread > 0 else np.inf
+        # Of the better half: values of large error may lie anywhere. Of all, where these are the same.
+        for some in (seen & (noise[:, j] <= np.median(noise[seen, j])), seen):
+            mean, spread = _mean_and_spread(values[some, j], own[some])
+            if not _is_flat(mean, spread):
+                limits[j] = UNINFORMATIVE * spread
+                break
     useless = known & (noise > np.square(limits))
     if useless.any():
         kept = known & ~useless
@@ -584,9 +586,14 @@ def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
     return _Surveyed(rows, _lengths(means, spreads), means, limits)
 
 
+def _is_flat(mean: Any, spread: Any) -> Any:
+    """Return whether values of this mean and spread are the same but for rounding."""
+    return spread <= 1e-12 * np.abs(mean)
+
+
 def _lengths(means: Array, spreads: Array) -> Array:
     """Return spreads of features; of one that does not vary the size of its mean, or 1."""
-    flat = spreads <= 1e-12 * np.abs(means)
+    flat = _is_flat(means, spreads)
     return np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
 
 

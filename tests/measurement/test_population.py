@@ -556,3 +556,15 @@ def test_compiled_factors_of_a_singular_covariance():
     flat = np.ones((2, 2))
     assert _binding.whiten(flat, np.zeros((3, 2)), np.zeros((3, 2)), None) is None
     assert _binding.whiten(np.full((2, 2), np.nan), np.ones((3, 2)), np.zeros((3, 2)), None) is None
+
+
+def test_a_feature_of_two_values_with_errors_of_their_own():
+    """The better half of the values may all be the same: that does not make the others useless."""
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(200) < 0.5, -5.199337582605575, 5.19933758270342)
+    X = np.column_stack([values, rng.standard_normal(200)])
+    err = np.column_stack([np.where(values < 0, 0.1, 3.0), np.full(200, 0.2)])
+    weights = rng.uniform(0.5, 2.0, 200)  # the mean of equal values is rounded
+    found = Deconvolve().fit(X, X_err=err, sample_weight=weights)
+    np.testing.assert_allclose(found.means_[0, 0], np.average(values, weights=weights), atol=0.5)
+    np.testing.assert_allclose(np.sqrt(found.covariances_[0, 0, 0]), 5.2, rtol=0.1)
