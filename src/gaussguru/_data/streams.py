@@ -360,8 +360,10 @@ def survey(part: Part, apart: bool) -> tuple[tuple[Any, Any], Surveyed]:
     given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
     weights = np.ones(n) if given is None else given
     width = len(classes)
-    totals = np.bincount(codes, weights, width).astype(np.float64)
-    counts = np.bincount(codes, weights > 0, width).astype(np.float64)
+    totals = counts = np.bincount(codes, minlength=width).astype(np.float64)
+    if given is not None:
+        totals = np.bincount(codes, weights, width).astype(np.float64)
+        counts = np.bincount(codes, weights > 0, width).astype(np.float64)
     sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if apart else 1, X.shape[1]))
     if n:
         sums, squares = _class_moments(X, codes, weights, width, apart)
