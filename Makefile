@@ -34,7 +34,7 @@ test-minimum: $(WHEELS)/built ## the tests with the oldest versions of what is n
 	$(PYTHON) -m venv $(MINIMUM)
 	$(BIN)/python tools/minimum.py > $(MINIMUM)/constraints.txt
 	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check -c $(MINIMUM)/constraints.txt \
-	  "$$(echo $(WHEELS)/*.whl)[cli,dask]" pytest pytest-xdist hypothesis mpmath cvxpy
+	  "$$(echo $(WHEELS)/*.whl)[cli,dask]" pytest pytest-xdist hypothesis mpmath cvxpy astropy uncertainties
 	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto --dist loadgroup -W default \
 	  -k "not check_sample_weight_equivalence" tests/certificates tests/data tests/distributed tests/estimators \
 	  tests/measurement tests/problems tests/solvers tests/tables
