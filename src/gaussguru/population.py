@@ -36,7 +36,7 @@ from gaussguru._estimators.validation import (
     check_weights,
 )
 from gaussguru._linalg import Array
-from gaussguru.errors import Asymmetric, Components, Limits, LowRank, Measured, like, split_errors
+from gaussguru.errors import Asymmetric, Components, Limits, Measured, like, split_errors, with_more
 from gaussguru.sources import Fields, Mapped, Reading, Source, Split, as_source, drawn
 
 # An error above so many spreads of a feature says nothing: the value was not measured.
@@ -252,7 +252,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             gaps = np.zeros(rows.shape, dtype=bool) if rows.known is None else ~rows.known
             exact = gaps[:, self.indicators_].astype(np.float64)
             values = self._extended(X, np.column_stack([means, exact]))
-            covariances = _padded(covariances, exact.shape[1])
+            covariances = with_more(covariances, (len(rows), rows.n_features), exact.shape[1], 0.0)
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
         return Measured(values, covariances, components)
 
@@ -535,14 +535,6 @@ def _logs_of_part(population: Deconvolve, part: Part) -> Array:
 
 def _left_of_part(U: Array, population: Deconvolve, part: Part) -> Array:
     return population._left(part.X, part.X_err, U)
-
-
-def _padded(covariances: Any, n_exact: int) -> Any:
-    """Return covariances of more features, the last of them exact."""
-    if isinstance(covariances, LowRank):
-        factors = np.pad(covariances.factors, ((0, 0), (0, n_exact), (0, 0)))
-        return LowRank(factors, np.pad(covariances.std, ((0, 0), (0, n_exact))))
-    return np.pad(covariances, ((0, 0), (0, n_exact), (0, n_exact)))
 
 
 class _Surveyed(NamedTuple):

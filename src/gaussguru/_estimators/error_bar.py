@@ -546,8 +546,6 @@ class ErrorBarClassifier(ByProbability, Classifier):
         """Return new measurements with their errors, and with indicators."""
         X, X_err = checked_measurements(self, X, X_err, reset=False)
         check_errors_given(self, X_err)
-        if X_err is None and len(self.indicators_):
-            X_err = np.zeros(len(X))
         return with_indicators(X, X_err, self.indicators_)
 
     def refit_population(self, X: Any, X_err: Any = None) -> "ErrorBarClassifier":
