@@ -205,12 +205,14 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     if weights is not None:
         s = float(2.0 ** -np.round(np.log2(weights.mean())))
         weights = weights * s
-    some, shift = X[:: max(1, X.shape[0] // FEW)], None
+    is_sparse, shift = hasattr(X, "indptr"), None
+    values = X.data[:, np.newaxis] if is_sparse else X
+    some = values[:: max(1, len(values) // FEW)]
     size, is_near = _extent(some)
     if not SMALLEST < size < LARGEST:
-        size, is_near = _extent(X)[0], False
+        size, is_near = _extent(values)[0], False
     x = unit_of(size)
-    if centred and not is_near and not hasattr(X, "indptr"):
+    if centred and not is_near and not is_sparse:
         shift = centre(some, X.size)
     if shift is not None:
         X = X - shift.astype(X.dtype)
@@ -241,12 +243,11 @@ def unit_of(size: float) -> float:
     return 1.0 if not 0 < size < np.inf or SMALLEST < size < LARGEST else float(2.0 ** -np.round(np.log2(size)))
 
 
-def _extent(X: Any) -> tuple[float, bool]:
+def _extent(values: Any) -> tuple[float, bool]:
     """Return the largest absolute value, and whether the ranges of all columns tell that none is far from the origin.
 
-    n values with a range r have a spread of at least ``r / sqrt(2n)``. Sparse rows have one range, of what they store.
+    n values with a range r have a spread of at least ``r / sqrt(2n)``. What sparse rows store is one column.
     """
-    values = X.data[:, np.newaxis] if hasattr(X, "indptr") else X
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = values.min(axis=0, initial=np.inf), values.max(axis=0, initial=-np.inf)
         sizes = np.maximum(-low, high)

@@ -112,11 +112,16 @@ class Samples(NamedTuple):
         return signed if self.weights is None else signed * self.weights
 
 
-_ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+_DTYPES = (np.float64, np.float32)
+_ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(_DTYPES), "order": "C"}
 
 
 def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: bool = False) -> Any:
     """Return X as C-contiguous or canonical CSR, float32 or float64; copied only where it is neither."""
+    if _is_plain(X, estimator, reset=reset):
+        if estimator is not None and reset:
+            estimator.n_features_in_ = X.shape[1]
+        return np.ascontiguousarray(X)
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind == "c":
         raise ValueError(f"Complex data not supported: X must hold real numbers; got dtype {X.dtype}")
@@ -135,6 +140,21 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
             raise ValueError(f"X must hold numbers; {error}") from error
         raise
     return canonical(X)
+
+
+def _is_plain(X: Any, estimator: Any, *, reset: bool) -> bool:
+    """Return whether scikit-learn would accept X without a change of values, and learn its number of features only.
+
+    Its own checks take 0.07 ms, an eighth of a small fit. These accept finite arrays of floats that are not large;
+    everything else, and every message, is left to scikit-learn.
+    """
+    if type(X) is not np.ndarray or X.dtype not in _DTYPES or X.ndim != 2 or not 0 < X.size <= MANY_VALUES:
+        return False
+    known = {} if estimator is None else estimator.__dict__
+    if "feature_names_in_" in known or not (estimator is None or reset or known.get("n_features_in_") == X.shape[1]):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(X.sum())
 
 
 def check_samples(

@@ -47,9 +47,11 @@ def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int =
         point = problem.point(np.append(params[:-1], bias * params[-1]))
         margin = np.copysign(1.0, signed) * (rows.gather(point.margin) + point.b)
         wrong = np.flatnonzero(margin < 0)
-        separated = margin.min() > 0 and problem.rescaled(point, tol).value <= enough
-        if separated or not left or len(wrong) > n / HARDEST:
-            break
+        last = not left or len(wrong) > n / HARDEST
+        if last or margin.min() > 0:
+            point = problem.rescaled(point, tol)
+            if last or point.value <= enough:
+                break
         sweep(np.union1d(np.argsort(alpha)[-HARDEST:], wrong), HARDEST)
         within = np.flatnonzero(margin < 1)
-    return problem.rescaled(point, tol)
+    return point
