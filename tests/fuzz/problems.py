@@ -664,7 +664,7 @@ def _check_kernel(problem: Problem, data: Data, model: Any) -> None:
             value += float(data.s[mine] @ np.where(a > 0, safe * terms(m / safe)[0], np.maximum(m, 0)))
             value += 0.25 * model.l2 * length**2
             longer = min(np.sqrt(lost), lost / length if length > 0 else np.inf)
-            hidden += float(data.s[mine].sum()) * (rounding + model.sigma * longer)
+            hidden += float(data.s[mine].sum()) * (rounding + model.sigma * longer) + 0.25 * model.l2 * lost
     start = data.s.sum() * (len(beta) - 1)
     close = 1e-5 if problem.estimator == "landmarks" and "32" in problem.form else 1e-8  # features are float32, too
     slack = close * start + hidden + 8 * EPS * value
