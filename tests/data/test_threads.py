@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support.common import BLAS_THREADS, threaded_blas
-from threadpoolctl import threadpool_limits
+from support.common import BLAS_THREADS, raised_blas, threaded_blas
 
 from gaussguru._data import threads
 from gaussguru._data.threads import Left, Pool, SingleBlas
@@ -25,8 +24,7 @@ def limits():
 
 @pytest.fixture(autouse=True)
 def _threaded_blas():
-    """Give BLAS some threads, whatever the environment says."""
-    with threadpool_limits(BLAS_THREADS, user_api="blas"):
+    with raised_blas():
         assert limits() == MANY
         yield
 

@@ -1,6 +1,7 @@
 """Ctrl-C at any moment of a fit leaves no trace: not in the estimator, not in the limits of BLAS, no thread.
 
-By hand, at random moments and with real signals as well: ``python tests/test_interrupts.py --interrupts 2000``.
+By hand, at random moments and with real signals as well:
+``PYTHONPATH=tests python tests/estimators/test_interrupts.py --interrupts 2000``.
 """
 
 import _thread
@@ -20,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn
-from support.common import BLAS_THREADS, threaded_blas
-from threadpoolctl import threadpool_limits
+from support.common import BLAS_THREADS, raised_blas, threaded_blas
 
 import gaussguru
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC, sigma_path
@@ -243,7 +243,7 @@ def _many_threads(monkeypatch):
     # Python prints an interrupt in a finaliser and forgets it; what pytest does instead might be interrupted as well.
     monkeypatch.setattr(sys, "unraisablehook", id)
     faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True, file=sys.__stderr__)
-    with threadpool_limits(BLAS_THREADS, user_api="blas"):
+    with raised_blas():
         yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -315,7 +315,7 @@ def _run(n_interrupts, seed):
     while counts["moments"] + counts["signals"] + counts["several signals"] < n_interrupts:
         name = names[rng.integers(len(names))]
         case = CASES[name]
-        threadpool_limits(BLAS_THREADS, user_api="blas")
+        raised_blas()
         np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
         faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True)
         _, seconds, moments = case.uninterrupted
