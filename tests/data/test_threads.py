@@ -1,6 +1,8 @@
 """Contexts that interrupts cannot break, BLAS kept to one thread, and a pool of threads."""
 
 import itertools
+import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -229,3 +231,33 @@ def test_what_goes_on_for_a_pool_that_was_left_ends():
     with pytest.raises(Left):
         next(steps)
     assert seen == [0]
+
+
+FORKED = """
+import os, signal, threading, time, warnings
+from gaussguru._data.threads import SingleBlas
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a process with threads forks
+held = threading.Event()
+
+def hold():
+    with SingleBlas._lock:
+        held.set()
+        time.sleep(0.2)
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    with SingleBlas():
+        os._exit(0)
+thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_while_another_thread_enters_leaves_the_child_free_to_enter():
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)

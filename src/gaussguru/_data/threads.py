@@ -4,6 +4,7 @@ Ctrl-C raises KeyboardInterrupt in the main thread, between any two bytecodes, a
 limits and threads are acquired and released by :class:`CleanExit`, in steps that may be repeated.
 """
 
+import os
 from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -59,6 +60,15 @@ class SingleBlas(CleanExit):
                     heirs[0][library], self._found[library] = limit, 1
                 else:
                     _limit(library, limit)
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has no other thread that would release the lock.
+    os.register_at_fork(
+        before=SingleBlas._lock.acquire,
+        after_in_parent=SingleBlas._lock.release,
+        after_in_child=SingleBlas._lock.release,
+    )
 
 
 @cache
