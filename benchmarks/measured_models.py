@@ -244,7 +244,7 @@ def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor
 OURS, IGNORED, LOGISTIC = "ErrorBarClassifier", "ErrorBarClassifier, errors ignored", "LogisticRegression"
 AUTO, AUTO_IGNORED = f"{OURS}, kernel auto", f"{OURS}, kernel auto, errors ignored"
 STACK, LINEAR_STACK, CLASSES = f"{OURS}, stack with boosting", f"{OURS}, linear stack", "PopulationClassifier"
-GAPS = f"{STACK}, missing indicator"
+GAPS, FOREST_GAPS = f"{STACK}, missing indicator", f"{OURS}, stack with a forest, missing indicator"
 SINGLE, DECONVOLUTION = f"{OURS}, one component", "extreme deconvolution of each class"
 QUANTILES = QuantileTransformer(output_distribution="normal", random_state=0)
 FOREST, BOOSTING = RandomForestClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0)
@@ -283,6 +283,7 @@ MODELS = [
     Model(LINEAR_STACK, "ours", ours(stack=True)),
     Model(STACK, "ours", ours(estimator=BOOSTING, kernel="auto", stack=True)),
     Model(GAPS, "ours", ours(estimator=BOOSTING, kernel="auto", stack=True, missing_indicator=True)),
+    Model(FOREST_GAPS, "ours", ours(estimator=FOREST, stack=True, missing_indicator=True)),
     Model(CLASSES, "ours", population_classifier),
     Model(SINGLE, "ours", ours(n_components=1)),
     Model("part: shrunk values, one component", "ours", ours(n_components=1, methods=("shrunk",))),

@@ -22,6 +22,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier
+from gaussguru._estimators.link import Margins
 from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
 from gaussguru.errors import Measured
 from gaussguru.population import Deconvolve
@@ -518,3 +519,19 @@ def test_bad_input_changes_nothing():
         np.testing.assert_array_equal(clf.predict_proba(X, X_err), before)
     with pytest.raises(TypeError, match="scale_errors must be True or False"):
         CalibratedWithErrorsCV(scale_errors="yes").fit(X, y)
+
+
+def test_one_gaussian_instead_of_a_mixture_has_its_mean_and_variances():
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(4), size=2)
+    means, variances = rng.normal(size=(2, 4, 3)), rng.uniform(0.1, 2.0, size=(2, 4, 3))
+    centre = np.einsum("ik,ikc->ic", weights, means)
+    one = Margins(weights, centre, means - centre[:, np.newaxis], variances).matched()
+    assert one.apart.shape == one.variances.shape == (2, 1, 3)
+    assert not one.apart.any()
+    np.testing.assert_array_equal(one.weights, 1.0)
+    for i in range(2):
+        drawn = rng.choice(4, p=weights[i], size=400_000)
+        scores = means[i, drawn] + np.sqrt(variances[i, drawn]) * rng.normal(size=(400_000, 3))
+        np.testing.assert_allclose(one.centre[i], scores.mean(axis=0), atol=0.02)
+        np.testing.assert_allclose(one.variances[i, 0], scores.var(axis=0), rtol=0.02)

@@ -5,6 +5,8 @@ One loop over the folds scores all candidates (:func:`compare`). A :class:`Compa
 """
 
 import warnings
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +89,8 @@ class Candidate(NamedTuple):
     start: Start
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """Candidates, what they say of held-out samples, and how well: rough log losses of every sample.
 
     ``truth`` has the labels and weights of these samples, and the number of classes.
@@ -102,11 +105,11 @@ class Comparison(NamedTuple):
     @property
     def kinds(self) -> list[tuple[str, str]]:
         """Kernel and transform of the candidates, each once."""
-        found = self.described()
-        return list(dict.fromkeys(zip(found["kernel"], found["transform"], strict=True)))
+        return list(dict.fromkeys(zip(self.described["kernel"], self.described["transform"], strict=True)))
 
+    @cached_property
     def described(self) -> dict[str, NDArray[Any]]:
-        """Return what was tried, as columns of ``cv_scores_``."""
+        """What was tried, as columns of ``cv_scores_``."""
         families = [family for _, family, _ in self.candidates]
         views = [table.view for table, *_ in self.candidates]
         return {
@@ -120,7 +123,7 @@ class Comparison(NamedTuple):
 
     def best(self, kind: tuple[str, str] | None = None) -> int:
         """Return the candidate to prefer, of all or of a kind."""
-        found = self.described()
+        found = self.described
         among = np.arange(len(self.candidates))
         if kind is not None:
             among = np.flatnonzero((found["kernel"] == kind[0]) & (found["transform"] == kind[1]))
@@ -128,8 +131,8 @@ class Comparison(NamedTuple):
 
     def candidate(self, k: int) -> Candidate:
         """Return a candidate with its probabilities to all digits."""
-        found, self.losses[k] = self.scored[k].judged(*self.truth)
-        return Candidate(*self.candidates[k], found, self.losses[k], self.starts[k])
+        found, losses = self.scored[k].judged(*self.truth)
+        return Candidate(*self.candidates[k], found, losses, self.starts[k])
 
 
 def _joined(parts: tuple[Scores, ...]) -> Scores:

@@ -193,7 +193,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
     cv_scores_ : dict of ndarrays
         "kernel" (also "populations", "draws" and "given"), "transform" ("none" or "quantile"), "method", "gamma",
         "level" (sigma, ridge penalty, or NaN) and "log_loss" of every candidate. The log loss is that of calibrated
-        probabilities of held-out samples, with ``kappa = 1``.
+        probabilities of held-out samples, with ``kappa = 1``; for more than two classes, posteriors that are mixtures
+        count as one Gaussian there.
     rank_ : int or None
         Number of factors of the population covariance if there are more than 60 features or fewer than 4 samples per
         feature; None for a full covariance.
@@ -361,7 +362,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         compared = self._compared(tables, groups)
         if self.stack:
             return self._fit_stack(compared, tables[0], plain, groups)
-        return self._fit_calibrated(compared.candidate(compared.best()), compared.described(), plain)
+        return self._fit_calibrated(compared.candidate(compared.best()), compared.described, plain)
 
     def _transforms(self, X: Array, X_err: Any, weights: Array | None) -> list[WithErrors | None]:
         """Return what features may go through: nothing, or also a transform to normal ones."""
@@ -441,7 +442,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self._adopt(table, weights)
         best = [compared.candidate(compared.best(kind)) for kind in compared.kinds]
         shares = stacking_weights(np.stack([candidate.losses for candidate in best]), compared.truth[1])
-        self.cv_scores_, self.method_ = compared.described(), "stack"
+        self.cv_scores_, self.method_ = compared.described, "stack"
         self.weights_ = shares[shares > 0]
         self.members_ = [
             self._member(candidate, compared, weights, groups)
@@ -462,7 +463,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         if chosen.family.kernel == "draws":
             return member._fit_draws(chosen.table, weights, groups)
         member.estimator = self.estimator if chosen.family.kernel == "given" else None
-        return member._fit_calibrated(chosen, compared.described(), weights)
+        return member._fit_calibrated(chosen, compared.described, weights)
 
     def _check_parameters(self) -> None:
         if self.kernel is not None:
