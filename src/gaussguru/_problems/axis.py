@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from gaussguru._data.rows import combine, margins
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, factorise, mirrored
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import CONTRACTION, Binary, Local, Point, Weights, balanced
 from gaussguru._problems.coordinates import SWEEPS
@@ -132,8 +132,10 @@ class AxisLocal(Local):
         """The Hessian of Phi: of all features, or of those that matter most where there are too many."""
         problem, rows, d = self.problem, self.problem.rows, self.problem.rows.n_columns
         if d <= MAX_COLUMNS:
-            hessian = curvature(problem, self.row_weights)
-            return Model(np.arange(d), np.zeros(d), np.insert(np.insert(hessian, d, 0.0, axis=0), d, 0.0, axis=1))
+            hessian, given = np.zeros((d + 3, d + 3)), np.arange(d + 2)
+            given[d:] += 1  # t has no curvature of its own
+            hessian[np.ix_(given, given)] = curvature(problem, self.row_weights)
+            return Model(np.arange(d), np.zeros(d), hessian)
         columns, others = self._working_set()
         some = rows.picked(columns, rows.gather(rows.each(margins, w=others)))
         weights = Weights(*(some.split(rows.gather(part)) for part in self.row_weights))
@@ -254,7 +256,7 @@ class Face:
 
     def _gather(self, force: Array) -> Array:
         """Return what forces on the arguments are on the face."""
-        return np.append(force[self.index], self.along.dot(force))
+        return extended(force[self.index], self.along.dot(force))
 
     def step(self, force: Array) -> Array:
         """Return the step of the arguments to the minimum on the face."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._linalg import EPS, MAX_COLUMNS, Array, diagonal
+from gaussguru._linalg import EPS, MAX_COLUMNS, Array, diagonal, extended
 from gaussguru._problems.axis import AxisLocal, Face, Model
 from gaussguru._problems.binary import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
@@ -140,14 +140,18 @@ class Program:
         """Return a step in ``(w, b)``."""
         p: Array = self.others * delta[-3]
         p[self.columns] += delta[:-3]
-        return np.append(p, delta[-1])
+        return extended(p, delta[-1])
 
     def decrement(self, delta: Array) -> float:
         """Return how much Phi falls to first order."""
         return -float(self.forces @ delta)
 
+    @np.errstate(over="ignore")
     def minimise(self, smoothing: Smoothing) -> Array:
-        """Return the step of the model's arguments to its minimum at some smoothing."""
+        """Return the step of the model's arguments to its minimum at some smoothing.
+
+        The value of the model may be more than a number holds.
+        """
         # The scale is linear in t from here.
         noisy = smoothing.noise * self.sigma * self.length
         scale = math.hypot(noisy, smoothing.blur)
@@ -219,12 +223,11 @@ class Program:
             fraction = max(least, fraction / 2) if fraction > EPS else least
 
     def _look(self, x: Array) -> tuple[Array, float]:
-        """Return the forces at some arguments, and the value of the model, which may be more than a number holds."""
+        """Return the forces at some arguments, and the value of the model."""
         delta = x - self.here
-        with np.errstate(over="ignore"):
-            force = self.hessian.dot(delta)
-            force += self.forces
-            return force, 0.5 * float(delta.dot(force + self.forces))
+        force: Array = self.hessian.dot(delta)
+        force += self.forces
+        return force, 0.5 * float(delta.dot(force + self.forces))
 
 
 def _onto(signs: Array, x: Array) -> Array:
