@@ -319,7 +319,7 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
         ({"b_err": 1.0}, ["'b'", "two kinds of errors", "--drop"]),
         ({"a_err": None, f"a_err{other[0]}": 1.0, f"a_err{other[1]}": 1.0}, ["in one way"]),
         ({"c_limit": 2}, ["'c_limit'", "2 in row 1", "-1 for an upper limit", "--drop"]),
-        ({f"b_err{upper}": -1.0}, [f"'b_err{upper}'", "-1 in row 1", "none below 0"]),
+        ({f"b_err{upper}": -1.0}, [f"'b_err{upper}'", "-1 in row 1", "nonnegative"]),
         ({f"b_err{lower}": np.nan}, [f"'b_err{lower}'", "nan in row 1", "inf if it was not measured"]),
         ({"c_err": np.inf}, ["'c_limit'", "where the error is infinite"]),
     ):

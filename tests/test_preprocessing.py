@@ -624,7 +624,7 @@ def test_not_measured_and_not_said():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (-STD, "none below 0"),
+        (-STD, "nonnegative"),
         (STD[:5], r"got shape \(5, 4\)"),
         (STD * np.nan, "X_err has NaN"),
         (COVARIANCES[:, :2], "does not fit"),

@@ -31,11 +31,11 @@ class PopulationClassifier(ByProbability, Classifier):
     Errors of any size in training and in use, and values that were not measured, need no further step: the noise is
     part of the density. It does best where classes are a few clouds each. Boundaries may be curved.
 
-    Each class has a unit-information prior, one that counts as much as one sample (Kass & Wasserman 1995, J. Amer.
-    Statist. Assoc. 90), in three places: the samples of all other classes are part of its population with a weight of 1
+    Each class has a unit-information prior, which carries the information of one sample (Kass & Wasserman 1995, J.
+    Amer. Statist. Assoc. 90), in three places: the samples of all other classes are part of its population with a weight of 1
     together; the penalty on its covariances, ``ridge`` of :class:`~gaussguru.population.Deconvolve`, is 1 / n_c; and
-    its next sample is from the population of all classes with the probability ``1 / (n_c + 1)``. So a class of few
-    samples, or one in which a feature was never measured, has a population, and no sample rules a class out.
+    its next sample is from the population of all classes with the probability ``1 / (n_c + 1)``. So a class with few
+    samples, or without any measurement of some feature, still has a population, and no class gets probability 0.
 
     Parameters
     ----------

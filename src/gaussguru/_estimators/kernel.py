@@ -560,7 +560,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return scores + self.intercept_, spreads
 
     def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
-        """Return bounds on the least objective on any data, from the classifier as it is.
+        """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         The least is that of all ``w`` made of the samples ``X_fit_``.
 

@@ -399,7 +399,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         return self
 
     def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
-        """Return bounds on the least objective on any data, from the classifier as it is.
+        """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         Parameters
         ----------
@@ -413,8 +413,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         Returns
         -------
         Certificate
-            ``primal``, the objective of the classifier on this data; ``dual``, a proven lower bound of the least one;
-            and ``gap``, their difference.
+            ``primal`` is the objective of the classifier on this data, ``dual`` a proven lower bound on the minimum,
+            and ``gap`` their difference.
         """
         check_is_fitted(self)
         self._check_parameters()

@@ -670,6 +670,7 @@ def _print_evaluation(result: dict[str, Any]) -> None:
         print()
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
+    curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
     show_table({name.replace("_", " "): values for name, values in curve.items()})
 
 
