@@ -156,8 +156,7 @@ class ByProbability:
         """Return the probability of each class, given the measured values and their error bars.
 
         For samples with error bars and more than three classes, one direction of the noise is integrated exactly and
-        the others at quasi-random points (:func:`gaussguru.robustness.top_probabilities`), with an error of about 1e-3;
-        otherwise the probabilities are exact.
+        the others at quasi-random points, with an error of about 1e-3; otherwise the probabilities are exact.
 
         Parameters
         ----------
@@ -493,7 +492,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         return score_moments(self.estimator_, X, X_err)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the fit itself, to the estimator and to the splitter."""
+        """Return the metadata routing of the fit, the estimator and the splitter."""
         return (
             MetadataRouter(owner=self)
             .add_self_request(self)

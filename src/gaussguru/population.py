@@ -390,7 +390,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             return self.population_.left(rows, U, mapped)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the features, which stay as they are, and of indicators: ``name_missing``.
+        """Return the names of the features, unchanged, and of the indicators, ``name_missing``.
 
         Parameters
         ----------
@@ -408,17 +408,17 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     @property
     def weights_(self) -> Array:
-        """``pi``."""
+        """The weights ``pi`` of the components."""
         return self.population_.weights
 
     @property
     def means_(self) -> Array:
-        """``mu``."""
+        """The means ``mu`` of the components."""
         return self.population_.means
 
     @property
     def covariances_(self) -> Array:
-        """``T``."""
+        """The covariances ``T`` of the components."""
         return self.population_.covariances
 
     def __sklearn_tags__(self) -> Any:
@@ -808,7 +808,7 @@ def _direction(direction: Any, n_features: int) -> Array:
 
 
 def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
-    """Return which part of the variance of the measured values is not noise: ``1 - mean err^2 / spread^2``.
+    """Return the share of the variance of each feature that is not noise: ``1 - mean err^2 / spread^2``.
 
     The first thing to look at: where it is near 1, error bars cannot matter much. Values that were not measured are
     left out. Noise of more than the spread gives a negative number: then the error bars are too large, or there is

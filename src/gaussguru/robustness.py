@@ -350,8 +350,8 @@ def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> A
     """
     if isinstance(new_err, (Asymmetric, Limits)):
         raise TypeError(
-            f"new_err must hold standard deviations or covariances; got {type(new_err).__name__}. X_err.symmetric(X)[1] "
-            "are the standard deviations of two-sided errors"
+            f"new_err must hold standard deviations or covariances; got {type(new_err).__name__}. "
+            "X_err.symmetric(X)[1] are the standard deviations of two-sided errors"
         )
     split_errors(X_err, new_err)  # tables with the same columns and rows
     new = new_err.toarray() if sp.issparse(new_err) else new_err
@@ -547,7 +547,7 @@ class _Scorer(BaseEstimator, ABC):
 
 
 class ExpectedAccuracyScorer(_Scorer):
-    """Scores by :func:`expected_accuracy`.
+    """Scorer that returns :func:`expected_accuracy`.
 
     It sees the error bars of a fold with scikit-learn's metadata routing, of which it asks for ``X_err``, or where X is
     :class:`gaussguru.errors.Measured`.

@@ -151,7 +151,7 @@ class LinearScores:
 
     @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
-        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
+        """Return ``w.x + b`` for every sample, positive for the second class; with more than two, one score for each.
 
         Parameters
         ----------

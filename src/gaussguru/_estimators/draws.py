@@ -284,7 +284,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         return population.fill(X, X_err)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the fit itself and to the estimator."""
+        """Return the metadata routing of the fit and the estimator."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return (
             MetadataRouter(owner=self).add_self_request(self).add(estimator=self._estimator(), method_mapping=mapping)

@@ -311,7 +311,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
     @property
     def dual_coef_(self) -> Array:
-        """The dual variables: another name of ``alpha_``."""
+        """The dual variables, an alias of ``alpha_``."""
         return np.asarray(self.alpha_)
 
     @property
@@ -488,7 +488,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 def sigma_max(
     X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic", loss: str | Loss = "gaussian"
 ) -> float:
-    """Return a noise level from which on a classifier with an intercept ignores the features.
+    """Return a noise level above which the optimal classifier with an intercept ignores the features.
 
     ::
 

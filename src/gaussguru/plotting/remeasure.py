@@ -85,9 +85,7 @@ class RemeasureDisplay:
         """
         values = np.asarray(gain, dtype=np.float64)
         if values.ndim != 1 or not values.size or not np.isfinite(values).all() or values.min() < 0:
-            raise ValueError(
-                f"gain must hold one finite, nonnegative number for each sample; got shape {values.shape}"
-            )
+            raise ValueError(f"gain must hold one finite, nonnegative number for each sample; got shape {values.shape}")
         return cls(values, name=name).plot(ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:

@@ -261,7 +261,7 @@ def _features(names: list[str], endings: list[str]) -> dict[str, str]:
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
-    """Split numbers with uncertainties, as of the package ``uncertainties``, into values and error bars.
+    """Split numbers with uncertainties (package ``uncertainties``) into values and error bars.
 
     Everything with the attributes ``nominal_value`` and ``std_dev`` will do; plain numbers are exact. Correlations
     between the numbers are not seen: for these give covariances as X_err.
@@ -279,7 +279,7 @@ def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class ReplicateNoise:
-    """What repeated measurements say of the noise; every estimate with its standard error.
+    """Noise estimated from repeated measurements, with standard errors.
 
     Attributes
     ----------

@@ -74,7 +74,7 @@ def evaluation_report(
     random_state: Any = 0,
     date: str | datetime | None = None,
 ) -> Report:
-    """Return a report on how good a fitted classifier is on some data, and how far noise on the features changes that.
+    """Return a report on the performance of a fitted classifier on some data, and on its robustness to noise.
 
     It has accuracy and confusion matrix, the accuracy under noise, how doubtful single predictions are, the path of
     sigma if cross-validation chose it, the certificate and the model card. What does not exist for a model is left out,
