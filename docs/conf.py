@@ -45,6 +45,7 @@ suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 
 # --- reference ------------------------------------------------------------------------------------------------
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"  # "ErrorBarClassifier.fit" is wider than its column
 autodoc_typehints = "none"  # numpydoc has the types
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False

@@ -305,7 +305,7 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
     by_hand = ErrorBarClassifier(cv=2, random_state=0).fit(values, y, X_err=errors)
     np.testing.assert_allclose(found["probability_yes"], by_hand.predict_proba(values, errors)[:, 1], rtol=1e-6)
     succeeds(run("evaluate", "m", "t.csv", "--report", "r.html"))
-    assert "it takes standard deviations" in Path("r.html").read_text()
+    assert "it requires standard deviations" in Path("r.html").read_text()
     fails("predict", "m", "t.csv", "--remeasure", "0.5", "-o", "p", words=["--remeasure", "'c_limit'"])
     fails("path", "t.csv", "--target", "y", words=["'c_limit'", "--drop"])
     options = ("--target", "y", "--classifier", "guru", "--sigma", "0.5", "-o", "n")
@@ -319,8 +319,8 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
         ({"b_err": 1.0}, ["'b'", "two kinds of errors", "--drop"]),
         ({"a_err": None, f"a_err{other[0]}": 1.0, f"a_err{other[1]}": 1.0}, ["in one way"]),
         ({"c_limit": 2}, ["'c_limit'", "2 in row 1", "-1 for an upper limit", "--drop"]),
-        ({f"b_err{upper}": -1.0}, [f"'b_err{upper}'", "-1 in row 1", "none below 0"]),
-        ({f"b_err{lower}": np.nan}, [f"'b_err{lower}'", "nan in row 1", "inf if it was not measured"]),
+        ({f"b_err{upper}": -1.0}, [f"'b_err{upper}'", "-1 in row 1", "nonnegative"]),
+        ({f"b_err{lower}": np.nan}, [f"'b_err{lower}'", "nan in row 1", "inf if it should not be used"]),
         ({"c_err": np.inf}, ["'c_limit'", "where the error is infinite"]),
     ):
         gone = [name for name, value in change.items() if value is None]

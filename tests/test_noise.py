@@ -185,7 +185,7 @@ def test_samples_have_the_worst_covariance(noise, w):
 BAD = {
     "short": (np.ones(3), r"noise must be one of .*4 standard deviations.*\(4, 4\).*shape \(3,\)"),
     "not-square": (np.ones((4, 3)), r"shape \(4, 3\)"),
-    "negative": ([1.0, 2.0, -0.5, 1.0], "none below 0; got -0.5 for feature 2"),
+    "negative": ([1.0, 2.0, -0.5, 1.0], "nonnegative standard deviations; got -0.5 for feature 2"),
     "nan": ([1.0, np.nan, 1.0, 1.0], "finite.*nan at feature 1"),
     "infinite": (np.diag([1.0, 1.0, np.inf, 1.0]), r"finite.*inf at \[2, 2\]"),
     "zeros": (np.zeros(4), "only zeros"),

@@ -624,7 +624,7 @@ def test_not_measured_and_not_said():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (-STD, "none below 0"),
+        (-STD, "nonnegative"),
         (STD[:5], r"got shape \(5, 4\)"),
         (STD * np.nan, "X_err has NaN"),
         (COVARIANCES[:, :2], "does not fit"),
@@ -827,7 +827,7 @@ def test_frames():
     ("frame", "suffix", "error", "message"),
     [
         (table(), "_sigma", ValueError, r"no column that ends with suffix='_sigma'.*flux"),
-        (table().drop(columns="flux"), "_err", ValueError, r"\['flux_err'\] without the columns"),
+        (table().drop(columns="flux"), "_err", ValueError, r"\['flux_err'\] without the values"),
         (table().assign(flux=["a", "b"]), "_err", ValueError, "column 'flux' does not"),
         (table(), "", ValueError, "suffix must be"),
         (table().to_numpy(), "_err", TypeError, "DataFrame; got ndarray"),

@@ -247,7 +247,7 @@ def test_card_says_when_a_fit_did_not_converge(cancer):
         model = make_pipeline(StandardScaler(), GuruClassifier(0.1, max_iter=1)).fit(X, y)
     assert model_card(model, X, y)["certificate"]["converged"] is False
     page = check_alone(evaluation_report(model, X, y).html())
-    assert any("did not reach the tolerance" in text for text in page.texts)
+    assert any("did not reach the requested tolerance" in text for text in page.texts)
 
 
 def test_evaluation_says_what_the_library_computes(cancer, tmp_path):
@@ -368,7 +368,7 @@ def test_errors_that_depend_on_the_class_are_a_warning():
     X, E, y = measurements(selected=True)
     model = ErrorBarClassifier(GuruClassifier(0.3), cv=3).fit(X, y, X_err=E)
     page = check_alone(evaluation_report(model, X, y, E).html())
-    (warned,) = (text for text in page.texts if "Warning: they depend on the class" in text)
+    (warned,) = (text for text in page.texts if "Warning: the errors depend on the class" in text)
     assert float(re.search(r"ROC curve of (\d\.\d+)", warned)[1]) > 0.75
 
 
@@ -425,7 +425,7 @@ def test_whether_errors_matter_is_said_in_words():
     assert kappa_in_words(1.0, float("nan"), scaled=False) == "The fit had no error bars."
     for pvalue, words in ((1e-5, "matter: .*clearly worse"), (0.03, "probably matter"), (0.5, "no sign")):
         text = kappa_in_words(1.0, pvalue, scaled=False)
-        assert re.search(rf"{words}.*p = {pvalue:.2g}.*as they are stated", text)
+        assert re.search(rf"{words}.*p = {pvalue:.2g}.*used as stated", text)
     for kappa, words in (
         (0.0, "ignored"),
         (1.1, "about right"),

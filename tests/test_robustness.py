@@ -531,7 +531,7 @@ def test_what_cannot_be_done_says_so():
         certified_radius(RandomForestClassifier(2).fit(X, y), X)
     with pytest.raises(ValueError, match="X_err must be given: LinearSVC has no noise"):
         flip_probability(LinearSVC().fit(X, y), X)
-    for levels, message in (([-1.0], "none below 0"), ([np.nan], "finite"), ("loud", "numbers"), ([], "noise_levels")):
+    for levels, message in (([-1.0], "nonnegative"), ([np.nan], "finite"), ("loud", "numbers"), ([], "noise_levels")):
         with pytest.raises(ValueError, match=message):
             robustness_curve(clf, X, y, levels)
     with pytest.raises(ValueError, match="method must be one of"):
@@ -542,7 +542,7 @@ def test_what_cannot_be_done_says_so():
         expected_accuracy(clf, X, y[:10], X_err=X_err)
     with pytest.raises(ValueError, match=r"X_err must hold.*got shape \(7,\)"):
         clf.score(X, y, X_err=np.ones(7))
-    with pytest.raises(ValueError, match="none below 0"):
+    with pytest.raises(ValueError, match="nonnegative"):
         clf.score(X, y, X_err=-X_err)
     with pytest.raises(ValueError, match="X_err has NaN"):
         clf.score(X, y, X_err=np.nan * X_err)

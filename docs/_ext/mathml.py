@@ -1,12 +1,23 @@
 """Formulas as MathML, made when the site is built: browsers draw it without scripts and without a network."""
 
+import re
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 
+def mathml(text, *, as_block=False):
+    r"""Return MathML whose bars, of \lvert and \|, keep their size: a browser stretches the first of a pair only."""
+    return re.sub(
+        r"<mo(?! stretchy)( class=\"\w+\")?>([|‖])</mo>",
+        r'<mo stretchy="false"\1>\2</mo>',
+        tex2mathml(text, as_block=as_block),
+    )
+
+
 def visit_inline(writer, node):
     """Write a formula within text."""
-    writer.body.append(tex2mathml(node.astext()))
+    writer.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
@@ -15,7 +26,7 @@ def visit_block(writer, node):
     text = node.astext()
     if r"\\" in text and r"\begin" not in text:
         text = rf"\begin{{aligned}}{text}\end{{aligned}}"
-    writer.body.append(f'<div class="math-block">{tex2mathml(text, as_block=True)}</div>')
+    writer.body.append(f'<div class="math-block">{mathml(text, as_block=True)}</div>')
     raise nodes.SkipNode
 
 

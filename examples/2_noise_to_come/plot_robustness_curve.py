@@ -28,7 +28,7 @@ models = {
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for name, model in models.items():
     RobustnessCurveDisplay.from_estimator(
-        model, X[1::2], y[1::2], noise_levels=np.linspace(0, 12, 13), unit="grey levels of 16", name=name, ax=ax
+        model, X[1::2], y[1::2], noise_levels=np.linspace(0, 12, 13), unit="grey levels, 0 to 16", name=name, ax=ax
     )
 plt.show()
 

@@ -153,11 +153,10 @@ class ByProbability:
 
     @by_parts
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the probability of each class, given what was measured and how well.
+        """Return the probability of each class, given the measured values and their error bars.
 
-        For more than three classes, and samples with error bars, one direction of the noise is integrated exactly and
-        the others at quasi-random points (:func:`gaussguru.robustness.top_probabilities`), to about 1e-3; else they are
-        exact.
+        For samples with error bars and more than three classes, one direction of the noise is integrated exactly and
+        the others at quasi-random points, with an error of about 1e-3; otherwise the probabilities are exact.
 
         Parameters
         ----------
@@ -304,9 +303,9 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None, **params: Any
     ) -> Self:
-        """Fit the classifier and the probabilities.
+        """Fit the classifier and the calibration.
 
-        A fit that raises leaves the estimator as it was.
+        A fit that raises leaves the estimator unchanged.
 
         Parameters
         ----------
@@ -322,11 +321,11 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
             Weights of the samples: weight 2 is a sample that occurs twice. They count in the likelihood, and in the
             fit of the estimator if it takes them (in all steps of a pipeline that do).
         X_err : error bars of X, default=None
-            Given to an estimator that takes them as :class:`gaussguru.errors.Measured`, in place of X.
+            An estimator that accepts error bars gets X and ``X_err`` together, as :class:`gaussguru.errors.Measured`.
         groups : array-like of shape (n_samples,), default=None
             For splitters that keep groups together.
         **params
-            What else the estimator and the splitter ask for, with scikit-learn's metadata routing enabled.
+            Further metadata that the estimator and the splitter request, with scikit-learn's metadata routing enabled.
 
         Returns
         -------
@@ -437,13 +436,13 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
 
     @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the logarithms of the probabilities, accurate also where these are very small.
+        """Return the logarithms of the probabilities, accurate even if these are very small.
 
         Parameters
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            They need not be of the size of those of the fit.
+            They may be larger or smaller than in training.
 
         Returns
         -------
@@ -493,7 +492,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         return score_moments(self.estimator_, X, X_err)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the fit itself, to the estimator and to the splitter."""
+        """Return the metadata routing of the fit, the estimator and the splitter."""
         return (
             MetadataRouter(owner=self)
             .add_self_request(self)

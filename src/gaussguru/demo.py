@@ -187,7 +187,7 @@ def _reliability(page: _Account, data: Bunch, model: ErrorBarClassifier) -> None
         "where all are near 1, error bars cannot matter."
     )
     page.say(
-        "The sizes of the errors alone tell the classes with an area under the ROC curve of "
+        "The sizes of the errors alone predict the class with an area under the ROC curve of "
         f"{predictive_of_errors(data.error, data.target):.2f} (0.5 is not at all). A classifier that took them as "
         "features would use that, and may fail where samples are selected or measured in another way; here they say no "
         "more than how far to trust a value."
@@ -323,7 +323,7 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
     )
     apart = 100 * (np.array(curves["GuruClassifier"]) - np.array(curves["SVM"]))[:, LEVELS.index(TOLD)]
     page.say(
-        f"The accuracy (%) to be expected when noise is added to the test features, in {UNIT}, without drawing any. "
+        f"The expected accuracy (%) if noise is added to the test features, in {UNIT}, computed without sampling. "
         f"GuruClassifier has sigma = {TOLD:g}; the SVM is LinearSVC, with the C that is best under noise of {TOLD:g} "
         f"in cross-validation. GuruClassifier minus SVM there: {_mean(apart, 2, sign=True)} points. The last fit took "
         f"{took:.1f} ms, and its objective, {model.objective_:.4f}, is proven to be within {model.dual_gap_:.1e} of "

@@ -91,7 +91,7 @@ class Model:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether probabilities count the overlap of the classes beside the noise."""
+        """Whether probabilities account for the overlap of the classes as well as for the noise."""
         return isinstance(self.classifier, ErrorBarClassifier | CalibratedWithErrorsCV)
 
     @property
@@ -178,7 +178,7 @@ class Model:
         return dict(zip(names, columns, strict=True))
 
     def gain(self, X: Any, X_err: Any, factor: float) -> NDArray[Any]:
-        """Return how much less often labels are wrong once everything is measured with errors that are smaller so."""
+        """Return the expected drop in the error probability if everything is measured again with smaller errors."""
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
         return remeasure_gain(self.estimator, X, X_err, shrunk_errors(X_err, factor))

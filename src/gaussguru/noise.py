@@ -714,7 +714,7 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
     if array.ndim == 1:
         if array.min() < 0:
             j = int(np.argmin(array))
-            raise ValueError(f"noise must hold standard deviations, none below 0; got {array[j]:g} for feature {j}")
+            raise ValueError(f"noise must hold nonnegative standard deviations; got {array[j]:g} for feature {j}")
         return PerFeature(sigma, array)
     return _checked_covariance(sigma, array)
 

@@ -208,7 +208,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         return self._or_unchanged(self._fit, X, X_err, sample_weight)
 
     def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Any:
-        """Fit the population, and return what the measurements say of the true values.
+        """Fit the population, and return the posteriors of the true values.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         return self.fit(X, y, X_err, sample_weight).transform(X, X_err)
 
     def transform(self, X: Any, X_err: Any = None) -> Any:
-        """Return what the measurements say of the true values.
+        """Return the posteriors of the true values.
 
         Parameters
         ----------
@@ -234,10 +234,10 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Returns
         -------
         Measured
-            ``X``, the posterior means, in the form and precision of X; ``err``, the posterior covariances of shape
-            (n_samples, n_features, n_features), or with ``rank`` the same as :class:`gaussguru.errors.LowRank`, if
-            errors are independent; ``components``, where there are several. Of a source it is one whose parts have
-            means for values and covariances for errors, made when they are read:
+            ``X`` holds the posterior means, in the form and precision of X; ``err`` the posterior covariances of shape
+            (n_samples, n_features, n_features), or, with ``rank`` and independent errors, an equivalent
+            :class:`gaussguru.errors.LowRank`; ``components`` the mixtures, if there are several components. For a
+            source, the result is a source of posterior means and covariances, computed when they are read:
             ``classifier.fit(population.transform(source, "_err"), "class")``.
         """
         source = as_source(X)
@@ -273,7 +273,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     @by_parts
     def score_samples(self, X: Any, X_err: Any = None) -> Array:
-        """Return the log-likelihood of every sample: the density of what was measured of it, noise included.
+        """Return the log-likelihood of every sample: the log density of its measured values, including the noise.
 
         Parameters
         ----------
@@ -324,11 +324,12 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         return self.population_.sample(check_count("n_samples", n_samples), self._generator())
 
     def refit_population(self, X: Any, X_err: Any = None, sample_weight: Any = None) -> "Deconvolve":
-        """Return another one, whose population is that of other samples, with as many components.
+        """Return a copy whose population is fitted to other samples, with the same number of components.
 
-        For use where the samples differ from those of training, as faint objects from bright ones: a classifier of
-        true values stays right, and only what is expected before a measurement changes. No labels are needed. This one
-        stays as it is. EM starts from its population; with ``scale_errors`` the factors are fitted again, else kept.
+        Use it if new samples come from a different population than the training samples, such as faint instead of
+        bright objects: a classifier of true values stays valid, and only the prior of the true values changes. No
+        labels are needed. This estimator stays unchanged. EM starts from its population; with ``scale_errors`` the
+        factors are fitted again, otherwise they are kept.
 
         Parameters
         ----------
@@ -350,9 +351,9 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     def reliability(
         self, X: Any, X_err: Any = None, direction: Any = None, *, sample_weight: Any = None, y: Any = None
     ) -> Any:
-        """Return which part of the variance of the population the measurements of these samples know.
+        """Return the fraction of the population variance that the measurements of these samples resolve.
 
-        ``1 - mean_i V_ijj / T_jj``: 1 for exact values, 0 for none. With one feature and equal errors e it is
+        ``1 - mean_i V_ijj / T_jj``: 1 for exact values, 0 for missing ones. With one feature and equal errors e it is
         ``T / (T + e^2)``, the reliability ratio of the literature on measurement errors.
 
         Parameters
@@ -364,7 +365,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the mean.
         y : ignored
-            But for the name of a column of a table that is no feature.
+            Except that a column name excludes that column of a table from the features.
 
         Returns
         -------
@@ -389,7 +390,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             return self.population_.left(rows, U, mapped)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the features, which stay as they are, and of indicators: ``name_missing``.
+        """Return the names of the features, unchanged, and of the indicators, ``name_missing``.
 
         Parameters
         ----------
@@ -407,17 +408,17 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     @property
     def weights_(self) -> Array:
-        """``pi``."""
+        """The weights ``pi`` of the components."""
         return self.population_.weights
 
     @property
     def means_(self) -> Array:
-        """``mu``."""
+        """The means ``mu`` of the components."""
         return self.population_.means
 
     @property
     def covariances_(self) -> Array:
-        """``T``."""
+        """The covariances ``T`` of the components."""
         return self.population_.covariances
 
     def __sklearn_tags__(self) -> Any:
@@ -807,7 +808,7 @@ def _direction(direction: Any, n_features: int) -> Array:
 
 
 def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
-    """Return which part of the variance of the measured values is not noise: ``1 - mean err^2 / spread^2``.
+    """Return the share of the variance of each feature that is not noise: ``1 - mean err^2 / spread^2``.
 
     The first thing to look at: where it is near 1, error bars cannot matter much. Values that were not measured are
     left out. Noise of more than the spread gives a negative number: then the error bars are too large, or there is
@@ -903,5 +904,5 @@ def _sizes(X_err: Any) -> Array:
     if errors.ndim == 3:
         errors = np.sqrt(np.einsum("ijj->ij", errors))
     if np.any(errors < 0):
-        raise ValueError(f"X_err must hold standard deviations, none below 0; got {np.nanmin(errors):g}")
+        raise ValueError(f"X_err must hold nonnegative standard deviations; got {np.nanmin(errors):g}")
     return errors if errors.ndim == 2 else errors[:, np.newaxis]

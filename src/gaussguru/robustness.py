@@ -28,7 +28,7 @@ from gaussguru._blocks import row_blocks
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
-from gaussguru.errors import Measured, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru.errors import Asymmetric, Limits, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.probabilities import (
     bivariate_normal,
@@ -270,7 +270,7 @@ def check_levels(noise_levels: Any) -> Array:
     except (TypeError, ValueError) as problem:
         raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
     if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
-        raise ValueError(f"noise_levels must hold standard deviations, finite and none below 0; got {noise_levels!r}")
+        raise ValueError(f"noise_levels must hold finite, nonnegative standard deviations; got {noise_levels!r}")
     return levels
 
 
@@ -329,7 +329,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     check_flag("per_feature", per_feature)
     X, X_err = split_errors(X, X_err)
     if X_err is None:
-        raise ValueError("X_err must be given: without error bars there is nothing to gain")
+        raise ValueError("X_err must be given: without error bars, nothing is gained by measuring again")
     X = as_table(X)
     if sp.issparse(X):
         X = X.toarray()
@@ -348,6 +348,11 @@ def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> A
 
     What covariances make of a score is checked when it is known (:func:`_check_smaller`).
     """
+    if isinstance(new_err, (Asymmetric, Limits)):
+        raise TypeError(
+            f"new_err must hold standard deviations or covariances; got {type(new_err).__name__}. "
+            "X_err.symmetric(X)[1] are the standard deviations of two-sided errors"
+        )
     split_errors(X_err, new_err)  # tables with the same columns and rows
     new = new_err.toarray() if sp.issparse(new_err) else new_err
     # Standard deviations have up to two dimensions; covariances and their factors have three.
@@ -367,7 +372,7 @@ def _check_deviations(now: Array, then: Array, n: int, d: int) -> None:
     if then.shape not in ((n,), (n, d)):
         raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
     if np.isnan(then).any() or np.any(then < 0):
-        raise ValueError("new_err must hold no NaN and nothing below 0")
+        raise ValueError("new_err must hold nonnegative numbers, without NaN")
     now, then = np.broadcast_arrays(now.reshape(n, -1), then.reshape(n, -1))
     worse = np.argwhere(then > now * (1 + LARGER))
     if len(worse):
@@ -542,7 +547,7 @@ class _Scorer(BaseEstimator, ABC):
 
 
 class ExpectedAccuracyScorer(_Scorer):
-    """Scores by :func:`expected_accuracy`.
+    """Scorer that returns :func:`expected_accuracy`.
 
     It sees the error bars of a fold with scikit-learn's metadata routing, of which it asks for ``X_err``, or where X is
     :class:`gaussguru.errors.Measured`.

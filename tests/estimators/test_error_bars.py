@@ -331,15 +331,15 @@ def test_pandas():
     ("X_err", "message"),
     [
         (np.full((5, 3), np.nan), "X_err has NaN"),
-        (np.full((5, 3), -1.0), "X_err must hold standard deviations, none below 0; got -1"),
+        (np.full((5, 3), -1.0), "X_err must hold nonnegative standard deviations; got -1"),
         (np.ones((3, 5)), r"X_err must hold standard deviations of shape \(5,\) or \(5, 3\).* got shape \(3, 5\)"),
         (np.ones(4), r"got shape \(4,\)"),
         (np.ones((5, 3, 3)) * -1, "positive semidefinite covariances; that of sample 0 has the eigenvalue"),
         (np.triu(np.ones((5, 3, 3))), "symmetric covariances; that of sample 0"),
-        (sp.csr_array(-np.eye(5, 3)), "none below 0"),
+        (sp.csr_array(-np.eye(5, 3)), "nonnegative"),
         (sp.csr_array(np.ones((4, 3))), "sparse array of shape"),
         (LowRank(np.ones((5, 2, 1))), r"X_err.factors must have shape \(5, 3, rank\); got \(5, 2, 1\)"),
-        (LowRank(np.ones((5, 3, 1)), -np.ones(5)), "X_err.std must hold standard deviations"),
+        (LowRank(np.ones((5, 3, 1)), -np.ones(5)), "X_err.std must hold nonnegative standard deviations"),
         ("wide", "X_err"),
     ],
 )

@@ -175,7 +175,7 @@ def test_bad_input_is_refused_and_leaves_the_estimator_as_it_was():
     clf = PopulationClassifier(1).fit(X, y, X_err=err)
     before = clf.__dict__.copy()
     for given, match in (
-        ({"X": X, "y": y, "X_err": -err}, "none below 0"),
+        ({"X": X, "y": y, "X_err": -err}, "nonnegative"),
         ({"X": np.where(X > 1, np.nan, X), "y": y}, "NaN"),
         ({"X": X, "y": np.zeros(60)}, "class"),
         ({"X": X[:50], "y": y, "X_err": err}, "60"),

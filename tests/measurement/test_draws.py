@@ -299,7 +299,7 @@ def test_bad_data():
     model = PosteriorDrawsClassifier(TREE)
     with pytest.raises(ValueError, match="same number of samples; got 200 and 5"):
         model.fit(X, Y[:5], X_err=ERR)
-    with pytest.raises(ValueError, match="none below 0"):
+    with pytest.raises(ValueError, match="nonnegative"):
         model.fit(X, Y, X_err=-ERR)
     with pytest.raises(TypeError, match="dense data is required with X_err"):
         model.fit(sp.csr_array(X), Y, X_err=ERR)

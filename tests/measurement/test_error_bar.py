@@ -584,11 +584,11 @@ def with_one(errors, value):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        (lambda X, e, y: (X, y, with_one(e, -0.1)), ValueError, "X_err must hold standard deviations, none below 0"),
+        (lambda X, e, y: (X, y, with_one(e, -0.1)), ValueError, "X_err must hold nonnegative standard deviations"),
         (lambda X, e, y: (X, y, with_one(e, np.nan)), ValueError, "X_err has NaN"),
         (lambda X, e, y: (X, y, e[:50]), ValueError, "X_err must"),
         (lambda X, e, y: (X, y, e[:, :2]), ValueError, "X_err must"),
-        (lambda X, e, y: (X, y, -1.0), ValueError, "none below 0"),
+        (lambda X, e, y: (X, y, -1.0), ValueError, "nonnegative"),
         (lambda X, e, y: (X, y, "small"), ValueError, "X_err must hold numbers"),
         (lambda X, e, y: (X, y, np.where([False, True, False], np.inf, e)), ValueError, "feature 1 was measured"),
         (lambda X, e, y: (with_one(X, np.nan), y, None), ValueError, "NaN.*X_err"),

@@ -559,7 +559,7 @@ def test_bad_errors_say_what_is_wrong():
     X, y = moons(20)
     good = np.full(X.shape, 0.1)
     for bad, words in [
-        (-good, "none below 0"),
+        (-good, "nonnegative"),
         (good[:5], "X_err"),
         (np.tile(np.diag([1.0, -1.0]), (20, 1, 1)), "positive semidefinite"),
         (np.tile(np.array([[1.0, 2.0], [0.0, 1.0]]), (20, 1, 1)), "symmetric"),

@@ -457,7 +457,7 @@ def test_errors_that_tell_the_class_are_noticed():
 @pytest.mark.parametrize(
     ("X", "X_err", "options", "message"),
     [
-        (np.ones((5, 2)), -np.ones((5, 2)), {}, "none below 0"),
+        (np.ones((5, 2)), -np.ones((5, 2)), {}, "nonnegative"),
         (np.ones((5, 2)), np.full((5, 2), np.nan), {}, "X_err has NaN"),
         (np.ones((5, 2)), np.ones((5, 3)), {}, "got shape"),
         (np.ones((5, 2)), np.ones(4), {}, "got shape"),

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from gaussguru import ErrorBarClassifier, GuruClassifier
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.datasets import make_measured
-from gaussguru.errors import Measured
+from gaussguru.errors import Asymmetric, Measured
 from gaussguru.plotting import RemeasureDisplay
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
@@ -286,6 +286,15 @@ def test_what_makes_no_sense_is_refused(data, model, change, said):
         remeasure_gain(model, data.X[:10], **given)
     with pytest.raises(TypeError, match="per_feature"):
         remeasure_gain(model, data.X[:10], data.X_err[:10], per_feature=1)
+
+
+def test_new_errors_have_one_side(data, model):
+    X, two_sided = data.X[:10], Asymmetric(0.5 * data.X_err[:10], data.X_err[:10])
+    with pytest.raises(TypeError, match=r"new_err must hold .* got Asymmetric\. X_err\.symmetric"):
+        remeasure_gain(model, X, two_sided, two_sided)
+    means, stds = two_sided.symmetric(X)  # what the message advises
+    expected = remeasure_gain(model, means, stds, stds / 2)
+    np.testing.assert_allclose(remeasure_gain(model, X, two_sided, stds / 2), expected)
 
 
 # --- the picture --------------------------------------------------------------------------------------------

@@ -381,6 +381,11 @@ def test_columns_of_truth_values_are_numbers(tmp_path):
     np.testing.assert_array_equal(data.X, [[1, 1], [0, 2], [np.nan, 3]])
 
 
+def test_comments_above_the_header_are_pointed_out(tmp_path):
+    path = put(tmp_path / "archive.csv", "# a survey, 2026\n# y: class\nx,y\n1,a\n")
+    refuses(path, "no column 'y'", "starts with '#'", target="y")
+
+
 def test_columns_without_a_name_are_not_features(tmp_path):
     path = put(tmp_path / "t.csv", ",a,y\n0,5,x\n1,6,z\n")
     assert read(path).layout.features == ["a"]

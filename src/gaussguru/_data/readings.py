@@ -212,7 +212,7 @@ def _check_std(std: Array, missing: NDArray[np.bool_], name: str) -> None:
         )
     least = float(np.min(std, initial=0.0, where=~np.isnan(std)))
     if least < 0:
-        raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
+        raise ValueError(f"{name} must hold nonnegative standard deviations; got {least:g}")
 
 
 def _check_covariances(covariances: Array) -> None:

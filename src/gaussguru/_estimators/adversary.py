@@ -40,7 +40,7 @@ def worst_case_covariance(estimator: Any, X: Any) -> Array:
 
 
 def sample_noise(estimator: Any, X: Any, n: int = 1, *, random_state: Any = None) -> Array:
-    """Draw noise with the covariance of :func:`worst_case_covariance`; add it to X to see what it does.
+    """Draw noise with the covariance of :func:`worst_case_covariance`, to be added to X.
 
     Parameters
     ----------

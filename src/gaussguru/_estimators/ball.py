@@ -128,7 +128,7 @@ class _BallClassifier(LinearScores, Classifier):
 
     @property
     def dual_coef_(self) -> Array:
-        """The dual variables: another name of ``alpha_``."""
+        """The dual variables, an alias of ``alpha_``."""
         return np.asarray(self.alpha_)
 
     def certified_radius(self, X: Any) -> Array:
@@ -193,7 +193,7 @@ class _BallClassifier(LinearScores, Classifier):
 
 
 class AdversarialSVC(_BallClassifier):
-    """Support vector machine that withstands displacements of up to ``delta``, solved to a proven optimum.
+    """Support vector machine robust to displacements of up to ``delta``, solved to a proven optimum.
 
     Every training sample is replaced by the worst point of a ball around it (Ginodi 2010, *Gaussian Robust
     Classification*, appendix A, ASVC). With labels ``y = +-1``::

@@ -100,8 +100,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            They decide on a class only where they say that a value was not measured; with a kernel, by what score is
-            expected under them.
+            Used only to fill in values that were not measured; with a kernel, also to compute expected scores.
 
         Returns
         -------
@@ -152,13 +151,13 @@ class LinearScores:
 
     @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
-        """Return ``w.x + b`` for every sample: of two classes, positive means the second; of more, one for each.
+        """Return ``w.x + b`` for every sample, positive for the second class; with more than two, one score for each.
 
         Parameters
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            They decide on a score only where they say that a value was not measured.
+            Used only to fill in values that were not measured.
 
         Returns
         -------
@@ -339,7 +338,7 @@ class GuruEstimator(Classifier):
 
     @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
-        """Return the logarithms of :meth:`predict_proba`, accurate also where that is 0 to rounding.
+        """Return the logarithms of :meth:`predict_proba`, accurate even if the probability underflows.
 
         Parameters
         ----------
@@ -455,8 +454,8 @@ def check_errors_given(estimator: Any, X_err: Any) -> None:
     """Raise if samples come without error bars to a classifier that was fitted with them."""
     if estimator.has_errors_ and X_err is None:
         raise ValueError(
-            "X_err is missing: this classifier was fitted with error bars and needs those of these samples too. Pass "
-            "X_err=0 if the values are exact"
+            "X_err is missing: this classifier was fitted with error bars, so predictions need the error bars of their "
+            "samples. Pass X_err=0 if the values are exact"
         )
 
 

@@ -29,13 +29,14 @@ class PopulationClassifier(ByProbability, Classifier):
         P(c | x, S) ~ P(c) p_c(x, S),     p_c(x, S) = sum_k pi_ck N(x; mu_ck, T_ck + S)
 
     Errors of any size in training and in use, and values that were not measured, need no further step: the noise is
-    part of the density. It does best where classes are a few clouds each. Boundaries may be curved.
+    part of the density. It works best if each class consists of a few clusters. Boundaries may be curved.
 
-    Each class has a unit-information prior, one that counts as much as one sample (Kass & Wasserman 1995, J. Amer.
-    Statist. Assoc. 90), in three places: the samples of all other classes are part of its population with a weight of 1
-    together; the penalty on its covariances, ``ridge`` of :class:`~gaussguru.population.Deconvolve`, is 1 / n_c; and
-    its next sample is from the population of all classes with the probability ``1 / (n_c + 1)``. So a class of few
-    samples, or one in which a feature was never measured, has a population, and no sample rules a class out.
+    Each class has a unit-information prior, which carries the information of one sample (Kass & Wasserman 1995, J.
+    Amer. Statist. Assoc. 90), in three places: the samples of all other classes are part of its population with a
+    total weight of 1; the penalty on its covariances, ``ridge`` of :class:`~gaussguru.population.Deconvolve`, is
+    1 / n_c; and its next sample is from the population of all classes with probability ``1 / (n_c + 1)``, where n_c is
+    the weight of the class. So a class with few samples, or without any measurement of some feature, still has a
+    population, and no class gets probability 0.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class PopulationClassifier(ByProbability, Classifier):
         return self._with_populations(fits, X, X_err, labelled, plain)
 
     def refitted(self, X: Array, X_err: Any, labelled: Samples, plain: Array | None) -> "PopulationClassifier":
-        """Return the same of other samples of the same classes, with as many components."""
+        """Return a copy fitted to other samples of the same classes, with the same numbers of components."""
         result = copy.copy(self)
         result._count(labelled, plain)
         fits = [population.refit_population for population in self.populations_]

@@ -112,12 +112,12 @@ class GuruClassifierCV(GuruClassifier):
 
     @property
     def sigma(self) -> float:  # type: ignore[override]  # found here, a parameter of the base
-        """The noise level of the classifier: the one chosen."""
+        """The chosen noise level."""
         return self.sigma_
 
     @property
     def partial_fit(self) -> Any:
-        """Not there: sigma is chosen with all samples at once."""
+        """Not available: sigma is chosen with all samples at once."""
         raise AttributeError("GuruClassifierCV has no partial_fit: it needs all samples at once; use GuruClassifier")
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> Self:
@@ -229,7 +229,7 @@ class GuruClassifierCV(GuruClassifier):
             )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> float:
-        """Return the score that ``scoring`` stands for.
+        """Return the score defined by ``scoring``.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class GuruClassifierCV(GuruClassifier):
         return float(self._scorer()(self, X, y, **given))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the fit itself, to the splitter and to the scorer."""
+        """Return the metadata routing of the fit, the splitter and the scorer."""
         to_scorer = MethodMapping().add(caller="fit", callee="score").add(caller="score", callee="score")
         return (
             MetadataRouter(owner=self)

@@ -49,13 +49,13 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
 
         make_pipeline(WithErrors(StandardScaler()), Deconvolve(), PosteriorDrawsClassifier(RandomForestClassifier()))
 
-    Applied directly to measured values, it centres the draws on the measured value. That is right for noise yet to
+    Applied directly to measured values, it centres the draws on the measured value. This is correct for noise yet to
     come; for errors already made it adds the noise a second time.
 
     Draws are pairs ``+z``, ``-z`` from a scrambled Sobol sequence, scaled to variance 1. Predictions use the same
     ``z`` for all samples, so a prediction does not depend on the other samples and varies smoothly with x. The draws
     of a training sample depend only on its values, so a weight of 2 is the same as a sample that occurs twice. A
-    sample without error is used as it is.
+    sample without errors is used unchanged.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         return population.fill(X, X_err)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the fit itself and to the estimator."""
+        """Return the metadata routing of the fit and the estimator."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return (
             MetadataRouter(owner=self).add_self_request(self).add(estimator=self._estimator(), method_mapping=mapping)

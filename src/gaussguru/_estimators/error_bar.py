@@ -122,9 +122,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
         P(c | x, err) = sum_j weight_j P_j(c | x, err),     weight_j >= 0,   sum_j weight_j = 1
 
-    over the best linear classifier, the best function of kernel values if ``kernel`` has some, Bayes' rule with a
-    population for each class (:class:`PopulationClassifier`), and the ``estimator``, if there is one; with and without
-    the quantile transform if ``kernel`` has it. The weights maximise the likelihood of the held-out samples, which is
+    over the best linear classifier, the best kernel classifier unless ``kernel`` is linear, Bayes' rule with a
+    population for each class (:class:`PopulationClassifier`), and ``estimator``, if given; unless ``kernel`` is linear,
+    with and without the quantile transform. The weights maximise the likelihood of the held-out samples, which is
     concave in them. A stack has the lowest log loss on most data sets, takes longer, and has no single score:
     ``margin_and_spread`` and :func:`gaussguru.robustness.remeasure_gain` are for its members.
 
@@ -150,8 +150,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         kernel values are fitted as "shrunk", or if it is the only one, as "posterior", which takes ten times as long.
     missing_indicator : bool, default=False
         Whether to add, for each feature with missing values in the fit, a 0/1 feature: 1 where the value is missing
-        (one for features that the same samples lack). Use it if missingness itself says something of the
-        class, and will do so in the same way in use. For samples in memory.
+        (one for features that the same samples lack). Use it if missingness is informative about the
+        class, and will be so in the same way in use. For samples in memory.
     stack : bool, default=False
         Whether to average the probabilities of several classifiers instead of choosing one.
     cv : int, cross-validation generator or iterable, default=5
@@ -174,10 +174,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
         The chosen method. "shrunk" without error bars is a plain :class:`GuruClassifier`; "draws" means an
         ``estimator`` that was fitted to draws; "stack" an average.
     members_ : list of classifiers
-        Of a stack: classifiers of measurements with positive weight. ``estimator_`` and what belongs to one classifier
-        (``alpha_``, ``sigma_``, ...) are theirs.
+        The members of a stack with positive weight. ``estimator_`` and other attributes of a single classifier
+        (``alpha_``, ``sigma_``, ...) are found there.
     weights_ : ndarray of shape (n_members,)
-        Of a stack: the weights of its members.
+        The weights of the members of a stack.
     kernel_ : {"linear", "rbf"} or None
         The chosen kernel; None for an ``estimator``.
     gamma_ : float or None
@@ -199,7 +199,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         Number of factors of the population covariance if there are more than 60 features or fewer than 4 samples per
         feature; None for a full covariance.
     population_ : gaussguru.population.Deconvolve
-        The population, in the units of X, or of what ``transform_`` makes of it.
+        The population, in the units of X, or of the features transformed by ``transform_``.
     reliability_ : ndarray of shape (n_features,)
         Fraction of the population variance of each feature that the measurements resolve: 1 for exact values.
     indicators_ : ndarray of int
@@ -552,16 +552,16 @@ class ErrorBarClassifier(ByProbability, Classifier):
     def refit_population(self, X: Any, X_err: Any = None) -> "ErrorBarClassifier":
         """Return the same classifier with the population of other samples, which need no labels.
 
-        For use where samples differ from those of training, as faint objects from bright ones: what a true value says
-        of the class stays the same, but not what is expected of it before the measurement. Classifier and calibration
-        are kept (:meth:`gaussguru.population.Deconvolve.refit_population`). In a stack, populations of single classes
-        are kept, too: without labels nothing is known of them. The error bars of these samples must be right: the
-        population is what is left of the values without them.
+        Use it if new samples come from a different population than the training samples, such as faint instead of
+        bright objects. Then the prior of the true values changes, but not their relation to the class. Classifier and
+        calibration are kept (:meth:`gaussguru.population.Deconvolve.refit_population`). In a stack, populations of
+        single classes are kept, too, because they cannot be fitted without labels. The error bars of the new samples
+        must be right: the population is estimated by removing this noise from the measured values.
 
         Parameters
         ----------
         X : array-like, DataFrame or Measured of shape (n_samples, n_features)
-            Measured values of samples of use.
+            Measured values of the new samples.
         X_err : error bars of X, default=None
 
         Returns

@@ -502,7 +502,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
-        """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample: of more than two classes, one for each.
+        """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample; with more than two classes, one score for each.
 
         With error bars it is what is expected of it. Computed in pieces: no more than some MB are needed beside the
         result.
@@ -560,7 +560,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return scores + self.intercept_, spreads
 
     def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
-        """Return bounds on the least objective on any data, from the classifier as it is.
+        """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         The least is that of all ``w`` made of the samples ``X_fit_``.
 

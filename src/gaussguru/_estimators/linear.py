@@ -311,7 +311,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
     @property
     def dual_coef_(self) -> Array:
-        """The dual variables: another name of ``alpha_``."""
+        """The dual variables, an alias of ``alpha_``."""
         return np.asarray(self.alpha_)
 
     @property
@@ -399,7 +399,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         return self
 
     def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
-        """Return bounds on the least objective on any data, from the classifier as it is.
+        """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         Parameters
         ----------
@@ -413,8 +413,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         Returns
         -------
         Certificate
-            ``primal``, the objective of the classifier on this data; ``dual``, a proven lower bound of the least one;
-            and ``gap``, their difference.
+            ``primal`` is the objective of the classifier on this data, ``dual`` a proven lower bound on the minimum,
+            and ``gap`` their difference.
         """
         check_is_fitted(self)
         self._check_parameters()
@@ -488,7 +488,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 def sigma_max(
     X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic", loss: str | Loss = "gaussian"
 ) -> float:
-    """Return a noise level from which on a classifier with an intercept ignores the features.
+    """Return a noise level above which the optimal classifier with an intercept ignores the features.
 
     ::
 

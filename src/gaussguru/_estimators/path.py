@@ -61,7 +61,7 @@ def sigma_path(
     eta0: float | None = None,
     average: bool = False,
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the solutions of :class:`GuruClassifier` at one noise level after another, from large to small.
+    """Return the solutions of :class:`GuruClassifier` along a path of noise levels, from large to small.
 
     Each level starts from an extrapolation of the solutions before it and reuses their factors, so that the whole
     path costs a few times as much as one fit. Every solution is certified.

@@ -87,7 +87,7 @@ TRUSTED = sorted({path for paths in _KNOWN.values() for path in paths})
 
 
 class ModelError(TableError):
-    """Why a file cannot be used as a model, in one line."""
+    """A file cannot be used as a model; the message has one line."""
 
 
 def pack(estimator: Any, card: dict[str, Any]) -> bytes:

@@ -214,6 +214,8 @@ class Table(ABC):
             return
         near = nearest(name, self.columns)
         meant = f"did you mean {near!r}?" if near else f"there are {self.some_columns()}"
+        if self.columns and self.columns[0].startswith("#"):
+            meant = "its first line starts with '#': remove comments above the line with the names of the columns"
         raise TableError(f"{self.name} has no column {quoted(name)} for {role}; {meant}")
 
     def some_columns(self) -> str:

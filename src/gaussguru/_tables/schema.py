@@ -383,7 +383,7 @@ class _Columns(NamedTuple):
         there = self._replace(values=bars)
         there.refuse((bars > LARGEST) & np.isfinite(bars), f"is at most {LARGEST:g}, or inf")
         if missing == "unmeasured":
-            expected = "is an error for every value: 0 if it is exact, inf if it was not measured"
+            expected = "is an error for every value: 0 if the value is exact, inf if it should not be used"
             there.refuse(np.isnan(bars), expected)
         return bars
 
@@ -392,7 +392,7 @@ class _Columns(NamedTuple):
         sides = self._replace(values=np.nan_to_num(self.values, nan=0.0))
         sides.refuse(~np.isin(sides.values, (-1.0, 0.0, 1.0)), _LIMITS)
         sides = sides._replace(values=np.where(np.isnan(X[:, self.places]), 0.0, sides.values))
-        expected = "is 0 where the error is infinite: nothing is known of the value"
+        expected = "is 0 where the error is infinite, that is, the value was not measured"
         sides.refuse((sides.values != 0) & np.isposinf(errors[:, self.places]), expected)
         result = np.zeros(X.shape)
         result[:, self.places] = sides.values
@@ -414,11 +414,11 @@ def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[
     )
     X = np.ascontiguousarray(values.values)
     with np.errstate(invalid="ignore"):
-        values.refuse(np.abs(X) > LARGEST, f"are numbers of at most {LARGEST:g}, or nothing where there is none")
+        values.refuse(np.abs(X) > LARGEST, f"are numbers of at most {LARGEST:g}, or empty fields for missing values")
         if not layout.has_errors:
             return X, None
         upper = np.where(np.isnan(X), np.inf, 0.0)
-        above.refuse(above.values < 0, "are standard deviations, none below 0")
+        above.refuse(above.values < 0, "are nonnegative standard deviations")
         upper[:, above.places] = above.errors(X, layout.missing)
         lower = upper.copy() if layout.two_sided else upper
         lower[:, below.places] = below.errors(X, layout.missing)

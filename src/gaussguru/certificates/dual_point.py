@@ -52,7 +52,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How far F at the certified point can be above its minimum."""
+        """Upper bound on the distance of F at the certified point to its minimum."""
         return max(0.0, self.primal - self.dual)
 
 

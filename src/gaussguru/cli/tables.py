@@ -670,6 +670,7 @@ def _print_evaluation(result: dict[str, Any]) -> None:
         print()
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
+    curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
     show_table({name.replace("_", " "): values for name, values in curve.items()})
 
 
@@ -681,9 +682,9 @@ def _report(model: Model, data: Data, result: dict[str, Any], *, title: str, sha
     groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
     others = {name: value for name, value in model.card.items() if name not in groups}
     page.heading("Trained on").text(
-        "All of the above sees features as the classifier does, "
-        + ("scaled to standard deviation 1 in the data of the fit" if model.card.get("scaled") else "not scaled")
-        + f". The file of this report has {data.n_rows} rows and the SHA-256 {sha256}."
+        "Above, features are in the units of the classifier: "
+        + ("scaled to standard deviation 1 in the training data" if model.card.get("scaled") else "not scaled")
+        + f". The evaluated file has {data.n_rows} rows and the SHA-256 {sha256}."
     )
     return page.card({"model": others, **groups})
 

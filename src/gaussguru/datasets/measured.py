@@ -81,7 +81,7 @@ class MeasuredPopulation:
 
             P(1 | x, err) = sum_k q_k Phi((coef . xh_k + intercept) / sqrt(1 + coef' V_k coef))
 
-        exactly; for more it is the probability of the highest score (:func:`gaussguru.robustness.top_probabilities`).
+        exactly; for more it is the probability of the highest score.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ from gaussguru.errors import Measured
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set is in none of the places where it was looked for."""
+    """A data set was not found in any of the searched places."""
 
 
 def load_wine(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
@@ -150,7 +150,7 @@ def load_usps(
 
 
 def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
-    """Return breast tumours: 569 samples, 10 properties of nuclei with standard errors, malignant (target 1) or not.
+    """Return breast tumours: 569 samples, 10 properties of nuclei with standard errors; malignant (target 1) or not.
 
     The values are means over the nuclei of an image, and the errors their standard errors, from the variation between
     nuclei. scikit-learn has the data
@@ -175,7 +175,7 @@ def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool
 
 
 def load_fermi(*, task: str = "pulsar", data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
-    """Return sources of gamma rays of the catalogue 3FGL: 7 quantities, logarithms of fluxes and hardness ratios.
+    """Return gamma-ray sources of the 3FGL catalogue: 7 features, logarithms of fluxes and hardness ratios.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def load_fermi(*, task: str = "pulsar", data_home: Any = None, return_X_y: bool 
 
 
 def load_koi(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
-    """Return Kepler's objects of interest: 6694 of 10 quantities, a confirmed planet (target 1) or a false positive.
+    """Return Kepler objects of interest: 6694 samples, 10 features; confirmed planets (target 1) and false positives.
 
     Several objects share a star: pass ``groups``, the stars, to cross-validation to keep them together. Objects with
     follow-up observations have smaller errors, so the sizes of the errors alone predict the class in part.
@@ -228,7 +228,7 @@ def load_koi(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool 
 
 
 def load_snpcc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
-    """Return simulated supernovae: 10667 of 24 fluxes, in 4 bands and 6 windows of time, of type Ia (target 1) or not.
+    """Return simulated supernovae: 10667 samples, 24 fluxes in 4 bands and 6 time windows; type Ia (target 1) or not.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def load_snpcc(*, data_home: Any = None, return_X_y: bool = False, as_frame: boo
 
 
 def load_chandra(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
-    """Return sources of X-rays: 2941 of 14 quantities and 8 classes, of which a quarter of the values is missing.
+    """Return X-ray sources: 2941 samples, 14 features, 8 classes; a quarter of the values is missing.
 
     Parameters
     ----------

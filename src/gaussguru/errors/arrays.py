@@ -82,16 +82,16 @@ def check_finite(values: Array, name: str, map: Any) -> float:
         return least
     if np.isnan(values).any():
         raise ValueError(
-            f"{name} has NaN: an error bar must be a number; give infinity for what was not measured, 0 for what is "
-            "exact"
+            f"{name} has NaN: every value needs an error bar; use infinity for values that were not measured, 0 for "
+            "exact values"
         )
-    raise ValueError(f"{name} has infinity where only a finite number has a meaning")
+    raise ValueError(f"{name} has infinity where only finite numbers are allowed")
 
 
 def check_sign(least: float, name: str) -> None:
     """Raise if the least of standard deviations is negative."""
     if least < 0:
-        raise ValueError(f"{name} must hold standard deviations, none below 0; got {least:g}")
+        raise ValueError(f"{name} must hold nonnegative standard deviations; got {least:g}")
 
 
 def check_symmetric(covariances: Array, first: int = 0) -> Array:

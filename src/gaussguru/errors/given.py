@@ -85,7 +85,7 @@ class Asymmetric:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the sides."""
+        """Shape of the lower and upper errors."""
         return np.shape(self.lower)
 
     def __len__(self) -> int:
@@ -160,7 +160,7 @@ class Limits:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the limits."""
+        """Shape of the limits."""
         return np.shape(self.limits)
 
     def __len__(self) -> int:
@@ -282,12 +282,12 @@ class Measured:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of X."""
+        """Shape of X."""
         return tuple(self.X.shape) if hasattr(self.X, "shape") else np.shape(self.X)
 
     @property
     def ndim(self) -> int:
-        """That of X."""
+        """Number of dimensions of X."""
         return len(self.shape)
 
     def __len__(self) -> int:

@@ -85,9 +85,7 @@ class RemeasureDisplay:
         """
         values = np.asarray(gain, dtype=np.float64)
         if values.ndim != 1 or not values.size or not np.isfinite(values).all() or values.min() < 0:
-            raise ValueError(
-                f"gain must hold one number for each sample, finite and none below 0; got shape {values.shape}"
-            )
+            raise ValueError(f"gain must hold one finite, nonnegative number for each sample; got shape {values.shape}")
         return cls(values, name=name).plot(ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
@@ -107,7 +105,7 @@ class RemeasureDisplay:
         total = np.concatenate([[0.0], np.cumsum(np.sort(self.gain)[::-1])])
         self.enough_ = float(np.argmax(total >= MOST * total[-1]) / n)
         look, name = style.line(ax), name or self.name
-        label = f"largest gain first:\n{MOST:.0%} of it from {self.enough_:.0%} of them"
+        label = f"largest gain first:\n{MOST:.0%} of the gain from {self.enough_:.0%} of the samples"
         label = label if name is None else f"{name}, {label}"
         (self.line_,) = ax.plot(100 * np.arange(n + 1) / n, 100 * total / n, label=label, **look)
         (self.random_line_,) = ax.plot(

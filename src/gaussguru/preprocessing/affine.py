@@ -256,7 +256,7 @@ def _precision(table: Any) -> float:
 
 
 class NotLinearError(TypeError, ValueError):
-    """The scores of a classifier are not linear in X, or it has none: what noise does to it has no closed form."""
+    """The scores of a classifier are not linear in X, or it has none: the effect of noise has no closed form."""
 
 
 def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:

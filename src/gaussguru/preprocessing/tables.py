@@ -25,8 +25,9 @@ SUFFIXES = ("_error", "_sigma", "_std", "_sd", "_se", "_unc", "_uncertainty", "_
 def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     """Split a table with columns ``name`` and ``name_err`` into values and error bars.
 
-    A column without errors is exact: its errors are 0. A missing value (NaN) counts as not measured: its error is
-    infinite.
+    A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
+    Its own error is ignored. A value without an error (NaN in ``name_err``) has to be decided on before: fill in 0 if
+    it is exact, infinity if it should not be used.
 
     Two-sided errors are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA Exoplanet
     Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of the lower one
@@ -37,21 +38,21 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
 
     Parameters
     ----------
-    frame : DataFrame, or table of astropy
-        All other columns must be features: take out labels and identifiers first. Features of an astropy table get
+    frame : DataFrame or astropy table
+        All other columns are features: remove labels and identifiers first. Features of an astropy table get
         their unit in their name, as in ``"flux [mJy]"``; values and errors must have the same unit.
     suffix : str, default="_err"
-        Suffix of the columns with standard deviations.
+        Suffix of the error columns, which hold standard deviations.
 
     Returns
     -------
     X : DataFrame of shape (n_samples, n_features)
-    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits of such DataFrames
+    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits made of such DataFrames
 
     Warns
     -----
     UserWarning
-        If a feature looks like the errors of another one by its name, such as ``e_flux`` or ``Unc_Flux``.
+        If the name of a feature looks like the errors of another one, such as ``e_flux`` or ``Unc_Flux``.
 
     Examples
     --------
@@ -156,10 +157,10 @@ def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[st
     found = error_columns(names, known, suffix)
     if found.alone:
         raise ValueError(
-            f"frame has {found.alone!r} without the columns that they are the errors of, the same without {suffix!r}"
+            f"frame has error columns {found.alone!r} without the values: columns of the same names without {suffix!r}"
         )
     if found.halves:
-        raise ValueError(f"frame has {found.halves!r} without the other side of the error bar")
+        raise ValueError(f"frame has {found.halves!r}, but not the other side of these two-sided errors")
     if not found.upper and not found.limits:
         similar = [f"; {hint}" for hint in similar_columns(names)[:1]]
         raise ValueError(f"frame has no column that ends with suffix={suffix!r}{''.join(similar)}; got {names!r}")
@@ -260,7 +261,7 @@ def _features(names: list[str], endings: list[str]) -> dict[str, str]:
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
-    """Split numbers with uncertainties, as of the package ``uncertainties``, into values and error bars.
+    """Split numbers with uncertainties (package ``uncertainties``) into values and error bars.
 
     Everything with the attributes ``nominal_value`` and ``std_dev`` will do; plain numbers are exact. Correlations
     between the numbers are not seen: for these give covariances as X_err.
@@ -278,7 +279,7 @@ def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class ReplicateNoise:
-    """What repeated measurements say of the noise; every estimate with its standard error.
+    """Noise estimated from repeated measurements, with standard errors.
 
     Attributes
     ----------

@@ -232,7 +232,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
     @property
     def method_(self) -> str:
-        """How errors are carried."""
+        """How errors are propagated."""
         check_is_fitted(self)
         return self._map.method
 

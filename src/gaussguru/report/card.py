@@ -17,7 +17,7 @@ HASHED_ROWS = 1 << 16
 
 
 def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[str, Any]]:
-    """Return what identifies a fitted model, what is proven of it, and the data that it is judged by.
+    """Return a model card: parameters, versions and certificate of a fitted model, and the evaluation data.
 
     Parameters
     ----------

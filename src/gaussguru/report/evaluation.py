@@ -74,7 +74,7 @@ def evaluation_report(
     random_state: Any = 0,
     date: str | datetime | None = None,
 ) -> Report:
-    """Return a report on how good a fitted classifier is on some data, and how far noise on the features changes that.
+    """Return a report on the performance of a fitted classifier on some data, and on its robustness to noise.
 
     It has accuracy and confusion matrix, the accuracy under noise, how doubtful single predictions are, the path of
     sigma if cross-validation chose it, the certificate and the model card. What does not exist for a model is left out,
@@ -219,7 +219,7 @@ class _Evaluation:
             self.report.heading("Confusion matrix").table(
                 ["true class", *(f"as {name}" for name in names), "right"],
                 rows,
-                caption="Number of samples of each class, by the class predicted.",
+                caption="Number of samples, by true and predicted class.",
             )
             return
         np.fill_diagonal(matrix, 0)
@@ -263,7 +263,7 @@ class _Evaluation:
         curve = curve._replace(error=np.sqrt(np.square(curve.error) + chance))
         display = RobustnessCurveDisplay(*curve, unit=unit).plot(new_axes())
         self.report.heading(what).figure(
-            display, caption=f"{how}: the accuracy to be expected when noise is added to the features, in {unit}.{note}"
+            display, caption=f"{how}: the expected accuracy if noise is added to the features, in {unit}.{note}"
         )
         header, columns = ["noise level", "accuracy"], [curve.noise_levels, [*map(percent, curve.accuracy)]]
         if curve.error.any():
@@ -293,13 +293,13 @@ class _Evaluation:
         elif self.in_kernel is not None:
             noise, flips = IN_KERNEL, 1.0 - self.in_kernel.max(axis=1)
         else:
-            self.left_out[what] = f"{type(self.final).__name__} does not say what noise does to its predictions"
+            self.left_out[what] = f"the effect of noise on predictions of {type(self.final).__name__} is not known"
             return
         rows = self._groups(flips)
         self.report.heading(what).text(
-            f"The probability that noise changes the predicted label, where noise is {noise}. It does not say whether "
-            "the label is right, nor does it count the overlap of the classes: the last column does, and probabilities "
-            "of gaussguru.calibration.CalibratedWithErrorsCV do."
+            f"The probability that noise changes the predicted label, where noise is {noise}. This is not the "
+            "probability that the label is wrong, because it ignores the overlap of the classes; the last column and "
+            "probabilities of gaussguru.calibration.CalibratedWithErrorsCV account for it."
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
         most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
@@ -349,11 +349,11 @@ class _Evaluation:
         proof = card["certificate"]
         objective, gap = proof["objective"], proof["duality gap"]
         text = (
-            f"The fit has the objective {objective:.6g}. It is proven that no choice of coefficients has one below "
+            f"The objective of the fit is {objective:.6g}. It is proven that no coefficients have an objective below "
             f"{max(0.0, objective - gap):.6g}: the duality gap is {gap:.2g}."
         )
         if not proof.get("converged", True):
-            text += " The fit did not reach the tolerance that was asked for."
+            text += " The fit did not reach the requested tolerance."
         self.report.heading("Certificate").text(text)
 
 
@@ -373,7 +373,7 @@ class _Calibrated(_Evaluation):
         if not np.isin(self.y, classes).all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
         self.sizes = error_sizes(self.model, self.samples)
-        self.left_out["Distance to the boundary"] = "errors decide on the label together with the values"
+        self.left_out["Distance to the boundary"] = "the label depends on the errors as well as on the values"
         if self.X_err is None:
             self.left_out["Error bars"] = "these samples have none"
 
@@ -413,12 +413,12 @@ class _Calibrated(_Evaluation):
         names = list(getattr(owner, "columns", [str(j) for j in range(values.shape[1])]))
         order = np.argsort(shares, kind="stable")
         rows = [[str(names[j]), f"{shares[j]:.3f}", percent(gone[:, j].mean())] for j in order[:FEATURES]]
-        more = f"; {len(order) - FEATURES} more are better known" if len(order) > FEATURES else ""
+        more = f"; {len(order) - FEATURES} others are more reliable" if len(order) > FEATURES else ""
         kinds = "one Gaussian" if population.n_components_ == 1 else f"{population.n_components_} Gaussians"
         self.report.heading(what).text(
-            "The reliability of a feature is the share of its variance among the true values that these measurements "
-            "know: 1 if they are exact, 0 if they say nothing; at 0.75 a quarter of what tells samples apart is hidden "
-            f"by the errors. The population of true values is {kinds}."
+            "The reliability of a feature is the share of the variance of its true values that these measurements "
+            "resolve: 1 for exact values, 0 for missing ones; at 0.75, the errors hide a quarter of the variance. The "
+            f"population of true values is modelled by {kinds}."
         )
         caption = f"The least reliable features first{more}. Limits count as not measured."
         caption = caption if isinstance(errors, Limits) else caption.split(" Limits", maxsplit=1)[0]
@@ -439,21 +439,22 @@ class _Calibrated(_Evaluation):
             warnings.simplefilter("ignore")  # of a regression that stops early
             area = predictive_of_errors(errors, y)
         text = (
-            f"The sizes of the errors alone tell the classes with an area under the ROC curve of {area:.3f} (0.5: not "
+            f"The sizes of the errors alone predict the class with an area under the ROC curve of {area:.3f} (0.5: not "
             "at all). "
         )
         if area < HARMLESS:
-            text += "So they hardly depend on the class."
+            text += "So the errors hardly depend on the class."
         elif area < SELECTED:
             text += (
-                "So they depend on the class somewhat. This model counts errors as errors only; one that is given them "
-                "as features would learn that, and lose it where samples are selected in another way."
+                "So the errors depend somewhat on the class. This model uses them only as error bars; a model with "
+                "errors as features would rely on this dependence, and fail if samples are selected in another way."
             )
         else:
             text += (
-                "Warning: they depend on the class, as where interesting samples were looked at longer. This model "
-                "counts errors as errors only, but values and labels may be selected too: be careful with samples that "
-                "were chosen or measured in another way. A model that is given errors as features learns the selection."
+                "Warning: the errors depend on the class, for example because interesting samples were observed "
+                "longer. This model uses them only as error bars, but the samples may be selected, too: be careful "
+                "with samples that were chosen or measured in another way. A model with errors as features learns the "
+                "selection."
             )
         self.report.text(text)
 
@@ -466,23 +467,22 @@ class _Calibrated(_Evaluation):
         constant = proper_scores(np.broadcast_to(shares, self.probabilities.shape), places)
         names = ("log loss", "Brier score")
         self.report.heading("Probabilities").text(
-            "They count the overlap of the classes and the error bars of each sample. "
+            "The probabilities account for the overlap of the classes and for the error bars of each sample. "
             + kappa_in_words(final.kappa_, final.kappa_pvalue_, scaled=bool(getattr(final, "scale_errors", False)))
         )
         rows = [[name, f"{a:.4f}", f"{b:.4f}"] for name, a, b in zip(names, mine, constant, strict=True)]
         self.report.table(
             ["", "model", "class frequencies"],
             rows,
-            caption="Less is better; beside it what the frequencies of the classes among these samples would have, "
-            "the same for all.",
+            caption="Lower is better. For comparison, a model that predicts the class frequencies for every sample.",
         )
         two = len(classes) == 2
         chances, events = (self.probabilities[:, 1], places == 1) if two else (self.own, self.right)
         event = f"{classes[1]}" if two else "the predicted label"
         self.report.figure(
             draw_reliability(new_axes(), self.sizes, chances, events, event),
-            caption="How often it was so, for groups of samples of similar probability. Bars are one standard "
-            "deviation of what is to be expected if the probabilities are right.",
+            caption="Observed frequencies in groups of samples with similar predicted probabilities. Bars are one "
+            "standard deviation, if the predicted probabilities are right.",
             alt="Predicted probabilities against observed frequencies, by the size of errors",
         )
         found = by_error_size(self.sizes, self.own, self.right)
@@ -493,8 +493,8 @@ class _Calibrated(_Evaluation):
         self.report.table(
             ["errors", "samples", "median size", "predicted", "observed", "standard deviation"],
             rows,
-            caption="How often the predicted label should be right, and is, by the size of the errors: what they do to "
-            "the score, in units of the overlap of the classes. Differences of two standard deviations are usual.",
+            caption="Predicted and observed accuracy by the size of the errors, measured by the spread of the score in "
+            "units of the overlap of the classes. Differences of up to two standard deviations are usual.",
         )
 
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
@@ -521,7 +521,7 @@ class _Calibrated(_Evaluation):
             curve = RobustnessCurve(levels, accuracy, error)
             self.report.figure(
                 RobustnessCurveDisplay(*curve, unit=unit).plot(new_axes()),
-                caption=f"What to expect when errors are larger and the error bars say so, in {unit}: noise is drawn "
+                caption=f"Accuracy if the errors are larger, and the error bars with them, in {unit}. Noise is drawn "
                 f"once{whole}.",
             )
         rows = list(zip(levels, map(percent, accuracy), (f"{loss:.4f}" for loss in log_loss), strict=True))
@@ -531,7 +531,7 @@ class _Calibrated(_Evaluation):
         """Say which samples to measure again."""
         what = "Measure these again"
         if self.X_err is None or isinstance(self.X_err, Limits) or np.ndim(self.X_err) not in (1, 2):
-            self.left_out[what] = "it takes standard deviations of the values, and no limits"
+            self.left_out[what] = "it requires standard deviations, without limits"
             return
         some = self._some(CLOSED if len(self.final.classes_) <= 3 else QUADRATURE)
         X, errors = take_rows(self.X, some), np.asarray(take_rows(self.X_err, some), dtype=np.float64)
@@ -540,19 +540,18 @@ class _Calibrated(_Evaluation):
         better = np.where(known, factor * np.where(known, errors, 0.0), np.inf)
         gain = remeasure_gain(self.model, X, errors, better)
         total, n = float(gain.sum()), len(some)
-        size = "exact values" if factor == 0 else f"errors of {factor:g} times those of now"
-        whole = "" if n == len(self.y) else f" Of {n} of the {len(self.y)} samples, drawn at random."
+        size = "exact values" if factor == 0 else f"errors {factor:g} times as large as now"
+        whole = "" if n == len(self.y) else f" Computed for {n} of the {len(self.y)} samples, drawn at random."
         self.report.heading(what).text(
-            f"The gain of a sample is how much less often its label will be wrong once it is measured again, with "
-            f"{size}. All samples together have {total:.3g} errors fewer to be expected, of "
-            f"{(1 - self.own[some]).sum():.3g} that are expected now.{whole}"
+            f"The gain of a sample is the expected drop in the probability of a wrong label if the sample is measured "
+            f"again, with {size}. Measuring all samples again would avoid {total:.3g} of the "
+            f"{(1 - self.own[some]).sum():.3g} expected errors.{whole}"
         )
         if not total > 0:
             return
         self.report.figure(
             RemeasureDisplay.from_predictions(gain, ax=new_axes()),
-            caption="Errors that are avoided by measuring a growing part of the samples again, those with the largest "
-            "gain first.",
+            caption="Expected number of errors avoided, if the samples with the largest gains are measured first.",
         )
         most = np.argsort(-gain, kind="stable")[:DOUBTFUL]
         most = most[gain[most] > 0]
@@ -564,16 +563,16 @@ class _Calibrated(_Evaluation):
             for row, i, part in zip(cells, most, parts, strict=True)
         ]
         self.report.table(
-            [counted, "predicted", "true", "probability", "gain", "feature to begin with", "its gain alone"],
+            [counted, "predicted", "true", "probability", "gain", "best feature", "its gain alone"],
             rows,
-            caption=f"The samples with the largest gain{counting}. What was not measured stays so.",
+            caption=f"The samples with the largest gain{counting}. Missing values stay missing.",
         )
 
     def doubts(self) -> None:
         """Say which predictions are likely to be wrong."""
         doubts = 1.0 - self.own
         self.report.heading("Doubtful predictions").text(
-            "The probability that the predicted label is wrong, and how often those of similar probability are right."
+            "Samples grouped by the predicted probability that their label is wrong, and the accuracy in each group."
         )
         self.report.table(["probability of an error", "samples", "accuracy among them"], self._groups(doubts))
         most = np.argsort(-doubts, kind="stable")[:DOUBTFUL]

@@ -194,7 +194,7 @@ class Report:
         return _PAGE.substitute(title=escape(self.title), date=escape(self.date), body="\n".join(self._parts))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, at once: there is never half a report under this name.
+        """Write the page to a file, completely or not at all.
 
         Parameters
         ----------

@@ -236,14 +236,14 @@ def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
     else:
         text = f"The labels give no sign that the error bars matter for the probabilities ({p})."
     if not scaled:
-        return f"{text} They count as they are stated."
+        return f"{text} They are used as stated."
     if kappa == 0:
-        return f"{text} The factor of the error bars that fits best is 0: they are ignored."
+        return f"{text} The best-fitting factor on the error bars is 0: they are ignored."
     if max(kappa, 1 / kappa) <= ABOUT_RIGHT:
-        return f"{text} By the labels they are about right: the factor that fits best is {kappa:.3g}."
+        return f"{text} Judged by the labels, their size is about right: the best-fitting factor is {kappa:.3g}."
     direction = "larger" if kappa > 1 else "smaller"
     return (
-        f"{text} By the labels they are {direction} than stated: the factor that fits best is {kappa:.3g}, and is used."
+        f"{text} Judged by the labels, they are {direction} than stated: the best-fitting factor, {kappa:.3g}, is used."
     )
 
 
@@ -285,5 +285,5 @@ def draw_reliability(ax: Any, sizes: Array, chances: Array, events: NDArray[np.b
         spread = [np.sqrt(np.sum(chances[part] * (1 - chances[part]))) / len(part) for part in parts]
         ax.errorbar(x, seen, yerr=spread, elinewidth=0.8, capsize=2, label=name, **style.line_of(k, markers=True))
     ax.set_ylim(-0.03, 1.03)
-    style.finish(ax, f"predicted probability of {what}", "how often it was so", "Probabilities by the size of errors")
+    style.finish(ax, f"predicted probability of {what}", "observed frequency", "Probabilities by the size of errors")
     return ax

@@ -16,7 +16,7 @@ HEADER = 128
 
 
 def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X: Any, X_err: Any = None) -> np.memmap:
-    """Write predictions for a source to a ``.npy`` file, one part after the other.
+    """Write predictions for a source to a ``.npy`` file, part by part.
 
     Neither the samples nor their predictions need to fit in memory.
 

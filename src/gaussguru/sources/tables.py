@@ -22,7 +22,7 @@ from gaussguru.sources.layout import Layout, layout_of
 
 @dataclass(frozen=True)
 class Table(Source):
-    """Parquet or CSV files, or anything that Arrow reads as a data set, some row groups at a time.
+    """Parquet or CSV files, or any Arrow data set, read in groups of rows.
 
     Parameters
     ----------
