@@ -209,6 +209,11 @@ def test_two_sides_are_taken_wherever_errors_are():
         Asymmetric(-err, err).symmetric(X)
     with pytest.raises(ValueError, match="both sides of X_err must have shape"):
         Asymmetric(err[:5], err).symmetric(X)
+    gone, one_sided = X.copy(), err.copy()
+    one_sided[3, 1] = gone[3, 1] = np.nan
+    with pytest.raises(ValueError, match="X_err has NaN: every value needs an error bar"):
+        Asymmetric(err, one_sided).symmetric(X)
+    assert np.isinf(Asymmetric(err, one_sided).symmetric(gone)[1][3, 1])
 
 
 # --- limits -------------------------------------------------------------------------------------------------

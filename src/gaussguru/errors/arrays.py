@@ -80,12 +80,17 @@ def check_finite(values: Array, name: str, map: Any) -> float:
     least = finite_least(values, map)
     if least is not None:
         return least
+    check_given(values, name)
+    raise ValueError(f"{name} has infinity where only finite numbers are allowed")
+
+
+def check_given(values: Array, name: str) -> None:
+    """Raise if there is a value without an error bar."""
     if np.isnan(values).any():
         raise ValueError(
             f"{name} has NaN: every value needs an error bar; use infinity for values that were not measured, 0 for "
             "exact values"
         )
-    raise ValueError(f"{name} has infinity where only finite numbers are allowed")
 
 
 def check_sign(least: float, name: str) -> None:

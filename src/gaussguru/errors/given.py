@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._linalg import Array
-from gaussguru.errors.arrays import as_numbers, check_sign, like, names_of, take_rows
+from gaussguru.errors.arrays import as_numbers, check_given, check_sign, like, names_of, take_rows
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class Asymmetric:
         lower, upper = (side if side.ndim == 2 else np.repeat(side[:, np.newaxis], d, axis=1) for side in sides)
         check_sign(float(np.nanmin([lower, upper], initial=0.0)), "both sides of X_err")
         lost = np.isinf(lower) | np.isinf(upper) | np.isnan(values)
+        check_given(np.where(lost, 0.0, lower + upper), "X_err")
         apart = np.where(lost, 0.0, upper) - np.where(lost, 0.0, lower)
         variances = (1 - 2 / np.pi) * np.square(apart) + np.where(lost, 0.0, upper) * np.where(lost, 0.0, lower)
         std = np.where(lost, np.inf, np.sqrt(variances))
