@@ -620,6 +620,10 @@ class Local:
         gap = point.mass * (problem.noise.polar(v + along) - totals.conjugate) / max(totals.value, 1e-300)
         return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
 
+    def may_close(self, decrement: float, target: float) -> bool:
+        """Return True: the certificate itself looks first."""
+        return True
+
     def is_near(self, target: float) -> bool:
         """Return whether the gap may be closed after one more step: near the minimum it falls by 10 to 100 times."""
         return NEGLIGIBLE**2 * self.expected_gap <= target

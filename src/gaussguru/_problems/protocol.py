@@ -135,6 +135,9 @@ class LocalModel(Protocol[P]):
         A gap that cannot fall below ``target`` need not be computed to the end, unless ``thorough``.
         """
 
+    def may_close(self, decrement: float, target: float) -> bool:
+        """Return whether a gap of ``target`` is worth a certificate where a step would have about this decrement."""
+
     def is_near(self, target: float) -> bool:
         """Return whether a gap of ``target`` may be closed after one more step."""
 

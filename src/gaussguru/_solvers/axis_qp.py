@@ -67,6 +67,10 @@ class AxisSystems:
         if local.problem.rows.n_columns <= MAX_COLUMNS:
             self._model = local.model
 
+    def expected(self, local: AxisLocal) -> float:
+        """Return 0: a step takes a quadratic program."""
+        return 0.0
+
     def learn(self, before: AxisLocal, after: AxisLocal, decrement: float) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
         is_poor = before.value - after.value < POLICY.poor * decrement

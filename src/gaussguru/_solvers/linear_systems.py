@@ -50,6 +50,9 @@ class Steps(Protocol[L_contra]):
     def step(self, local: L_contra, previous: float, *, final: bool) -> Step:
         """Return a step; ``previous`` is the decrement before the last one, infinity if there was none."""
 
+    def expected(self, local: L_contra) -> float:
+        """Return about the decrement of the step to come, from what is known already; 0 where nothing is."""
+
     def learn(self, before: L_contra, after: L_contra, decrement: float) -> None:
         """Learn from a step that was taken."""
 
@@ -85,6 +88,12 @@ class Systems:
         """Make a factor for more rows where that of another smoothing would serve them less well."""
         if local.refreshes and not local.is_cheap:
             self.renew(local)
+
+    def expected(self, local: LocalModel[P]) -> float:
+        """Return the decrement of a step with the old factor."""
+        if self._factor is None or not self._factor.is_exact:
+            return 0.0
+        return float(local.gradient @ self._corrected(self._factor, local.gradient))
 
     def learn(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> None:
         """Learn from a step: what it did to the gradient, and whether it was much too long.

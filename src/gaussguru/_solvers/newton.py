@@ -216,11 +216,12 @@ class _Run(Bounds[P]):
         """Return whether the gap is closed, or iterations ran out.
 
         Not every point gets a certificate: not where steps hardly shrink, when it has little to add to the last one,
-        and not where a subsample ends.
+        not where the step to come says that the gap is open, and not where a subsample ends.
         """
         exhausted = self.n_iter >= self.settings.max_iter
         near = previous <= 0.5 * self.tried if previous < np.inf else self.apart <= self.target
-        if last and ((final and (near or self.n_iter - self.n_tried >= self.policy.recheck)) or exhausted):
+        due = final and (near or self.n_iter - self.n_tried >= self.policy.recheck)
+        if last and (exhausted or (due and local.may_close(self.systems.expected(local), self.target))):
             self.tried, self.n_tried = previous, self.n_iter
             if self.certify(local, thorough=exhausted):
                 return True
