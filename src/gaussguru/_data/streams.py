@@ -6,7 +6,7 @@ and where tasks run, is a :class:`Blocks`: :class:`Local` reads them in the thre
 them; sums come back, added in the order of the parts, so that a result does not depend on threads or workers.
 
 :class:`StreamedRows` is :class:`gaussguru._data.rows.Rows` made of such blocks. What it knows of all rows comes from
-one pass, the *survey*.
+one pass, the *survey*, which also brings a subsample along.
 """
 
 import copy
@@ -34,6 +34,7 @@ from gaussguru._data.rows import (
     check_squares,
     class_moments,
     draw,
+    draw_classes,
     summed,
 )
 from gaussguru._linalg import Array, Index
@@ -43,8 +44,11 @@ Task = Callable[..., Any]
 
 # Bytes of a row vector that are held in memory; what is more goes to a temporary file.
 KEPT_BYTES = 64 << 20
-# Bytes of a subsample, which is held in memory (three times while it is put together), and the fewest rows of it.
-DRAWN_BYTES, LEAST_DRAWN = 128 << 20, 4000
+# Bytes of a subsample, which is held in memory (three times while it is put together).
+DRAWN_BYTES = 128 << 20
+# Where nobody knows how many parts there are, so many times as many as have come, and as came at first, are expected:
+# a subsample of 1000 parts has 1.3 times the bytes, one of a million 3 times.
+EXPECTED_PARTS, FIRST_PARTS = 4, 16
 # Labels from 0 up to this one, exclusive, have numbers of one byte.
 SMALL_LABEL = 256
 
@@ -329,16 +333,14 @@ class Units(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What is known of a part; of every class the rows of positive weight, the weight, ``sum s x``, ``sum s x^2``."""
+    """What is known of a part; of every class the weight, ``sum s x`` and ``sum s x^2``."""
 
     number: int
     n_rows: int
     n_values: int
     n_columns: int
     is_sparse: bool
-    n_bytes: int
     classes: NDArray[Any]
-    counts: Array
     totals: Array
     sums: Array
     squares: Array
@@ -353,30 +355,66 @@ def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = che
     return part._replace(X=units(part.X), X_err=errors)
 
 
-def survey(part: Part, apart: bool) -> tuple[tuple[Any, Any], Surveyed]:
-    """Return label numbers and weights of a part, and what is known of it; ``apart`` has squares by class."""
+class Drawn(NamedTuple):
+    """Some rows of one part or of all, whose weights stand for those of all rows."""
+
+    X: Any
+    labels: NDArray[Any]
+    weights: Array
+    errors: Errors | None
+
+
+class Draw(NamedTuple):
+    """How many rows a survey draws of every part.
+
+    A fraction of its rows, but at least so many, and of each class so many, if it has them; ``n_parts`` share the bytes
+    of the subsample (None: nobody knows how many there are).
+    """
+
+    fraction: float
+    least: Callable[[int, int], float]  # of so many columns and classes
+    of_class: int
+    n_parts: int | None
+
+    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> Drawn:
+        """Return rows of a part, those of each class reweighted to its total."""
+        (n, d), width = part.X.shape, len(totals)
+        n_parts = self.n_parts or EXPECTED_PARTS * max(FIRST_PARTS, part.number)
+        most = max(1.0, DRAWN_BYTES / n_parts * n / max(1, _n_bytes(part.X)))
+        share = round(min(n, most, max(self.fraction * n, self.least(d, width))))
+        least = min(self.of_class, int(most / width))
+        index = draw_classes(codes, given, width, share, np.random.default_rng(part.number), least)
+        labels, weights = codes[index], np.ones(len(index)) if given is None else given[index]
+        drawn = np.bincount(labels, weights, width)
+        factors = totals / np.where(drawn > 0, drawn, 1.0)
+        errors = None if part.X_err is None else part.X_err.take(index)
+        return Drawn(part.X[index], labels, weights * factors[labels], errors)
+
+
+def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, Drawn | None]]:
+    """Return label numbers and weights of a part, what is known of it, and some of its rows, if they are drawn.
+
+    ``apart`` has squares by class.
+    """
     X, n = part.X, part.X.shape[0]
     classes, codes = _numbered(part.y)
     given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
-    weights = np.ones(n) if given is None else given
     width = len(classes)
-    totals = counts = np.bincount(codes, minlength=width).astype(np.float64)
-    if given is not None:
-        totals = np.bincount(codes, weights, width).astype(np.float64)
-        counts = np.bincount(codes, weights > 0, width).astype(np.float64)
+    totals = np.bincount(codes, given, width).astype(np.float64)
     sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if apart else 1, X.shape[1]))
     if n:
-        sums, squares = _class_moments(X, codes, weights, width, apart)
+        sums, squares = _class_moments(X, codes, np.ones(n) if given is None else given, width, apart)
         if not np.isfinite(squares).all() or squares.sum() > 1e200:
             raise not_finite(X, part.number)
     sparse = sp.issparse(X)
     n_values = int(X.nnz if sparse else X.size)
-    n_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sparse else X.nbytes
     errors = None if part.X_err is None else part.X_err.take(slice(0))
-    known = Surveyed(
-        part.number, n, n_values, X.shape[1], sparse, int(n_bytes), classes, counts, totals, sums, squares, errors
-    )
-    return (codes, given), known
+    known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
+    return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
+
+
+def _n_bytes(X: Any) -> int:
+    return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
 
 
 def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -436,7 +474,6 @@ class Overview:
     Attributes
     ----------
     classes : all labels, sorted
-    counts : array (n_parts, n_classes), rows of positive weight
     totals : ``sum s`` of each class, with the weights that samples were given
     """
 
@@ -444,9 +481,6 @@ class Overview:
         self.parts = parts
         self.classes = np.unique(np.concatenate([part.classes for part in parts]))
         self.places = [np.searchsorted(self.classes, part.classes) for part in parts]
-        self.counts = np.zeros((len(parts), len(self.classes)))
-        for row, part, place in zip(self.counts, parts, self.places, strict=True):
-            row[place] = part.counts
         self.totals = self._by_class("totals")
 
     def _by_class(self, name: str) -> Array:
@@ -516,9 +550,11 @@ class StreamedRows(Rows):
     order : which class of the overview each class of these rows is
     factors : what the weights of each class of these rows are multiplied by
     mapped : maps blocks of a subsample, which is in memory
+    drawn : some rows, with classes as in the overview; without them there are no subsamples
     """
 
     in_memory = False
+    most_drawn = 0
 
     def __init__(
         self,
@@ -528,6 +564,7 @@ class StreamedRows(Rows):
         order: Index,
         factors: Array,
         mapped: BlockMap = map,
+        drawn: Drawn | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
         places = [Place(part.number, ranks[place]) for part, place in zip(overview.parts, overview.places, strict=True)]
@@ -536,10 +573,12 @@ class StreamedRows(Rows):
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse
         self.n_values = sum(part.n_values for part in overview.parts)
-        n_bytes = sum(part.n_bytes for part in overview.parts)
-        self.most_drawn = max(LEAST_DRAWN, DRAWN_BYTES * self.n_rows / max(1, n_bytes))
         self.passes, self._share = defaultdict(float), 1.0
-        self._counts = overview.counts[:, order].astype(np.int64)
+        self._drawn = drawn
+        if drawn is not None:
+            labels = ranks[drawn.labels]
+            self._drawn = drawn._replace(labels=labels, weights=drawn.weights * factors[labels])
+            self.most_drawn = len(labels)
         sums, squares = overview.moments(factors[ranks])
         self.__dict__["class_weights"] = overview.totals[order] * factors
         self.__dict__["moments"] = Moments(sums[order], squares)
@@ -552,6 +591,8 @@ class StreamedRows(Rows):
             other.__dict__.pop(name, None)
         other._items, other._root = self._items.then(_rotated, basis=basis), self
         other.n_columns = basis.shape[1]
+        if self._drawn is not None:
+            other._drawn = self._drawn._replace(X=np.ascontiguousarray(self._drawn.X @ basis))
         return other
 
     # --- tasks --------------------------------------------------------------------------------------------
@@ -596,12 +637,11 @@ class StreamedRows(Rows):
     # --- subsamples ---------------------------------------------------------------------------------------
 
     def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> Rows:
-        """Return about ``n_rows`` rows in memory, reweighted to the total weight of each class."""
-        wanted, _ = drawn_places(self._counts, n_rows, rng, least)
-        self.count("value")
-        X, labels, weights, errors = joined(self._items.collected(_drawn, wanted))
-        factors = self.class_weights / np.maximum(np.bincount(labels, weights, self.n_classes), 1e-300)
-        return Rows(X, labels, weights * factors[labels], self.n_classes, errors, self.map, self.root)
+        """Return about ``n_rows`` of the rows that the survey drew."""
+        assert self._drawn is not None
+        X, labels, weights, errors = self._drawn
+        some = Rows(X, labels, weights, self.n_classes, errors, self.map, self.root)
+        return some if some.n_rows < 2 * n_rows else some.subsample(n_rows, rng, least)
 
 
 def drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
@@ -622,12 +662,17 @@ def drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: in
     return wanted, shares / totals
 
 
-def joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any, Errors | None]:
-    """Return values, labels, weights and error bars of parts as one."""
+def joined(parts: Sequence[Drawn], overview: Overview) -> Drawn | None:
+    """Return rows of several parts as one, with the total weight of each class; None where one of these is missing."""
     X, labels, weights, errors = zip(*parts, strict=True)
+    classes = np.concatenate([place[codes] for place, codes in zip(overview.places, labels, strict=True)])
+    weight = np.concatenate(weights)
+    drawn = np.bincount(classes, weight, len(overview.classes))
+    if not drawn.all():
+        return None
     stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
     found = None if errors[0] is None else errors[0].joined(errors)
-    return stacked, np.concatenate(labels), np.concatenate(weights), found
+    return Drawn(stacked, classes, weight * (overview.totals / drawn)[classes], found)
 
 
 # --- tasks --------------------------------------------------------------------------------------------------
@@ -652,13 +697,3 @@ def _column_sums(block: Block, values: Array) -> Any:
 
 def _squares_about(block: Block, values: Array, mean: Any) -> Any:
     return np.square(values - mean).sum(axis=0)
-
-
-def _drawn(block: Block, wanted: list[Index]) -> tuple[Any, Any, Any, Errors | None]:
-    """Return some rows of a block: of each class those at given places among its rows of positive weight."""
-    used = block.weights > 0
-    index = np.sort(
-        np.concatenate([np.flatnonzero(used & (block.labels == c))[places] for c, places in enumerate(wanted)])
-    )
-    errors = None if block.errors is None else block.errors.take(index)
-    return block.X[index], block.labels[index], block.weights[index], errors
