@@ -407,11 +407,12 @@ def test_subsamples_of_each_class(monkeypatch):
     ids=str,
 )
 def test_numbers_of_labels(y):
-    classes, codes = streams._numbered(y)
-    expected, places = np.unique(y, return_inverse=True)
+    classes, codes, counts = streams._numbered(y)
+    expected, places, n_rows = np.unique(y, return_inverse=True, return_counts=True)
     assert classes.dtype == y.dtype
     assert np.array_equal(classes, expected)
     assert np.array_equal(codes, places)
+    assert np.array_equal(counts, n_rows)
 
 
 def test_large_samples_make_few_passes():

@@ -397,13 +397,13 @@ def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any],
     ``apart`` has squares by class.
     """
     X, n = part.X, part.X.shape[0]
-    classes, codes = _numbered(part.y)
+    classes, codes, counts = _numbered(part.y)
     given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
     width = len(classes)
-    totals = np.bincount(codes, given, width).astype(np.float64)
+    totals = (counts if given is None else np.bincount(codes, given, width)).astype(np.float64)
     sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if apart else 1, X.shape[1]))
     if n:
-        sums, squares = _class_moments(X, codes, np.ones(n) if given is None else given, width, apart)
+        sums, squares = _class_moments(X, codes, given, width, apart)
         if not np.isfinite(squares).all() or squares.sum() > 1e200:
             raise not_finite(X, part.number)
     sparse = sp.issparse(X)
@@ -417,37 +417,54 @@ def _n_bytes(X: Any) -> int:
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
 
 
-def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the labels that there are, sorted, and of every row which of them it has.
+def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the labels that there are, sorted, of every row which of them it has, and how many rows have each.
 
     Of small numbers a table tells; others are sorted, which takes several times as long.
     """
     small = y.dtype.kind == "b" or (y.dtype.kind in "iu" and len(y) and y.min() >= 0 and y.max() < SMALL_LABEL)
     if not small or not len(y):
-        classes, codes = np.unique(y, return_inverse=True)
+        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False), counts
+    if y.dtype.kind == "b":
+        n_true = int(np.count_nonzero(y))
+        counts, codes = np.array([len(y) - n_true, n_true]), np.asarray(y, order="C").view(np.uint8)
     else:
-        numbers = y.view(np.uint8) if y.dtype.kind == "b" else y
-        found = np.flatnonzero(np.bincount(numbers))
-        classes, table = found.astype(y.dtype), np.zeros(found[-1] + 1, dtype=np.uint8)
+        counts, codes = np.bincount(y), y.astype(np.uint8)
+    found = np.flatnonzero(counts)
+    if len(found) < len(counts):
+        table = np.zeros(len(counts), dtype=np.uint8)
         table[found] = np.arange(len(found))
-        codes = table[numbers]
-    return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False)
+        codes = table[codes]
+    return found.astype(y.dtype), codes, counts[found]
 
 
-def _class_moments(X: Any, codes: Any, weights: Array, width: int, apart: bool) -> tuple[Array, Array]:
+def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: bool) -> tuple[Array, Array]:
     """Return ``sum s x`` of every class, and ``sum s x^2`` of all or, ``apart``, of every class."""
 
-    def block(labels: Any, s: Array, n_classes: int) -> Block:
-        signed = s * (2.0 * labels - 1.0) if n_classes == 2 else s
-        return Block(X, labels.astype(np.int32), s, signed)
+    def block(labels: Any, s: Array | None, n_classes: int) -> Block:
+        weights = np.ones(len(codes)) if s is None else s
+        return Block(X, labels, weights, _signed(labels, s) if n_classes == 2 else weights)
 
     with np.errstate(over="ignore", invalid="ignore"):
         n_classes = max(2, width)
-        sums, squares = class_moments(block(codes, weights, n_classes), n_classes)
+        sums, squares = class_moments(block(codes, given, n_classes), n_classes)
         if not apart:
             return sums[:width], squares[np.newaxis]
-        each = [class_moments(block(codes == c, weights * (codes == c), 2), 2)[1] for c in range(width)]
+        each = [
+            class_moments(block(codes == c, (codes == c) * (1.0 if given is None else given), 2), 2)[1]
+            for c in range(width)
+        ]
     return sums[:width], np.array(each)
+
+
+def _signed(labels: NDArray[Any], weights: Array | None) -> Array:
+    """Return ``s y`` of rows of two classes."""
+    signed: Array = labels * np.float64(2.0)
+    signed -= 1.0
+    if weights is not None:
+        signed *= weights
+    return signed
 
 
 def not_finite(X: Any, number: int) -> ValueError:
@@ -530,9 +547,12 @@ class _Absent(NamedTuple):
 
 def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: Errors | None) -> Block:
     codes, given = kept
-    labels = place.ranks[codes]
-    weights = factors[labels] if given is None else given * factors[labels]
-    signed = np.where(labels == 1, weights, -weights) if len(factors) == 2 else weights
+    labels, plain = place.ranks[codes], bool(np.all(factors == 1))
+    if plain:
+        weights = np.ones(len(labels)) if given is None else given
+    else:
+        weights = factors[labels] if given is None else given * factors[labels]
+    signed = _signed(labels, None if plain and given is None else weights) if len(factors) == 2 else weights
     return Block(X, labels, weights, signed, errors, place.number)
 
 

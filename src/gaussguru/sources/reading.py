@@ -63,7 +63,7 @@ class Reading:
         source, fields, names = self._source, self._fields, self._names
         found: Blocks
         if session is not None:
-            found = Cluster(session, session.compute(source.delayed(fields, names)))
+            found = Cluster.of(session, session.compute(source.delayed(fields, names)))
         else:
             parts = source.parts(fields, names)
             stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
