@@ -11,6 +11,7 @@ one pass, the *survey*, which also brings a subsample along.
 
 import copy
 import math
+import mmap
 import os
 import tempfile
 import weakref
@@ -388,7 +389,7 @@ class Draw(NamedTuple):
         drawn = np.bincount(labels, weights, width)
         factors = totals / np.where(drawn > 0, drawn, 1.0)
         errors = None if part.X_err is None else part.X_err.take(index)
-        return Drawn(part.X[index], labels, weights * factors[labels], errors)
+        return Drawn(_apart(part.X, index), labels, weights * factors[labels], errors)
 
 
 def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, Drawn | None]]:
@@ -413,6 +414,15 @@ def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any],
     return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
+def _apart(X: Any, index: Index) -> Any:
+    """Return some rows in memory of their own: between arrays that live longer they would leave holes (150 MB)."""
+    if sp.issparse(X) or not X.size or not len(index):
+        return X[index]
+    shape = (len(index), X.shape[1])
+    own = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
+    return np.take(X, index, axis=0, out=own, mode="clip")
+
+
 def _n_bytes(X: Any) -> int:
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
 
@@ -428,15 +438,15 @@ def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
         return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False), counts
     if y.dtype.kind == "b":
         n_true = int(np.count_nonzero(y))
-        counts, codes = np.array([len(y) - n_true, n_true]), np.asarray(y, order="C").view(np.uint8)
+        each, numbers = np.array([len(y) - n_true, n_true]), np.asarray(y, order="C").view(np.uint8)
     else:
-        counts, codes = np.bincount(y), y.astype(np.uint8)
-    found = np.flatnonzero(counts)
-    if len(found) < len(counts):
-        table = np.zeros(len(counts), dtype=np.uint8)
+        each, numbers = np.bincount(y), y.astype(np.uint8)
+    found = np.flatnonzero(each)
+    if len(found) < len(each):
+        table = np.zeros(len(each), dtype=np.uint8)
         table[found] = np.arange(len(found))
-        codes = table[codes]
-    return found.astype(y.dtype), codes, counts[found]
+        numbers = table[numbers]
+    return found.astype(y.dtype), numbers, each[found]
 
 
 def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: bool) -> tuple[Array, Array]:
