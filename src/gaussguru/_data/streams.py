@@ -34,7 +34,6 @@ from gaussguru._data.rows import (
     RowVector,
     check_squares,
     class_moments,
-    draw,
     draw_classes,
     summed,
 )
@@ -672,24 +671,6 @@ class StreamedRows(Rows):
         X, labels, weights, errors = self._drawn
         some = Rows(X, labels, weights, self.n_classes, errors, self.map, self.root)
         return some if some.n_rows < 2 * n_rows else some.subsample(n_rows, rng, least)
-
-
-def drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
-    """Return which rows of each class to take of every part, and what fraction of each class that is.
-
-    ``counts`` has the rows of every part and class. Classes are drawn in proportion, but at least ``least`` rows of
-    each if there are so many.
-    """
-    totals = counts.sum(axis=0)
-    wanted: list[list[Index]] = [[] for _ in counts]
-    shares = np.maximum(np.minimum(totals, least), np.round(totals * (n_rows / totals.sum()))).astype(np.int64)
-    for of_class, total, share in zip(counts.T, totals.tolist(), shares.tolist(), strict=True):
-        ends = np.cumsum(of_class)
-        drawn = draw(total, share, rng)
-        cuts = np.searchsorted(drawn, ends)
-        for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
-            mine.append(drawn[first:last] - (end - count))
-    return wanted, shares / totals
 
 
 def joined(parts: Sequence[Drawn], overview: Overview) -> Drawn | None:
