@@ -452,8 +452,8 @@ def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: b
     """Return ``sum s x`` of every class, and ``sum s x^2`` of all or, ``apart``, of every class."""
 
     def block(labels: Any, s: Array | None, n_classes: int) -> Block:
-        weights = np.ones(len(codes)) if s is None else s
-        return Block(X, labels, weights, _signed(labels, s) if n_classes == 2 else weights)
+        weights = _signed(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
+        return Block(X, labels, weights, weights)  # moments of two classes need the signed ones only
 
     with np.errstate(over="ignore", invalid="ignore"):
         n_classes = max(2, width)
@@ -557,12 +557,13 @@ class _Absent(NamedTuple):
 def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: Errors | None) -> Block:
     codes, given = kept
     labels, plain = place.ranks[codes], bool(np.all(factors == 1))
-    if plain:
-        weights = np.ones(len(labels)) if given is None else given
-    else:
-        weights = factors[labels] if given is None else given * factors[labels]
-    signed = _signed(labels, None if plain and given is None else weights) if len(factors) == 2 else weights
-    return Block(X, labels, weights, signed, errors, place.number)
+    if plain and given is None and len(factors) == 2 and errors is None:
+        # Nobody reads these weights of 1, so they take no memory.
+        return Block(X, labels, np.broadcast_to(1.0, len(labels)), _signed(labels, None), None, place.number)
+    weights = np.ones(len(labels)) if given is None else given
+    if not plain:
+        weights = weights * factors[labels]
+    return Block(X, labels, weights, _signed(labels, weights) if len(factors) == 2 else weights, errors, place.number)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------
