@@ -8,7 +8,6 @@ least of ``--repeat`` runs (out-of-core and the peer: one); the load of the mach
 """
 
 import argparse
-import heapq
 import json
 import os
 import subprocess
@@ -22,6 +21,7 @@ import numpy as np
 from facts import machine_facts
 
 from gaussguru import GuruClassifier
+from gaussguru._data.cluster import FAN, _in_runs, _merged
 from gaussguru._data.rows import Block, _gram_blas, combine, margins
 from gaussguru._problems.binary import _visit
 from gaussguru.losses import resolve_loss
@@ -241,39 +241,41 @@ def peer(problem, dx, dy, client):
 # --- the tree of sums ------------------------------------------------------------------------------------------
 
 
-def simulate(n_parts, workers, task_seconds, message_bytes, *, fan=16, scheduler=3e-4, bandwidth=1e9, latency=1e-3):
-    """Return the seconds of one pass: tasks on workers, and their sums added by a tree.
+def simulate(n_parts, workers, task_seconds, message_bytes, *, scheduler=3e-4, bandwidth=1e9, latency=1e-3):
+    """Return the seconds of one pass: tasks on workers, each for a group of parts, and their sums added by a tree.
 
-    An event-driven model. The scheduler hands out one task after the other (``scheduler`` seconds each); a worker has
-    one task at a time; a sum waits for all of its parts, whose bytes come through one link at its worker (``bandwidth``
-    bytes a second), and goes to the worker of the first of them, as Dask does where all are alike.
+    An event-driven model. Each worker has consecutive parts. The scheduler hands out one task after the other
+    (``scheduler`` seconds each): one for a group, and one that takes its sums apart. A worker has one task at a time.
+    What a group sends are the runs of parts that the code itself would add up; a sum waits for all of its parts, whose
+    bytes come through one link at its worker (``bandwidth`` bytes a second), and goes to the worker of the first.
     """
-    free = [(0.0, worker) for worker in range(workers)]
-    heapq.heapify(free)
-    handed, done, at = 0.0, [], []
-    for _ in range(n_parts):
-        handed += scheduler
-        ready, worker = heapq.heappop(free)
-        end = max(ready, handed) + task_seconds
-        heapq.heappush(free, (end, worker))
-        done.append(end)
-        at.append(worker)
-    busy = {worker: ready for ready, worker in free}
+    found = []
+    for worker, places in enumerate(np.array_split(np.arange(n_parts), workers)):
+        if len(places):
+            groups = np.array_split(places, -(-len(places) // FAN))
+            found += [(turn, worker, group.tolist()) for turn, group in enumerate(groups)]
+    free, handed, done = [0.0] * workers, 0.0, []
+    for _, worker, group in sorted(found):  # the first group of every worker, then the second
+        handed += 2 * scheduler
+        free[worker] = max(free[worker], handed) + len(group) * task_seconds
+        done.append((group[0], free[worker], worker, _in_runs((place, 0) for place in group)))
+    done.sort(key=lambda each: each[0])
     moved = 0
-    while len(done) > fan:
-        sums, places = [], []
-        for first in range(0, len(done), fan):
-            group, where = done[first : first + fan], at[first : first + fan]
-            home, away = where[0], sum(each != where[0] for each in where)
-            moved += away * message_bytes
-            handed = max(handed, 0.0) + scheduler
-            begin = max(*group, busy[home], handed) + latency + away * message_bytes / bandwidth
-            busy[home] = begin + len(group) * message_bytes / 8 * 1e-9
-            sums.append(busy[home])
-            places.append(home)
-        done, at = sums, places
-    end = max(done) + latency + len(done) * message_bytes / bandwidth
-    return {"seconds": end, "tasks": n_parts, "bytes moved": moved + len(done) * message_bytes}
+    while len(done) > FAN:
+        sums = []
+        for first in range(0, len(done), FAN):
+            some = done[first : first + FAN]
+            home = some[0][2]
+            away = message_bytes * sum(len(runs) for _, _, worker, runs in some if worker != home)
+            here = message_bytes * sum(len(runs) for *_, runs in some)
+            moved, handed = moved + away, handed + scheduler
+            begin = max(*(end for _, end, *_ in some), free[home], handed) + latency + away / bandwidth
+            free[home] = begin + here / 8 * 1e-9
+            sums.append((some[0][0], free[home], home, _merged(runs for *_, runs in some)))
+        done = sums
+    last = message_bytes * sum(len(runs) for *_, runs in done)
+    end = max(end for _, end, *_ in done) + latency + last / bandwidth
+    return {"seconds": end, "tasks": 2 * len(found), "bytes moved": moved + last}
 
 
 def tree(options):
@@ -309,7 +311,7 @@ def tree(options):
                 f"{name} s": round(passed["seconds"], 2),
                 f"{name} GB moved": round(passed["bytes moved"] / 1e9, 3),
             }
-        found["fit s"] = round(7 * found["gradient s"] + found["Hessian s"], 1)
+        found["fit s"] = round(6 * found["gradient s"] + found["Hessian s"], 1)
         rows.append(found)
         print("  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
     return [{"seconds a row": costs, "parts": n_parts, "bytes of a message": sizes}, *rows]

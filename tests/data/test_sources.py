@@ -361,31 +361,76 @@ def test_sparse_parts(classes):
     assert np.array_equal(other.predict(Arrays(sp.csr_matrix(X), rows=500)), one.predict(X))
 
 
-def test_subsamples_of_each_class(monkeypatch):
+@pytest.fixture
+def drawn(monkeypatch):
+    """The rows, and the subsamples that were drawn of them."""
+    found = []
+    kept = streams.StreamedRows.subsample
+
+    def subsample(rows, *given):
+        found.append((rows, kept(rows, *given)))
+        return found[-1][1]
+
+    monkeypatch.setattr(streams.StreamedRows, "subsample", subsample)
+    return found
+
+
+@pytest.mark.parametrize("given", ["parts", "stream", "weights", "sparse"])
+def test_subsamples_of_each_class(monkeypatch, drawn, given):
     """A subsample has the total weight of each class, and rows of a rare one; the cap in bytes holds."""
     X, y = samples(n=40_000, d=4, dtype=np.float32)
     y[:] = 0
     y[np.random.default_rng(6).choice(len(y), 90, replace=False)] = 1
-    drawn = []
-    kept = streams.StreamedRows.subsample
-
-    def subsample(rows, *given):
-        drawn.append((rows, kept(rows, *given)))
-        return drawn[-1][1]
-
-    monkeypatch.setattr(streams.StreamedRows, "subsample", subsample)
-    monkeypatch.setattr(streams, "DRAWN_BYTES", 5000 * 16)
+    weight = np.where(np.arange(len(y)) % 3, 2.0, 0.0) if given == "weights" else None
+    monkeypatch.setattr(streams, "DRAWN_BYTES", 5000 * (16 if given != "sparse" else 36))
+    edges = [0, 10, 10_000, 10_000, *range(12_000, 40_001, 2000)]
+    blocks = [(X[a:b], y[a:b]) for a, b in itertools.pairwise(edges)]
+    source = Stream(lambda: iter(blocks)) if given == "stream" else Arrays(X, rows=3000)
+    if given == "sparse":
+        source = Arrays(sp.csr_array(X), rows=3000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
-        GuruClassifier(0.3).fit(Arrays(X, rows=3000), y)
+        GuruClassifier(0.3).fit(source, None if given == "stream" else y, sample_weight=weight)
     ((rows, some),) = drawn
     assert np.allclose(some.class_weights, rows.class_weights)
-    assert 50 <= np.count_nonzero(some.labels) <= 90
-    assert some.n_rows <= 5100
+    assert min(50, np.count_nonzero(y if weight is None else y * weight)) <= np.count_nonzero(some.labels) <= 90
+    assert 1000 <= some.n_rows <= 5100
     # Rows are those of X, and next to none comes twice.
-    found = {row.tobytes() for row in some.X}
+    found = {row.tobytes() for row in (some.X.toarray() if given == "sparse" else some.X)}
     assert len(found) >= 0.99 * some.n_rows
     assert found <= {row.tobytes() for row in X}
+    # Each stands for those of its part, so that sums over parts of any size are those of all rows.
+    assert np.allclose(some.means[0], rows.means[0], atol=0.1)
+
+
+def test_subsamples_of_unequal_parts(monkeypatch, drawn):
+    """A part that is much larger than others gives no more bytes, and its rows count for more."""
+    X, y = samples(n=60_000, d=4, dtype=np.float32)
+    X[:1000] += 3  # small parts are unlike the large one
+    monkeypatch.setattr(streams, "DRAWN_BYTES", 6000 * 16)
+    edges = [0, 300, 700, 1000, 60_000]
+    parts = [X[a:b] for a, b in itertools.pairwise(edges)]
+    one = GuruClassifier(0.3).fit(X, y)
+    other = GuruClassifier(0.3).fit(Arrays(parts), y)
+    assert other.objective_ == pytest.approx(one.objective_, rel=2e-6)
+    ((rows, some),) = drawn
+    # The small parts are drawn whole, 1500 rows of the large one stand for 59,000.
+    assert some.n_rows == pytest.approx(2500, abs=10)
+    assert np.allclose(some.means, rows.means, atol=0.2)
+    assert some.weights.max() > 30 * some.weights.min()
+
+
+def test_no_subsample_without_a_class(monkeypatch, drawn):
+    """Where the bytes of a subsample leave no room for each class, a fit does without it, and finds the same."""
+    X, y = samples(n=20_000, d=4, dtype=np.float32)
+    y[:] = np.arange(len(y)) % 2
+    y[5] = 2
+    X += y[:, np.newaxis]
+    monkeypatch.setattr(streams, "DRAWN_BYTES", 20 * 16)
+    other = fitted(GuruClassifier(0.3, tol=1e-9), Arrays(X, rows=1000), y)
+    assert not drawn
+    one = fitted(GuruClassifier(0.3, tol=1e-9), X, y)
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -407,20 +452,35 @@ def test_subsamples_of_each_class(monkeypatch):
     ids=str,
 )
 def test_numbers_of_labels(y):
-    classes, codes = streams._numbered(y)
-    expected, places = np.unique(y, return_inverse=True)
+    classes, codes, counts = streams._numbered(y)
+    expected, places, n_rows = np.unique(y, return_inverse=True, return_counts=True)
     assert classes.dtype == y.dtype
     assert np.array_equal(classes, expected)
     assert np.array_equal(codes, places)
+    assert np.array_equal(counts, n_rows)
 
 
-def test_large_samples_make_few_passes():
-    X, y = samples(n=120_000, d=8, dtype=np.float32)
-    one = GuruClassifier(0.2).fit(X, y)
-    other = GuruClassifier(0.2).fit(Arrays(X, rows=9000), y)
+# Columns, noise level, classes, and how often the data are read: some parts, a survey that draws a subsample, and as
+# often as in memory.
+READS = {"two classes": (8, 0.2, 2, 6), "more noise": (8, 0.5, 2, 4), "columns": (60, 0.3, 2, 7)}
+
+
+@pytest.mark.parametrize(("d", "level", "classes", "budget"), READS.values(), ids=READS.keys())
+def test_large_samples_are_read_a_few_times(d, level, classes, budget):
+    """The numbers are what the shape takes; one more may be rounding."""
+    X, y = samples(n=120_000, d=d, classes=classes, dtype=np.float32)
+    one = GuruClassifier(level).fit(X, y)
+    calls = []
+
+    def blocks():
+        calls.append(1)
+        yield from ((X[a : a + 9000], y[a : a + 9000]) for a in range(0, len(y), 9000))
+
+    other = GuruClassifier(level).fit(Stream(blocks), None)
     assert other.converged_
-    assert other.n_passes_ <= 12
     assert other.objective_ == pytest.approx(one.objective_, rel=2e-6)
+    assert len(calls) <= budget + 1
+    assert other.n_passes_ <= one.n_passes_ + 2
 
 
 def test_many_columns_need_products_only(monkeypatch):

@@ -130,6 +130,65 @@ def test_same_bits_for_any_workers_and_no_data_left(client):
     assert not any(client.has_what().values())
 
 
+@pytest.mark.parametrize("kind", ["two classes", "three classes", "error bars"])
+def test_same_bits_for_any_groups(client, monkeypatch, kind):
+    """Which parts share a task, and in which order sums meet, does not change a bit."""
+    X, y = samples(n=20_000, classes=3 if kind == "three classes" else 2)
+    dx, dy = da.from_array(X, chunks=(1500, -1)), da.from_array(y, chunks=1500)
+    more = {"X_err": abs(dx) / 4} if kind == "error bars" else {}
+    one = GuruClassifier(0.3).fit(dx, dy, **more)
+    for groups in (
+        [[place] for place in range(14)],
+        [[3, 8, 9], [0, 13], [1, 2, 4, 5, 6, 7, 10, 11, 12]],
+        [[*range(14)]],
+    ):
+        monkeypatch.setattr(cluster_module.Session, "groups", lambda session, futures, found=groups: found)
+        other = GuruClassifier(0.3).fit(dx, dy, **more)
+        assert np.array_equal(one.coef_, other.coef_)
+        assert one.dual_gap_ == other.dual_gap_
+
+
+def test_sums_by_a_tree():
+    """The same bits in any order and by any groups; what was given stays as it is."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7, 16, 45):
+        values = [(rng.standard_normal(3), float(rng.standard_normal())) for _ in range(n)]
+        kept = [value[0].copy() for value in values]
+        found = []
+        for _ in range(5):
+            order = rng.permutation(n)
+            groups = np.array_split(order, rng.integers(1, n + 1))
+            runs = [cluster_module._in_runs((int(place), values[place]) for place in group) for group in groups]
+            whole = cluster_module._merged(runs)
+            assert sorted(2**level for level, _ in whole) == [2**k for k in range(6) if n >> k & 1]
+            found.append(sum(whole[key][0] for key in sorted(whole)))
+        assert all(np.array_equal(each, found[0]) for each in found)
+        assert np.allclose(found[0], np.sum(kept, axis=0))
+        assert all(np.array_equal(value[0], was) for value, was in zip(values, kept, strict=True))
+
+
+def test_few_tasks(client, monkeypatch):
+    """A pass is a task for each worker, not for each partition, and a fit from Dask makes few of them."""
+    X, y = samples(n=120_000, d=8)
+    dx, dy = client.persist([da.from_array(X, chunks=(4000, -1)), da.from_array(y, chunks=4000)])
+    distributed.wait([dx, dy])
+    started = []
+    kept = cluster_module.Session.map
+
+    def counted(session, function, name, *arguments, **shared):
+        started.append((name, len(arguments[0])))
+        return kept(session, function, name, *arguments, **shared)
+
+    monkeypatch.setattr(cluster_module.Session, "map", counted)
+    one = GuruClassifier(0.2).fit(X, y)
+    other = GuruClassifier(0.2).fit(dx, dy)
+    assert other.objective_ == pytest.approx(one.objective_, rel=2e-6)
+    assert other.n_passes_ <= one.n_passes_ + 2
+    # 30 partitions on two workers of one thread; one of them may have more than 16.
+    assert max(n for _, n in started) <= 4
+    assert sum(name == "survey" for name, _ in started) == 1
+
+
 @pytest.mark.parametrize("kind", ["three classes", "error bars", "sparse", "one class a partition"])
 def test_problems(client, kind):
     X, y = samples(n=3000, classes=3 if kind == "three classes" else 2, dtype=np.float64)

@@ -1,30 +1,34 @@
 """Parts on the workers of a Dask cluster.
 
 Parts, blocks and row vectors are futures: they stay on the workers that made them, and a worker that is lost costs the
-time to make its own again. A task is a pure function of a block; its sums are added by a tree in the order of the
-parts, so that they have the same bits for any number of workers. Nothing is pinned to a worker, and there are no
-messages but those of Dask. The solver runs where the client is.
+time to make its own again. Dask needs milliseconds for a task, so parts that are on the same worker are a *group*: one
+task for all of them. A task is a pure function of its parts, one after the other; sums are added by a binary tree over
+the places of the parts, so that they have the same bits for any groups and any number of workers. Nothing is pinned to
+a worker, and there are no messages but those of Dask. The solver runs where the client is.
 """
 
+import functools
 import importlib
 import itertools
+import math
+import operator
 import pickle
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gaussguru._data.rows import RowVector, same_kind, summed
+from gaussguru._data.rows import RowVector, same_kind
 from gaussguru._data.streams import Step, Task
 from gaussguru._data.threads import SingleBlas
 from gaussguru._native._binding import CleanExit
 
-# Sums that one task of the tree adds up.
+# Sums of groups that one task of the tree adds up, and parts of a group at most: what an interrupt has to wait for.
 FAN = 16
 # Bytes of what all tasks of a pass share, from which on it is sent to the scheduler once and not with each task.
 SHARED_BYTES = 1 << 14
@@ -87,6 +91,31 @@ class Session(CleanExit):
 
     def received(self, futures: list[Any]) -> list[Any]:
         """Return results; raise what a task raised, or that the cluster is lost."""
+        self._wait(futures)
+        try:
+            found: list[Any] = self.client.gather(futures)
+        except _lost_errors() as error:
+            raise ClusterLostError(_lost(error)) from error
+        return found
+
+    def groups(self, futures: list[Any]) -> list["Group"]:
+        """Return the places of futures by the worker that has them: as many groups as it has threads, or more."""
+        self._wait(futures)
+        try:
+            holders, threads = self.client.who_has(futures), self.client.nthreads()
+        except (OSError, TimeoutError, CancelledError) as error:
+            raise ClusterLostError(_lost(error)) from error
+        by_worker = defaultdict(list)
+        for place, future in enumerate(futures):
+            by_worker[min(holders.get(future.key) or ("",))].append(place)
+        found = []
+        for worker, places in by_worker.items():
+            n_groups = min(len(places), max(threads.get(worker, 1), math.ceil(len(places) / FAN)))
+            found += [part.tolist() for part in np.array_split(places, n_groups)]
+        return sorted(found)
+
+    def _wait(self, futures: list[Any]) -> None:
+        """Wait until tasks have ended, well or not; raise if the cluster is lost."""
         wait = importlib.import_module("distributed").wait
         missing_since = None
         while True:
@@ -105,11 +134,6 @@ class Session(CleanExit):
                     ) from None
             except _lost_errors() as error:
                 raise ClusterLostError(_lost(error)) from error
-        try:
-            found: list[Any] = self.client.gather(futures)
-        except _lost_errors() as error:
-            raise ClusterLostError(_lost(error)) from error
-        return found
 
     def _n_workers(self) -> int:
         if self.client.status not in ("running", "connecting"):
@@ -133,11 +157,22 @@ def _lost(error: BaseException) -> str:
     return f"the Dask cluster was lost, or the tasks of this fit were cancelled: {reason}"
 
 
+# Places of parts that one task works on.
+Group: TypeAlias = list[int]
+# Sums of runs of ``2**level`` parts, by ``(level, number of the run)``.
+Runs: TypeAlias = dict[tuple[int, int], Any]
+
+
 class Slot(NamedTuple):
-    """Part of what a task returned, on the cluster."""
+    """What a task returned, or the ``half`` of it that is wanted: a list of something that has this ``path``."""
 
     future: Any
+    half: int | None = None
     path: tuple[int, ...] = ()
+
+
+class Slots(list[Slot]):
+    """A row vector on the cluster: a slot for each group."""
 
 
 @dataclass(frozen=True)
@@ -145,96 +180,132 @@ class Cluster:
     """Items on a cluster; see :class:`gaussguru._data.streams.Blocks`."""
 
     session: Session
-    items: list[Any]
+    items: list[Any]  # of each group
+    groups: list[Group]
     steps: tuple[Step, ...] = ()  # what is made of them for every task, and not kept
 
+    @classmethod
+    def of(cls, session: Session, parts: list[Any]) -> "Cluster":
+        """Return parts, which are futures, in groups."""
+        groups = session.groups(parts)
+        return cls(session, [[parts[place] for place in group] for group in groups], groups)
+
     def __len__(self) -> int:
-        return len(self.items)
+        return sum(map(len, self.groups))
 
     def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
-        return [Slot(future) for future in self._run(task, vectors, shared)]
+        return Slots(Slot(future) for future in self._run(_listed, task, vectors, shared))
 
     def collected(
         self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
     ) -> list[Any]:
-        return self.session.received(self._run(task, vectors, shared, some))
+        groups = self._chosen(range(len(self)) if some is None else some)
+        return self._in_order(self.session.received(self._run(_listed, task, vectors, shared, groups)), groups)
 
     def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
-        return self._summed(self._run(task, vectors, shared), task)
+        return self._summed(self._run(_in_runs, task, vectors, shared))
 
     def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
-        kept, parts = self._paired(task, vectors, shared)
-        return kept, self._summed(parts, task)
+        kept, sums = self._paired(_listed_and_in_runs, task, vectors, shared)
+        return kept, self._summed(sums)
 
     def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
-        kept, parts = self._paired(task, (), shared)
-        return kept, self.session.received(parts)
+        kept, found = self._paired(_unzipped, task, (), shared)
+        return kept, self._in_order(self.session.received(found), self.groups)
 
     def then(
         self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
     ) -> "Cluster":
         if self.steps or not kept:
             return replace(self, steps=(*self.steps, Step(make, vectors, shared)))
-        return replace(self, items=self._run(make, vectors, shared))
+        return replace(self, items=self._run(_listed, make, vectors, shared))
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
-        def some(vector: RowVector) -> RowVector:
-            return [vector[i] for i in places]
+        groups = self._chosen(places)
+        used = [number for number, group in enumerate(groups) if group]
+        where = [[self.groups[number].index(place) for place in groups[number]] for number in used]
 
+        def some(vector: RowVector) -> RowVector:
+            if not isinstance(vector, Slots):
+                return [vector[place] for place in places]
+            slots = [vector[number] for number in used]
+            futures = self.session.map(_picked, "chosen", [slot.future for slot in slots], where, half=slots[0].half)
+            return Slots(Slot(future, None, slots[0].path) for future in futures)
+
+        items = self.session.map(_picked, "chosen", [self.items[number] for number in used], where, half=None)
         steps = tuple(step._replace(vectors=tuple(some(vector) for vector in step.vectors)) for step in self.steps)
-        return replace(self, items=some(self.items), steps=steps), [some(vector) for vector in vectors]
+        new = {place: number for number, place in enumerate(places)}
+        kept = [[new[place] for place in groups[number]] for number in used]
+        return replace(self, items=items, groups=kept, steps=steps), [some(vector) for vector in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
         """Yield the items, brought here one after the other."""
-        for place in range(len(self.items)):
+        for place in range(len(self)):
             yield self.collected(_same, some=[place])[0]
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
-        return [[slot._replace(path=(*slot.path, k)) for slot in vector] for k in range(n)]
+        return [Slots(slot._replace(path=(*slot.path, k)) for slot in vector) for k in range(n)]
+
+    def _chosen(self, places: Iterable[int]) -> list[Group]:
+        """Return the groups with some of their places, or none."""
+        wanted = set(places)
+        return [[place for place in group if place in wanted] for group in self.groups]
+
+    def _in_order(self, found: list[list[Any]], groups: list[Group]) -> list[Any]:
+        """Return what is known of the parts of groups in the order of the parts."""
+        places = itertools.chain.from_iterable(groups)
+        pairs = zip(places, itertools.chain.from_iterable(found), strict=True)
+        return [value for _, value in sorted(pairs, key=lambda pair: pair[0])]
 
     def _paired(
-        self, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any]
+        self, way: Task, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any]
     ) -> tuple[RowVector, list[Any]]:
-        futures = self._run(task, vectors, shared)
+        futures = self._run(way, task, vectors, shared)
         # Sums apart, so that adding them up moves no row vectors.
-        return [Slot(future, (0,)) for future in futures], self.session.map(_second, "sums", futures)
+        return Slots(Slot(future, 0) for future in futures), self.session.map(_second, "sums", futures)
 
     def _run(
         self,
+        way: Task,
         task: Task,
         vectors: Sequence[RowVector],
         shared: dict[str, Any],
-        some: Sequence[int] | None = None,
+        groups: list[Group] | None = None,
     ) -> list[Any]:
-        """Start a task for every item, or for some."""
-        places = range(len(self.items)) if some is None else some
+        """Start a task for every group that has any places; ``way`` says what is made of what it returns of each."""
+        groups = self.groups if groups is None else groups
+        used = [number for number, group in enumerate(groups) if group]
         calls = [*self.steps, Step(task, tuple(vectors), shared)]
-        used = [vector for step in calls for vector in step.vectors]
-        paths = [vector[0].path if isinstance(vector[0], Slot) else () for vector in used]
-        given = [[_future(vector[i]) for i in places] for vector in used]
-        tasks = [(step.make, len(step.vectors)) for step in calls]
+        given, picks = [], []
+        for vector in (vector for step in calls for vector in step.vectors):
+            if isinstance(vector, Slots):
+                given.append([vector[number].future for number in used])
+                picks.append(vector[0][1:])
+            else:
+                given.append([[vector[place] for place in self.groups[number]] for number in used])
+                picks.append((None, ()))
+        where = [[(self.groups[number].index(place), place) for place in groups[number]] for number in used]
         every = [step.shared for step in calls]
-        call: dict[str, Any] = {"tasks": tasks, "paths": paths}
+        call: dict[str, Any] = {"way": way, "tasks": [(step.make, len(step.vectors)) for step in calls], "picks": picks}
         if len(pickle.dumps(every)) > SHARED_BYTES:
-            given.append([self.session.sent(every)] * len(places))
+            given.append([self.session.sent(every)] * len(used))
         else:
             call["shared"] = every
-        return self.session.map(_called, _name(task, shared), [self.items[i] for i in places], *given, **call)
+        items = [self.items[number] for number in used]
+        return self.session.map(_called, _name(task, shared), items, where, *given, **call)
 
-    def _summed(self, futures: list[Any], task: Task) -> Any:
+    def _summed(self, futures: list[Any]) -> Any:
         while len(futures) > FAN:
-            groups = [futures[first : first + FAN] for first in range(0, len(futures), FAN)]
-            futures = self.session.map(_added, "tree", groups)
-        return _added(self.session.received(futures))
+            some = [futures[first : first + FAN] for first in range(0, len(futures), FAN)]
+            futures = self.session.map(_merged, "tree", some)
+        runs = _merged(self.session.received(futures))
+        # What is left are the binary digits of the number of parts.
+        return functools.reduce(_plus, [runs[key] for key in sorted(runs, reverse=True)])
 
 
 def _name(task: Task, shared: dict[str, Any]) -> str:
     """Return what a task is called on the dashboard."""
     return str(getattr(shared.get("task", task), "__name__", "task")).strip("_")
-
-
-def _future(value: Any) -> Any:
-    return value.future if isinstance(value, Slot) else value
 
 
 def _same(value: Any) -> Any:
@@ -245,32 +316,87 @@ def _second(pair: tuple[Any, Any]) -> Any:
     return pair[1]
 
 
-def _added(parts: Sequence[Any]) -> Any:
-    """Return the sum of results in their order, all of which stay as they are."""
-    first = parts[0]
-    own = same_kind(first, map(copy, first)) if isinstance(first, tuple) else copy(first)
-    return summed(itertools.chain([own], parts[1:]))
+# --- on a worker ---------------------------------------------------------------------------------------------
 
 
 def _called(
-    item: Any,
+    items: list[Any],
+    where: list[tuple[int, int]],
     *given: Any,
+    way: Callable[[Iterator[tuple[int, Any]]], Any],
     tasks: list[tuple[Callable[..., Any], int]],
-    paths: list[tuple[int, ...]],
+    picks: list[tuple[int | None, tuple[int, ...]]],
     shared: list[dict[str, Any]] | None = None,
 ) -> Any:
-    """Run tasks on a worker, each on what the one before returned: with one thread, because Dask gives each a core."""
+    """Run tasks on items of a group, each on what the one before returned: with one thread, as Dask gives each a core.
+
+    ``where`` has, of every item that is used, its number in the group and its place among all parts.
+    """
     if shared is None:
         *given, shared = given  # type: ignore[assignment]
     assert shared is not None
-    vectors = iter([_picked(value, path) for value, path in zip(given, paths, strict=True)])
+    numbers = [number for number, _ in where]
+    vectors = [_picked(values, numbers, *pick) for values, pick in zip(given, picks, strict=True)]
+
+    def made() -> Iterator[tuple[int, Any]]:
+        for (number, place), *entries in zip(where, *vectors, strict=True):
+            item, rest = items[number], iter(entries)
+            for (task, n_vectors), more in zip(tasks, shared, strict=True):
+                item = task(item, *itertools.islice(rest, n_vectors), **more)
+            yield place, item
+
     with SingleBlas(), np.errstate(all="ignore"):
-        for (task, n_vectors), more in zip(tasks, shared, strict=True):
-            item = task(item, *itertools.islice(vectors, n_vectors), **more)
-    return item
+        return way(made())
 
 
-def _picked(value: Any, path: tuple[int, ...]) -> Any:
-    for k in path:
-        value = value[k]
-    return value
+def _picked(values: Any, numbers: list[int], half: int | None, path: tuple[int, ...] = ()) -> list[Any]:
+    """Return some entries of a row vector, as a :class:`Slot` says."""
+    values = values if half is None else values[half]
+    return [functools.reduce(operator.getitem, path, values[number]) for number in numbers]
+
+
+def _listed(found: Iterator[tuple[int, Any]]) -> list[Any]:
+    return [value for _, value in found]
+
+
+def _unzipped(found: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], list[Any]]:
+    pairs = _listed(found)
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def _in_runs(found: Iterator[tuple[int, Any]]) -> Runs:
+    return _merged({(0, place): value} for place, value in found)
+
+
+def _listed_and_in_runs(found: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
+    kept = []
+
+    def sums() -> Iterator[Runs]:
+        for place, (vector, part) in found:
+            kept.append(vector)
+            yield {(0, place): part}
+
+    return kept, _merged(sums())
+
+
+def _merged(parts: Iterable[Runs]) -> Runs:
+    """Return sums of runs, those that are halves of a longer one added up; no sum that was given is changed."""
+    runs: Runs = {}
+    for part in parts:
+        for run, value in part.items():
+            _put(runs, *run, value)
+    return runs
+
+
+def _put(runs: Runs, level: int, number: int, value: Any) -> None:
+    while (level, number ^ 1) in runs:
+        other = runs.pop((level, number ^ 1))
+        value = _plus(other, value) if number % 2 else _plus(value, other)
+        level, number = level + 1, number // 2
+    runs[level, number] = value
+
+
+def _plus(one: Any, other: Any) -> Any:
+    if isinstance(one, tuple):
+        return same_kind(one, map(operator.add, one, other))
+    return one + other

@@ -514,16 +514,7 @@ class Rows:
 
     def draw(self, n_rows: int, rng: np.random.Generator, least: int) -> Index:
         """Return the places of a subsample."""
-        index = draw(self.n_rows, n_rows, rng)
-        drawn = np.bincount(self.labels[index], self.weights[index] > 0, self.n_classes)
-        if drawn.min() >= least:
-            return index
-        chosen = []
-        for c in range(self.n_classes):  # a rare class is drawn by itself, so that some of it is there
-            mine = np.flatnonzero((self.labels == c) & (self.weights > 0))
-            share = max(min(len(mine), least), round(len(mine) * n_rows / self.n_rows))
-            chosen.append(mine[draw(len(mine), share, rng)])
-        return np.sort(np.concatenate(chosen))
+        return draw_classes(self.labels, self.weights, self.n_classes, n_rows, rng, least)
 
     def reweighted(self, index: Index, weights: Array | None = None) -> "Rows":
         """Return some rows, with the total weight of each class that all rows have."""
@@ -567,7 +558,25 @@ def _add(one: Any, other: Any) -> Any:
 
 def draw(n: int, share: int, rng: np.random.Generator) -> Index:
     """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
-    return ((np.arange(share) + rng.random(share)) * (n / share)).astype(np.int64)
+    return ((np.arange(share) + rng.random(share)) * (n / max(1, share))).astype(np.int64)
+
+
+def draw_classes(
+    labels: NDArray[Any], weights: Array | None, n_classes: int, share: int, rng: np.random.Generator, least: int
+) -> Index:
+    """Return about ``share`` places, of each class in proportion but at least ``least``, if there are so many of it."""
+    index = draw(len(labels), share, rng)
+    counted = None if weights is None else weights[index] > 0
+    if np.bincount(labels[index], counted, n_classes).min() >= least:
+        return index
+    used = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+    used = used[np.argsort(labels[used], kind="stable")]
+    chosen = []
+    for mine in np.split(used, np.searchsorted(labels[used], np.arange(1, n_classes))):
+        # A rare class is drawn by itself, so that some of it is there.
+        wanted = max(min(len(mine), least), round(len(mine) * share / len(labels)))
+        chosen.append(mine[draw(len(mine), wanted, rng)])
+    return np.sort(np.concatenate(chosen))
 
 
 def check_squares(squares: Array) -> None:

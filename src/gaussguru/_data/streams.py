@@ -6,11 +6,12 @@ and where tasks run, is a :class:`Blocks`: :class:`Local` reads them in the thre
 them; sums come back, added in the order of the parts, so that a result does not depend on threads or workers.
 
 :class:`StreamedRows` is :class:`gaussguru._data.rows.Rows` made of such blocks. What it knows of all rows comes from
-one pass, the *survey*.
+one pass, the *survey*, which also brings a subsample along.
 """
 
 import copy
 import math
+import mmap
 import os
 import tempfile
 import weakref
@@ -33,7 +34,7 @@ from gaussguru._data.rows import (
     RowVector,
     check_squares,
     class_moments,
-    draw,
+    draw_classes,
     summed,
 )
 from gaussguru._linalg import Array, Index
@@ -43,8 +44,11 @@ Task = Callable[..., Any]
 
 # Bytes of a row vector that are held in memory; what is more goes to a temporary file.
 KEPT_BYTES = 64 << 20
-# Bytes of a subsample, which is held in memory (three times while it is put together), and the fewest rows of it.
-DRAWN_BYTES, LEAST_DRAWN = 128 << 20, 4000
+# Bytes of a subsample, which is held in memory (three times while it is put together).
+DRAWN_BYTES = 128 << 20
+# Where nobody knows how many parts there are, so many times as many as have come, and as came at first, are expected:
+# a subsample of 1000 parts has 1.3 times the bytes, one of a million 3 times.
+EXPECTED_PARTS, FIRST_PARTS = 4, 16
 # Labels from 0 up to this one, exclusive, have numbers of one byte.
 SMALL_LABEL = 256
 
@@ -329,16 +333,14 @@ class Units(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What is known of a part; of every class the rows of positive weight, the weight, ``sum s x``, ``sum s x^2``."""
+    """What is known of a part; of every class the weight, ``sum s x`` and ``sum s x^2``."""
 
     number: int
     n_rows: int
     n_values: int
     n_columns: int
     is_sparse: bool
-    n_bytes: int
     classes: NDArray[Any]
-    counts: Array
     totals: Array
     sums: Array
     squares: Array
@@ -353,63 +355,125 @@ def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = che
     return part._replace(X=units(part.X), X_err=errors)
 
 
-def survey(part: Part, apart: bool) -> tuple[tuple[Any, Any], Surveyed]:
-    """Return label numbers and weights of a part, and what is known of it; ``apart`` has squares by class."""
+class Drawn(NamedTuple):
+    """Some rows of one part or of all, whose weights stand for those of all rows."""
+
+    X: Any
+    labels: NDArray[Any]
+    weights: Array
+    errors: Errors | None
+
+
+class Draw(NamedTuple):
+    """How many rows a survey draws of every part.
+
+    A fraction of its rows, but at least so many, and of each class so many, if it has them; ``n_parts`` share the bytes
+    of the subsample (None: nobody knows how many there are).
+    """
+
+    fraction: float
+    least: Callable[[int, int], float]  # of so many columns and classes
+    of_class: int
+    n_parts: int | None
+
+    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> Drawn:
+        """Return rows of a part, those of each class reweighted to its total."""
+        (n, d), width = part.X.shape, len(totals)
+        n_parts = self.n_parts or EXPECTED_PARTS * max(FIRST_PARTS, part.number)
+        most = max(1.0, DRAWN_BYTES / n_parts * n / max(1, _n_bytes(part.X)))
+        share = round(min(n, most, max(self.fraction * n, self.least(d, width))))
+        least = min(self.of_class, int(most / width))
+        index = draw_classes(codes, given, width, share, np.random.default_rng(part.number), least)
+        labels, weights = codes[index], np.ones(len(index)) if given is None else given[index]
+        drawn = np.bincount(labels, weights, width)
+        factors = totals / np.where(drawn > 0, drawn, 1.0)
+        errors = None if part.X_err is None else part.X_err.take(index)
+        return Drawn(_apart(part.X, index), labels, weights * factors[labels], errors)
+
+
+def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, Drawn | None]]:
+    """Return label numbers and weights of a part, what is known of it, and some of its rows, if they are drawn.
+
+    ``apart`` has squares by class.
+    """
     X, n = part.X, part.X.shape[0]
-    classes, codes = _numbered(part.y)
+    classes, codes, counts = _numbered(part.y)
     given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
-    weights = np.ones(n) if given is None else given
     width = len(classes)
-    totals = counts = np.bincount(codes, minlength=width).astype(np.float64)
-    if given is not None:
-        totals = np.bincount(codes, weights, width).astype(np.float64)
-        counts = np.bincount(codes, weights > 0, width).astype(np.float64)
+    totals = (counts if given is None else np.bincount(codes, given, width)).astype(np.float64)
     sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if apart else 1, X.shape[1]))
     if n:
-        sums, squares = _class_moments(X, codes, weights, width, apart)
+        sums, squares = _class_moments(X, codes, given, width, apart)
         if not np.isfinite(squares).all() or squares.sum() > 1e200:
             raise not_finite(X, part.number)
     sparse = sp.issparse(X)
     n_values = int(X.nnz if sparse else X.size)
-    n_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sparse else X.nbytes
     errors = None if part.X_err is None else part.X_err.take(slice(0))
-    known = Surveyed(
-        part.number, n, n_values, X.shape[1], sparse, int(n_bytes), classes, counts, totals, sums, squares, errors
-    )
-    return (codes, given), known
+    known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
+    return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
-def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the labels that there are, sorted, and of every row which of them it has.
+def _apart(X: Any, index: Index) -> Any:
+    """Return some rows in memory of their own: between arrays that live longer they would leave holes (150 MB)."""
+    if sp.issparse(X) or not X.size or not len(index):
+        return X[index]
+    shape = (len(index), X.shape[1])
+    own = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
+    return np.take(X, index, axis=0, out=own, mode="clip")
+
+
+def _n_bytes(X: Any) -> int:
+    return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
+
+
+def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the labels that there are, sorted, of every row which of them it has, and how many rows have each.
 
     Of small numbers a table tells; others are sorted, which takes several times as long.
     """
     small = y.dtype.kind == "b" or (y.dtype.kind in "iu" and len(y) and y.min() >= 0 and y.max() < SMALL_LABEL)
     if not small or not len(y):
-        classes, codes = np.unique(y, return_inverse=True)
+        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False), counts
+    if y.dtype.kind == "b":
+        n_true = int(np.count_nonzero(y))
+        each, numbers = np.array([len(y) - n_true, n_true]), np.asarray(y, order="C").view(np.uint8)
     else:
-        numbers = y.view(np.uint8) if y.dtype.kind == "b" else y
-        found = np.flatnonzero(np.bincount(numbers))
-        classes, table = found.astype(y.dtype), np.zeros(found[-1] + 1, dtype=np.uint8)
+        each, numbers = np.bincount(y), y.astype(np.uint8)
+    found = np.flatnonzero(each)
+    if len(found) < len(each):
+        table = np.zeros(len(each), dtype=np.uint8)
         table[found] = np.arange(len(found))
-        codes = table[numbers]
-    return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False)
+        numbers = table[numbers]
+    return found.astype(y.dtype), numbers, each[found]
 
 
-def _class_moments(X: Any, codes: Any, weights: Array, width: int, apart: bool) -> tuple[Array, Array]:
+def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: bool) -> tuple[Array, Array]:
     """Return ``sum s x`` of every class, and ``sum s x^2`` of all or, ``apart``, of every class."""
 
-    def block(labels: Any, s: Array, n_classes: int) -> Block:
-        signed = s * (2.0 * labels - 1.0) if n_classes == 2 else s
-        return Block(X, labels.astype(np.int32), s, signed)
+    def block(labels: Any, s: Array | None, n_classes: int) -> Block:
+        weights = _signed(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
+        return Block(X, labels, weights, weights)  # moments of two classes need the signed ones only
 
     with np.errstate(over="ignore", invalid="ignore"):
         n_classes = max(2, width)
-        sums, squares = class_moments(block(codes, weights, n_classes), n_classes)
+        sums, squares = class_moments(block(codes, given, n_classes), n_classes)
         if not apart:
             return sums[:width], squares[np.newaxis]
-        each = [class_moments(block(codes == c, weights * (codes == c), 2), 2)[1] for c in range(width)]
+        each = [
+            class_moments(block(codes == c, (codes == c) * (1.0 if given is None else given), 2), 2)[1]
+            for c in range(width)
+        ]
     return sums[:width], np.array(each)
+
+
+def _signed(labels: NDArray[Any], weights: Array | None) -> Array:
+    """Return ``s y`` of rows of two classes."""
+    signed: Array = labels * np.float64(2.0)
+    signed -= 1.0
+    if weights is not None:
+        signed *= weights
+    return signed
 
 
 def not_finite(X: Any, number: int) -> ValueError:
@@ -436,7 +500,6 @@ class Overview:
     Attributes
     ----------
     classes : all labels, sorted
-    counts : array (n_parts, n_classes), rows of positive weight
     totals : ``sum s`` of each class, with the weights that samples were given
     """
 
@@ -444,9 +507,6 @@ class Overview:
         self.parts = parts
         self.classes = np.unique(np.concatenate([part.classes for part in parts]))
         self.places = [np.searchsorted(self.classes, part.classes) for part in parts]
-        self.counts = np.zeros((len(parts), len(self.classes)))
-        for row, part, place in zip(self.counts, parts, self.places, strict=True):
-            row[place] = part.counts
         self.totals = self._by_class("totals")
 
     def _by_class(self, name: str) -> Array:
@@ -496,10 +556,14 @@ class _Absent(NamedTuple):
 
 def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: Errors | None) -> Block:
     codes, given = kept
-    labels = place.ranks[codes]
-    weights = factors[labels] if given is None else given * factors[labels]
-    signed = np.where(labels == 1, weights, -weights) if len(factors) == 2 else weights
-    return Block(X, labels, weights, signed, errors, place.number)
+    labels, plain = place.ranks[codes], bool(np.all(factors == 1))
+    if plain and given is None and len(factors) == 2 and errors is None:
+        # Nobody reads these weights of 1, so they take no memory.
+        return Block(X, labels, np.broadcast_to(1.0, len(labels)), _signed(labels, None), None, place.number)
+    weights = np.ones(len(labels)) if given is None else given
+    if not plain:
+        weights = weights * factors[labels]
+    return Block(X, labels, weights, _signed(labels, weights) if len(factors) == 2 else weights, errors, place.number)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------
@@ -516,9 +580,11 @@ class StreamedRows(Rows):
     order : which class of the overview each class of these rows is
     factors : what the weights of each class of these rows are multiplied by
     mapped : maps blocks of a subsample, which is in memory
+    drawn : some rows, with classes as in the overview; without them there are no subsamples
     """
 
     in_memory = False
+    most_drawn = 0
 
     def __init__(
         self,
@@ -528,6 +594,7 @@ class StreamedRows(Rows):
         order: Index,
         factors: Array,
         mapped: BlockMap = map,
+        drawn: Drawn | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
         places = [Place(part.number, ranks[place]) for part, place in zip(overview.parts, overview.places, strict=True)]
@@ -536,10 +603,12 @@ class StreamedRows(Rows):
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse
         self.n_values = sum(part.n_values for part in overview.parts)
-        n_bytes = sum(part.n_bytes for part in overview.parts)
-        self.most_drawn = max(LEAST_DRAWN, DRAWN_BYTES * self.n_rows / max(1, n_bytes))
         self.passes, self._share = defaultdict(float), 1.0
-        self._counts = overview.counts[:, order].astype(np.int64)
+        self._drawn = drawn
+        if drawn is not None:
+            labels = ranks[drawn.labels]
+            self._drawn = drawn._replace(labels=labels, weights=drawn.weights * factors[labels])
+            self.most_drawn = len(labels)
         sums, squares = overview.moments(factors[ranks])
         self.__dict__["class_weights"] = overview.totals[order] * factors
         self.__dict__["moments"] = Moments(sums[order], squares)
@@ -552,6 +621,8 @@ class StreamedRows(Rows):
             other.__dict__.pop(name, None)
         other._items, other._root = self._items.then(_rotated, basis=basis), self
         other.n_columns = basis.shape[1]
+        if self._drawn is not None:
+            other._drawn = self._drawn._replace(X=np.ascontiguousarray(self._drawn.X @ basis))
         return other
 
     # --- tasks --------------------------------------------------------------------------------------------
@@ -596,38 +667,24 @@ class StreamedRows(Rows):
     # --- subsamples ---------------------------------------------------------------------------------------
 
     def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> Rows:
-        """Return about ``n_rows`` rows in memory, reweighted to the total weight of each class."""
-        wanted, _ = drawn_places(self._counts, n_rows, rng, least)
-        self.count("value")
-        X, labels, weights, errors = joined(self._items.collected(_drawn, wanted))
-        factors = self.class_weights / np.maximum(np.bincount(labels, weights, self.n_classes), 1e-300)
-        return Rows(X, labels, weights * factors[labels], self.n_classes, errors, self.map, self.root)
+        """Return about ``n_rows`` of the rows that the survey drew."""
+        assert self._drawn is not None
+        X, labels, weights, errors = self._drawn
+        some = Rows(X, labels, weights, self.n_classes, errors, self.map, self.root)
+        return some if some.n_rows < 2 * n_rows else some.subsample(n_rows, rng, least)
 
 
-def drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
-    """Return which rows of each class to take of every part, and what fraction of each class that is.
-
-    ``counts`` has the rows of every part and class. Classes are drawn in proportion, but at least ``least`` rows of
-    each if there are so many.
-    """
-    totals = counts.sum(axis=0)
-    wanted: list[list[Index]] = [[] for _ in counts]
-    shares = np.maximum(np.minimum(totals, least), np.round(totals * (n_rows / totals.sum()))).astype(np.int64)
-    for of_class, total, share in zip(counts.T, totals.tolist(), shares.tolist(), strict=True):
-        ends = np.cumsum(of_class)
-        drawn = draw(total, share, rng)
-        cuts = np.searchsorted(drawn, ends)
-        for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
-            mine.append(drawn[first:last] - (end - count))
-    return wanted, shares / totals
-
-
-def joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any, Errors | None]:
-    """Return values, labels, weights and error bars of parts as one."""
+def joined(parts: Sequence[Drawn], overview: Overview) -> Drawn | None:
+    """Return rows of several parts as one, with the total weight of each class; None where one of these is missing."""
     X, labels, weights, errors = zip(*parts, strict=True)
+    classes = np.concatenate([place[codes] for place, codes in zip(overview.places, labels, strict=True)])
+    weight = np.concatenate(weights)
+    drawn = np.bincount(classes, weight, len(overview.classes))
+    if not drawn.all():
+        return None
     stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
     found = None if errors[0] is None else errors[0].joined(errors)
-    return stacked, np.concatenate(labels), np.concatenate(weights), found
+    return Drawn(stacked, classes, weight * (overview.totals / drawn)[classes], found)
 
 
 # --- tasks --------------------------------------------------------------------------------------------------
@@ -652,13 +709,3 @@ def _column_sums(block: Block, values: Array) -> Any:
 
 def _squares_about(block: Block, values: Array, mean: Any) -> Any:
     return np.square(values - mean).sum(axis=0)
-
-
-def _drawn(block: Block, wanted: list[Index]) -> tuple[Any, Any, Any, Errors | None]:
-    """Return some rows of a block: of each class those at given places among its rows of positive weight."""
-    used = block.weights > 0
-    index = np.sort(
-        np.concatenate([np.flatnonzero(used & (block.labels == c))[places] for c, places in enumerate(wanted)])
-    )
-    errors = None if block.errors is None else block.errors.take(index)
-    return block.X[index], block.labels[index], block.weights[index], errors

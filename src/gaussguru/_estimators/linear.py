@@ -286,7 +286,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             raise ValueError(f"solver must be 'newton' for samples that are not in memory; got {self.solver!r}")
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            streamed = self._surveyed(reading.opened(mapped, session), Gaps(self._keeps_correlations))
+            streamed = self._surveyed(reading.opened(mapped, session), Gaps(self._keeps_correlations), draws=True)
             model = self._resolved(streamed.samples, streamed.measured or None)
             if model.noise is not None and not model.noise.smooth:
                 raise ValueError(f"noise={self.noise!r} needs samples in memory; use 'isotropic' or known noise")
@@ -298,11 +298,10 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         self._keep(result)
         return self
 
-    def _surveyed(self, opened: Opened, gaps: Gaps) -> Streamed:
+    def _surveyed(self, opened: Opened, gaps: Gaps, **more: Any) -> Streamed:
         """Return what is known of the samples of a source."""
-        return surveyed(
-            opened, class_weight=self.class_weight, centred=bool(self.fit_intercept), exact=self.sigma == 0, gaps=gaps
-        )
+        centred, exact = bool(self.fit_intercept), self.sigma == 0
+        return surveyed(opened, class_weight=self.class_weight, centred=centred, exact=exact, gaps=gaps, **more)
 
     def _keep(self, result: Result) -> None:
         """Keep what depends on the features."""

@@ -24,6 +24,8 @@ from gaussguru._data.em import covariance_rows, with_covariance
 from gaussguru._data.rows import BlockMap, RowVector
 from gaussguru._data.streams import (
     Blocks,
+    Draw,
+    Drawn,
     Local,
     Overview,
     Part,
@@ -31,11 +33,14 @@ from gaussguru._data.streams import (
     Units,
     check_part_weights,
     in_units,
+    joined,
     survey,
 )
 from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._linalg import Array, Index
+from gaussguru._problems.smoothing import RARE
+from gaussguru._solvers.policy import DEFAULT
 from gaussguru.errors import (
     Errors,
     Population,
@@ -94,6 +99,7 @@ class Streamed(NamedTuple):
     mapped: BlockMap
     population: Population | None  # of the true values, where there are errors
     n_passes: int  # so far
+    drawn: Drawn | None  # some of the rows
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -123,7 +129,7 @@ class Streamed(NamedTuple):
         return self._rows(np.arange(len(self.classes)), factors)
 
     def _rows(self, order: Index, factors: Array) -> StreamedRows:
-        rows = StreamedRows(self.parts, self.kept, self.overview, order, factors, self.mapped)
+        rows = StreamedRows(self.parts, self.kept, self.overview, order, factors, self.mapped, self.drawn)
         for _ in range(self.n_passes):
             rows.count("value")
         return rows
@@ -135,10 +141,13 @@ def surveyed(
     class_weight: Any = None,
     centred: bool = True,
     exact: bool = False,
+    draws: bool = False,
     check: Callable[[Any, Any], Errors] = check_errors,
     gaps: "Gaps | None" = None,
 ) -> Streamed:
     """Return the samples of a source; ``exact`` ones without error bars have errors of 0.
+
+    One that ``draws`` brings a subsample along, as large as the largest that a solver asks for.
 
     ``check`` makes of error bars what problems compute with: ``check_errors`` or ``check_products`` of
     :mod:`gaussguru.errors`. ``gaps`` says how what was not measured is filled in; None: there is none.
@@ -158,14 +167,23 @@ def surveyed(
         ready, population, more = gaps.filled(ready, heads)
         n_passes += more
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
-    kept, found = ready.surveyed(survey, apart=class_weight is not None)
-    used = [place for place, part in enumerate(found) if part.n_rows]
+    n_parts = None if streamed else len(parts)
+    draw = Draw(1 / DEFAULT.growth, partial(_least_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
+    kept, found = ready.surveyed(survey, apart=class_weight is not None, draw=draw)
+    used = [place for place, (part, _) in enumerate(found) if part.n_rows]
     if len(used) < len(found):
         ready, (kept,) = ready.chosen(used, kept)
-    overview = Overview([found[place] for place in used])
+    known, some = zip(*(found[place] for place in used), strict=True)
+    overview = Overview(known)
     check_classes(overview)
+    drawn = joined(some, overview) if draws else None
     measured = heads[0].X_err is not None
-    return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes)
+    return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
+
+
+def _least_drawn(n_columns: int, n_classes: int, n_parts: int | None) -> float:
+    """Return how many rows of a part are drawn at least: few parts have what a subsample needs, many have more."""
+    return DEFAULT.least_rows(n_columns, 1 if n_classes == 2 else n_classes) / min(HEADS, n_parts or HEADS)
 
 
 def units_of(heads: list[Head], *, centred: bool) -> Posed:

@@ -88,8 +88,7 @@ class Newton:
         """Return ever larger subsamples, the smallest first, all of them much smaller than the whole."""
         levels: list[Problem[P]] = []
         policy, rows = self.policy, problem.rows
-        per_column = policy.rows_per_column * max(1.0, rows.width / 2)
-        n, least = rows.n_rows, max(policy.min_rows, round(per_column * rows.n_columns))
+        n, least = rows.n_rows if rows.most_drawn else 0, policy.least_rows(rows.n_columns, rows.width)
         while n >= policy.smaller * least:
             n = int(min(max(n // policy.growth, least), rows.most_drawn))
             rng = np.random.default_rng(self.seed)

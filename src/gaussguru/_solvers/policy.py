@@ -58,5 +58,9 @@ class Policy:
     # singular problems of many classes stall; 1e-17 leaves some balls unproven).
     floor: float = 1e-18
 
+    def least_rows(self, n_columns: int, width: int) -> int:
+        """Return how many rows a subsample has at least, of so many columns and scores a row."""
+        return max(self.min_rows, round(self.rows_per_column * max(1.0, width / 2) * n_columns))
+
 
 DEFAULT = Policy()

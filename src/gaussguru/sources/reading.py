@@ -12,9 +12,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._data.cluster import Cluster, Session, find_client
-from gaussguru._data.rows import BlockMap
-from gaussguru._data.streams import DRAWN_BYTES, Blocks, Local, Part, check_part_weights, drawn_places
+from gaussguru._data.rows import BlockMap, draw
+from gaussguru._data.streams import DRAWN_BYTES, Blocks, Local, Part, check_part_weights
 from gaussguru._data.threads import Pool, n_threads
+from gaussguru._linalg import Array, Index
 from gaussguru.errors import take_rows
 from gaussguru.sources.arrays import Arrays, row_bytes
 from gaussguru.sources.base import Fields, Source
@@ -63,7 +64,7 @@ class Reading:
         source, fields, names = self._source, self._fields, self._names
         found: Blocks
         if session is not None:
-            found = Cluster(session, session.compute(source.delayed(fields, names)))
+            found = Cluster.of(session, session.compute(source.delayed(fields, names)))
         else:
             parts = source.parts(fields, names)
             stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
@@ -147,7 +148,7 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
     n = int(table.sum())
     n_bytes = sum(size for _, _, size in counts)
     wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
-    places, shares = drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
+    places, shares = _drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
     some = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
     values, labels, weights, errors = (stacked(each) for each in zip(*some, strict=True))
     if labels is not None:
@@ -156,6 +157,24 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
             own = factor[np.searchsorted(classes, labels)]
             weights = own if weights is None else weights * own
     return Drawn(values, labels, weights, errors, n)
+
+
+def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
+    """Return which rows of each class to take of every part, and what fraction of each class that is.
+
+    ``counts`` has the rows of every part and class. Classes are drawn in proportion, but at least ``least`` rows of
+    each if there are so many.
+    """
+    totals = counts.sum(axis=0)
+    wanted: list[list[Index]] = [[] for _ in counts]
+    shares = np.maximum(np.minimum(totals, least), np.round(totals * (n_rows / totals.sum()))).astype(np.int64)
+    for of_class, total, share in zip(counts.T, totals.tolist(), shares.tolist(), strict=True):
+        ends = np.cumsum(of_class)
+        drawn = draw(total, share, rng)
+        cuts = np.searchsorted(drawn, ends)
+        for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
+            mine.append(drawn[first:last] - (end - count))
+    return wanted, shares / totals
 
 
 def _label_counts(part: Part) -> tuple[NDArray[Any], NDArray[Any], int]:
