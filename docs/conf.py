@@ -107,6 +107,7 @@ SINGLE = (
     "theory",
     "comparison",
     "benchmarks",
+    "benchmark_tables",
     "scaling",
     "reproduction",
     "promises",
