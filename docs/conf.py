@@ -32,6 +32,7 @@ extensions = [
     "sphinx_copybutton",
     "mathml",
     "repository_links",
+    "table_numbers",
     "wide_figures",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
