@@ -1,11 +1,11 @@
-"""Numbers in tables, as in ``0.091 (0.974)`` and ``-0.0140 ± 0.0046 *``, are not broken into lines."""
+"""Numbers in tables, as in ``0.091 (0.974)`` and ``-0.0140 ± 0.0046 *``, and marks are not broken into lines."""
 
 import re
 
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-SPACE = re.compile(r"(?<=\d) (?=[±(*x])|(?<=±) (?=\d)")
+SPACE = re.compile(r"(?<=\d) (?=[±(*x])|(?<=±) (?=\d)| (?=[*+]$)")
 
 
 class TableNumbers(SphinxPostTransform):
