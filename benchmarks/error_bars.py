@@ -554,8 +554,8 @@ def show(records: list[Record], out: Any) -> list[Record]:
         for data in (data for known, data in results.cells if known == protocol):
             show_table(results, protocol, data, out)
     found = bars(results) if {"baseline", "ours"} <= set(results.kinds.values()) else []
-    print("\n* ours, + a baseline that uses our populations. The condition x1 of T1 is T0.\n\n### Bars\n", file=out)
-    print("| bar | | measured |\n|---|---|---|", file=out)
+    print("\nRows marked \\* are ours, rows marked + are baselines that use our populations.", end=" ", file=out)
+    print("The condition x1 of T1 is T0.\n\n### Goals\n\n| goal | | measured |\n|---|---|---|", file=out)
     for row in found:
         print(f"| {row['bar']} | {'met' if row['met'] else '**not met**'} | {row['measured']} |", file=out)
     return found

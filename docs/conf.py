@@ -32,6 +32,7 @@ extensions = [
     "sphinx_copybutton",
     "mathml",
     "repository_links",
+    "table_numbers",
     "wide_figures",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -107,6 +108,7 @@ SINGLE = (
     "theory",
     "comparison",
     "benchmarks",
+    "benchmark_tables",
     "scaling",
     "reproduction",
     "promises",

@@ -916,7 +916,7 @@ def test_reproduce_prints_tables_whole(run):
     assert lines[1] == "KEN-GURU and SVM, two classes, kernels: test accuracy (%)"
     assert lines[3].split() == ["Ionosphere", "83.55", "81.58", "50.00", "50.00", "50.00", "*", "1"]
     assert len(lines) == 4 + len(KERNEL.problems)
-    assert lines[-1].startswith("* of some seeds")
+    assert lines[-1].startswith("* for some seeds")
     assert "| Ionosphere | 83.55 |" in Path("r/quick/kernel.md").read_text()
 
 

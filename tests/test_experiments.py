@@ -245,7 +245,7 @@ def test_a_table_shows_mean_and_standard_error_beside_the_thesis(tmp_path):
     text = table.markdown().splitlines()
     assert text[0].startswith("### ")
     assert {line.count("|") for line in text[2:-2]} == {8}
-    assert text[-1].startswith("\\* of some seeds")
+    assert text[-1].startswith("\\* for some seeds")
 
 
 def test_names_and_data_are_checked_before_work(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ models = {
     "GURU, sigma 1": GuruClassifier(1.0).fit(X[::2], y[::2]),
     "GURU, sigma 8": GuruClassifier(8.0).fit(X[::2], y[::2]),
 }
-fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+fig, ax = plt.subplots(figsize=(4.3, 3.8), layout="constrained")
 for name, model in models.items():
     RobustnessCurveDisplay.from_estimator(
         model, X[1::2], y[1::2], noise_levels=np.linspace(0, 12, 13), unit="grey levels, 0 to 16", name=name, ax=ax

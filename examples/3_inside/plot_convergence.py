@@ -14,7 +14,8 @@ from gaussguru.plotting import ConvergenceDisplay
 
 X, y = load_digits(return_X_y=True)
 y = y % 2
-display = ConvergenceDisplay.from_estimator(GuruClassifier(1.0, tol=1e-9), X, y)
+fig, ax = plt.subplots(figsize=(4.3, 3.8), layout="constrained")
+ConvergenceDisplay.from_estimator(GuruClassifier(1.0, tol=1e-9), X, y, ax=ax)
 plt.show()
 
 # %%

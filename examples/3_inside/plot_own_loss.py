@@ -46,5 +46,6 @@ X = StandardScaler().fit_transform(X)
 model = GuruClassifier(0.5, loss=loss).fit(X, y)
 print(f"accuracy {model.score(X, y):.3f}, proven gap {model.dual_gap_:.1e}")
 
-LossDisplay.from_losses(["gaussian", "logistic", loss])
+fig, ax = plt.subplots(figsize=(4.3, 3.8), layout="constrained")
+LossDisplay.from_losses(["gaussian", "logistic", loss], ax=ax)
 plt.show()

@@ -10,7 +10,7 @@ from gaussguru.experiments.problems import Problem
 from gaussguru.experiments.search import Candidate, Grids, choose
 from gaussguru.experiments.store import Key, Store, make_key
 
-UNCONVERGED = "* of some seeds, the fit that was chosen had been stopped before it met its tolerance"
+UNCONVERGED = "* for some seeds, the chosen fit had stopped before it reached its tolerance"
 Search = Callable[[Any, Grids], Iterator[Candidate]]
 
 
