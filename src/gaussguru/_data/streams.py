@@ -367,12 +367,11 @@ class Drawn(NamedTuple):
 class Draw(NamedTuple):
     """How many rows a survey draws of every part.
 
-    A fraction of its rows, but at least so many, and of each class so many, if it has them; ``n_parts`` share the bytes
-    of the subsample (None: nobody knows how many there are).
+    Some of its rows, and of each class at least so many, if it has them; ``n_parts`` share the bytes of the subsample
+    (None: nobody knows how many there are).
     """
 
-    fraction: float
-    least: Callable[[int, int], float]  # of so many columns and classes
+    rows: Callable[[int, int, int], float]  # of so many rows, columns and classes
     of_class: int
     n_parts: int | None
 
@@ -381,7 +380,7 @@ class Draw(NamedTuple):
         (n, d), width = part.X.shape, len(totals)
         n_parts = self.n_parts or EXPECTED_PARTS * max(FIRST_PARTS, part.number)
         most = max(1.0, DRAWN_BYTES / n_parts * n / max(1, _n_bytes(part.X)))
-        share = round(min(n, most, max(self.fraction * n, self.least(d, width))))
+        share = round(min(n, most, self.rows(n, d, width)))
         least = min(self.of_class, int(most / width))
         index = draw_classes(codes, given, width, share, np.random.default_rng(part.number), least)
         labels, weights = codes[index], np.ones(len(index)) if given is None else given[index]

@@ -168,7 +168,7 @@ def surveyed(
         n_passes += more
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     n_parts = None if streamed else len(parts)
-    draw = Draw(1 / DEFAULT.growth, partial(_least_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
+    draw = Draw(partial(_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
     kept, found = ready.surveyed(survey, apart=class_weight is not None, draw=draw)
     used = [place for place, (part, _) in enumerate(found) if part.n_rows]
     if len(used) < len(found):
@@ -181,9 +181,10 @@ def surveyed(
     return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
 
 
-def _least_drawn(n_columns: int, n_classes: int, n_parts: int | None) -> float:
-    """Return how many rows of a part are drawn at least: few parts have what a subsample needs, many have more."""
-    return DEFAULT.least_rows(n_columns, 1 if n_classes == 2 else n_classes) / min(HEADS, n_parts or HEADS)
+def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> float:
+    """Return how many rows of a part are drawn: few parts have what a subsample needs, many have more."""
+    width = 1 if n_classes == 2 else n_classes
+    return DEFAULT.drawn_rows(n_rows, n_columns, width, min(HEADS, n_parts or HEADS))
 
 
 def units_of(heads: list[Head], *, centred: bool) -> Posed:
