@@ -48,14 +48,14 @@ BUDGETS = {
     "ionosphere 0.01": (ionosphere, 0.01, {}, None, (32, 4, 17, 17)),
     "ionosphere 0.1": (ionosphere, 0.1, {}, None, (17, 2, 9, 9)),
     "ionosphere 1": (ionosphere, 1.0, {}, None, (11, 0, 5, 5)),
-    "ionosphere, axis": (ionosphere, 0.3, {"noise": "axis"}, None, (22, 0, 12, 12)),
-    "ionosphere, error bars": (ionosphere, 0.3, {}, 0.3, (11, 4, 7, 7)),
+    "ionosphere, axis": (ionosphere, 0.3, {"noise": "axis"}, None, (19, 0, 10, 10)),
+    "ionosphere, error bars": (ionosphere, 0.3, {}, 0.3, (8, 3, 6, 6)),
     "cancer 0.01": (cancer, 0.01, {}, None, (28, 4, 15, 15)),
     "cancer 0.3": (cancer, 0.3, {}, None, (11, 1, 5, 5)),
     "cancer, logistic": (cancer, 0.3, {"loss": "logistic"}, None, (12, 1, 5, 5)),
     "gaussian, subsamples": (gaussian, 0.1, {}, None, (6, 1, 1, 6)),
-    "digits 0.3": (lambda: load_digits(return_X_y=True), 0.3, {}, None, (75, 59, 4, 21)),
-    "digits 1": (lambda: load_digits(return_X_y=True), 1.0, {}, None, (139, 8, 23, 5)),
+    "digits 0.3": (lambda: load_digits(return_X_y=True), 0.3, {}, None, (48, 59, 4, 21)),
+    "digits 1": (lambda: load_digits(return_X_y=True), 1.0, {}, None, (114, 6, 18, 5)),
 }
 PRESENT = {
     name: case
