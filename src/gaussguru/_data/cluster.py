@@ -222,8 +222,7 @@ class Cluster:
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
         groups = self._chosen(places)
-        used = [number for number, group in enumerate(groups) if group]
-        where = [[self.groups[number].index(place) for place in groups[number]] for number in used]
+        used, where = self._used(groups)
 
         def some(vector: RowVector) -> RowVector:
             if not isinstance(vector, Slots):
@@ -274,25 +273,29 @@ class Cluster:
     ) -> list[Any]:
         """Start a task for every group that has any places; ``way`` says what is made of what it returns of each."""
         groups = self.groups if groups is None else groups
-        used = [number for number, group in enumerate(groups) if group]
+        used, where = self._used(groups)
         calls = [*self.steps, Step(task, tuple(vectors), shared)]
-        given, picks = [], []
-        for vector in (vector for step in calls for vector in step.vectors):
-            if isinstance(vector, Slots):
-                given.append([vector[number].future for number in used])
-                picks.append(vector[0][1:])
-            else:
-                given.append([[vector[place] for place in self.groups[number]] for number in used])
-                picks.append((None, ()))
-        where = [[(self.groups[number].index(place), place) for place in groups[number]] for number in used]
+        found = [self._given(vector, used) for step in calls for vector in step.vectors]
+        given, picks = [values for values, _ in found], [pick for _, pick in found]
         every = [step.shared for step in calls]
         call: dict[str, Any] = {"way": way, "tasks": [(step.make, len(step.vectors)) for step in calls], "picks": picks}
         if len(pickle.dumps(every)) > SHARED_BYTES:
             given.append([self.session.sent(every)] * len(used))
         else:
             call["shared"] = every
-        items = [self.items[number] for number in used]
-        return self.session.map(_called, _name(task, shared), items, where, *given, **call)
+        items, places = [self.items[number] for number in used], [groups[number] for number in used]
+        return self.session.map(_called, _name(task, shared), items, where, places, *given, **call)
+
+    def _used(self, groups: list[Group]) -> tuple[list[int], list[list[int]]]:
+        """Return which groups have any places, and where in these groups they are."""
+        used = [number for number, group in enumerate(groups) if group]
+        return used, [[self.groups[number].index(place) for place in groups[number]] for number in used]
+
+    def _given(self, vector: RowVector, used: list[int]) -> tuple[list[Any], tuple[int | None, tuple[int, ...]]]:
+        """Return what the tasks of groups are given of a row vector, and which part of that they need."""
+        if isinstance(vector, Slots):
+            return [vector[number].future for number in used], vector[0][1:]
+        return [[vector[place] for place in self.groups[number]] for number in used], (None, ())
 
     def _summed(self, futures: list[Any]) -> Any:
         while len(futures) > FAN:
@@ -321,7 +324,8 @@ def _second(pair: tuple[Any, Any]) -> Any:
 
 def _called(
     items: list[Any],
-    where: list[tuple[int, int]],
+    where: list[int],
+    places: list[int],
     *given: Any,
     way: Callable[[Iterator[tuple[int, Any]]], Any],
     tasks: list[tuple[Callable[..., Any], int]],
@@ -330,16 +334,15 @@ def _called(
 ) -> Any:
     """Run tasks on items of a group, each on what the one before returned: with one thread, as Dask gives each a core.
 
-    ``where`` has, of every item that is used, its number in the group and its place among all parts.
+    ``where`` has, of every item that is used, its number in the group, and ``places`` its place among all parts.
     """
     if shared is None:
         *given, shared = given  # type: ignore[assignment]
     assert shared is not None
-    numbers = [number for number, _ in where]
-    vectors = [_picked(values, numbers, *pick) for values, pick in zip(given, picks, strict=True)]
+    vectors = [_picked(values, where, *pick) for values, pick in zip(given, picks, strict=True)]
 
     def made() -> Iterator[tuple[int, Any]]:
-        for (number, place), *entries in zip(where, *vectors, strict=True):
+        for number, place, *entries in zip(where, places, *vectors, strict=True):
             item, rest = items[number], iter(entries)
             for (task, n_vectors), more in zip(tasks, shared, strict=True):
                 item = task(item, *itertools.islice(rest, n_vectors), **more)

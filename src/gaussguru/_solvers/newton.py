@@ -107,7 +107,8 @@ class _Run(Bounds[P]):
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
         self.tried, self.n_tried = np.inf, 0  # decrement before the last point that got a certificate, and iterations
         self.skipped = 0.0  # the blur from which smoothing went to its last at once, while that may have been too early
-        self.careful = False  # whether that was too early once
+        self.fastest = 0.0  # the largest blur from which smoothing went down by more than SPEED
+        self.careful = False  # whether that, or a drop, was too early once
         self.apart = 0.0  # by how much F at the minimum of a subsample may differ from F at its own minimum
 
     # --- where to begin -----------------------------------------------------------------------------------
@@ -204,8 +205,9 @@ class _Run(Bounds[P]):
                 before, local = local, self._advance(local, step, curved=final and last and local.is_near(self.target))
                 self.systems.learn(before, local, step.decrement)
                 previous = step.decrement
-                if self._was_early(before, local, step.decrement):
-                    local, previous = self._blurred(level, local), np.inf
+                blur = self._missing_blur(before, local, step.decrement, patience)
+                if blur > self.last.blur:
+                    local, previous = self._blurred(level, local, blur), np.inf
         self._print(local, last)
         if not last:
             self.systems.leave(local)
@@ -264,17 +266,24 @@ class _Run(Bounds[P]):
         now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
         if self.careful:
             return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
-        self.skipped = now.blur if less.blur <= self.last.blur and less.blur < now.blur / SPEED else 0.0
+        fast = now.blur if less.blur < now.blur / SPEED else 0.0
+        self.fastest, self.skipped = max(self.fastest, fast), fast if less.blur <= self.last.blur else 0.0
         return less
 
-    def _was_early(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> bool:
-        """Return whether a step without blur is much too long: some rows hardly have noise of their own."""
-        short = before.value - after.value < self.policy.early * decrement
-        return self.skipped > self.last.blur and short and decrement > self.target
+    def _missing_blur(self, before: LocalModel[P], after: LocalModel[P], decrement: float, patience: int) -> float:
+        """Return the blur that was given up too early, or 0.
 
-    def _blurred(self, level: Problem[P], local: LocalModel[P]) -> LocalModel[P]:
-        """Return to the blur that was given up too early, to go down by SPEED from now on."""
-        problem = level.smoothed(local.problem.smoothing._replace(blur=self.skipped / SPEED))
+        It was if a step without it is much too long: some rows hardly have noise of their own. Or if steps on all rows
+        at the last smoothing do not come to an end, after it went down by more than SPEED at a time.
+        """
+        if before.value - after.value < self.policy.early * decrement and decrement > self.target and self.skipped:
+            return self.skipped
+        crawls = not patience and after.problem.rows is self.problem.rows and after.is_final(self.last, self.target)
+        return self.fastest if crawls and not self.careful else 0.0
+
+    def _blurred(self, level: Problem[P], local: LocalModel[P], blur: float) -> LocalModel[P]:
+        """Return to a blur that was given up too early, to go down by SPEED from now on."""
+        problem = level.smoothed(local.problem.smoothing._replace(blur=blur / SPEED))
         self.skipped, self.careful = 0.0, True
         self.systems.forget(factor=True)
         return problem.expand(problem.again(local.point))
