@@ -207,7 +207,7 @@ class _Run(Bounds[P]):
                 previous = step.decrement
                 blur = self._missing_blur(before, local, step.decrement, patience)
                 if blur > self.last.blur:
-                    local, previous = self._blurred(level, local, blur), np.inf
+                    local, previous, patience = self._blurred(level, local, blur), np.inf, self.policy.patience
         self._print(local, last)
         if not last:
             self.systems.leave(local)
