@@ -35,6 +35,7 @@ from gaussguru._data.rows import (
     check_squares,
     class_moments,
     draw_classes,
+    signed_weights,
     summed,
 )
 from gaussguru._linalg import Array, Index
@@ -451,7 +452,7 @@ def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: b
     """Return ``sum s x`` of every class, and ``sum s x^2`` of all or, ``apart``, of every class."""
 
     def block(labels: Any, s: Array | None, n_classes: int) -> Block:
-        weights = _signed(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
+        weights = signed_weights(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
         return Block(X, labels, weights, weights)  # moments of two classes need the signed ones only
 
     with np.errstate(over="ignore", invalid="ignore"):
@@ -464,15 +465,6 @@ def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: b
             for c in range(width)
         ]
     return sums[:width], np.array(each)
-
-
-def _signed(labels: NDArray[Any], weights: Array | None) -> Array:
-    """Return ``s y`` of rows of two classes."""
-    signed: Array = labels * np.float64(2.0)
-    signed -= 1.0
-    if weights is not None:
-        signed *= weights
-    return signed
 
 
 def not_finite(X: Any, number: int) -> ValueError:
@@ -558,11 +550,12 @@ def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: 
     labels, plain = place.ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
         # Nobody reads these weights of 1, so they take no memory.
-        return Block(X, labels, np.broadcast_to(1.0, len(labels)), _signed(labels, None), None, place.number)
+        return Block(X, labels, np.broadcast_to(1.0, len(labels)), signed_weights(labels, None), None, place.number)
     weights = np.ones(len(labels)) if given is None else given
     if not plain:
         weights = weights * factors[labels]
-    return Block(X, labels, weights, _signed(labels, weights) if len(factors) == 2 else weights, errors, place.number)
+    signed = signed_weights(labels, weights) if len(factors) == 2 else weights
+    return Block(X, labels, weights, signed, errors, place.number)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._blocks import MANY_VALUES
-from gaussguru._data.rows import canonical
+from gaussguru._data.rows import canonical, signed_weights
 from gaussguru._linalg import Array
 
 # Below, quotients of slacks and noise overflow.
@@ -108,8 +108,7 @@ class Samples(NamedTuple):
     @property
     def signed_weight(self) -> Array:
         """``s y`` of every row of a two-class problem."""
-        signed: Array = self.labels * np.float64(2.0) - 1.0  # much quicker than np.where on many labels
-        return signed if self.weights is None else signed * self.weights
+        return signed_weights(self.labels, self.weights)
 
 
 _DTYPES = (np.float64, np.float32)

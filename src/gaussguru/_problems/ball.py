@@ -27,6 +27,7 @@ x, W, b : as in :mod:`gaussguru._problems.multiclass`; arrays of classes have sh
 residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (alpha - [k = y])``
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -333,7 +334,7 @@ class Local:
         dual = self.problem.dual(self.point.residual, self.point.units) if thorough else 0.0
         return Certificate(primal, dual), self.point._replace(value=primal)
 
-    def may_close(self, decrement: float, target: float) -> bool:
+    def may_close(self, expected: Callable[[], float], target: float) -> bool:
         """Return True: a certificate costs little."""
         return True
 

@@ -620,7 +620,7 @@ class Local:
         gap = point.mass * (problem.noise.polar(v + along) - totals.conjugate) / max(totals.value, 1e-300)
         return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
 
-    def may_close(self, decrement: float, target: float) -> bool:
+    def may_close(self, expected: Callable[[], float], target: float) -> bool:
         """Return True: the certificate itself looks first."""
         return True
 

@@ -422,13 +422,16 @@ class PairLocal(Generic[P]):
         its own noise, with a bound of its error.
         """
 
-    def may_close(self, decrement: float, target: float) -> bool:
+    def may_close(self, expected: Callable[[], float], target: float) -> bool:
         """Return whether the gap, about ``sqrt(decrement * F)``, or with a ridge the decrement, may be so small.
 
-        Without a ridge, what is left of the gradient must fit into the noise: the gap is of first order in it.
+        Without a ridge, what is left of the gradient must fit into the noise: the gap is of first order in it. A
+        decrement that is lost in rounding says nothing.
         """
+        decrement = expected()
         gap = math.sqrt(max(0.0, decrement) * self.value)
-        return NEGLIGIBLE * (min(gap, decrement) if self.problem.l2 else gap) <= target
+        gap = min(gap, decrement) if self.problem.l2 else gap
+        return decrement <= LOST * self.value or NEGLIGIBLE * gap <= target
 
     def is_near(self, target: float) -> bool:
         """Return True: every step is evaluated with all that a certificate needs."""

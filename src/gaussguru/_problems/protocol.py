@@ -8,6 +8,7 @@ Unknowns ``x`` are a flat array whose meaning only the problem knows. A *point* 
 others nearby are cheaper to evaluate than from scratch.
 """
 
+from collections.abc import Callable
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
@@ -135,8 +136,8 @@ class LocalModel(Protocol[P]):
         A gap that cannot fall below ``target`` need not be computed to the end, unless ``thorough``.
         """
 
-    def may_close(self, decrement: float, target: float) -> bool:
-        """Return whether a gap of ``target`` is worth a certificate where a step would have about this decrement."""
+    def may_close(self, expected: Callable[[], float], target: float) -> bool:
+        """Return whether a certificate may close a gap of ``target``; ``expected()`` is about the next decrement."""
 
     def is_near(self, target: float) -> bool:
         """Return whether a gap of ``target`` may be closed after one more step."""

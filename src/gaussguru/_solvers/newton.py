@@ -23,6 +23,7 @@ subsample is left where less smoothing would say no more about theirs, and they 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,18 +223,13 @@ class _Run(Bounds[P]):
         exhausted = self.n_iter >= self.settings.max_iter
         near = previous <= 0.5 * self.tried if previous < np.inf else self.apart <= self.target
         due = final and (near or self.n_iter - self.n_tried >= self.policy.recheck)
-        if last and (exhausted or (due and self._may_close(local))):
+        if last and (exhausted or (due and local.may_close(partial(self.systems.expected, local), self.target))):
             self.tried, self.n_tried = previous, self.n_iter
             if self.certify(local, thorough=exhausted):
                 return True
         if exhausted:
             self.status = "max_iter"
         return exhausted
-
-    def _may_close(self, local: LocalModel[P]) -> bool:
-        """Return whether the step to come leaves it open that the gap is closed here."""
-        decrement = self.systems.expected(local)
-        return is_lost(local.value, decrement) or local.may_close(decrement, self.target)
 
     def _suffices(self, local: LocalModel[P], step: Step, *, last: bool, final: bool, central: bool) -> bool:
         """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
