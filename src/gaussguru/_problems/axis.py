@@ -22,8 +22,9 @@ import numpy as np
 from gaussguru._data.rows import combine, margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.binary import CONTRACTION, Binary, Local, Point, Weights, balanced
+from gaussguru._problems.binary import Binary, Local, Point, Weights, balanced
 from gaussguru._problems.coordinates import SWEEPS
+from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import RARE
 from gaussguru.certificates.dual_point import Ray
 from gaussguru.noise import tied

@@ -23,15 +23,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
-from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
+from gaussguru._problems.protocol import LocalModel, SpannedProblem
 from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing, least_blur
 from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
@@ -39,8 +39,6 @@ from gaussguru.noise import Noise
 
 # Multiply-adds of a Hessian that are not worth saving (about a millisecond).
 CHEAP = 4e6
-# A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
-CONTRACTION = 0.3
 
 
 class Totals(NamedTuple):
@@ -95,23 +93,10 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary(OfLoss):
+class Binary(SpannedProblem[Point]):
     """Rows of two classes with a loss and a noise model; see the module for the formulas."""
 
     noise: Noise
-
-    @property
-    def weight(self) -> float:
-        """``sum s``, which is also F at zero."""
-        return self.rows.total_weight
-
-    is_smooth: ClassVar[bool] = True
-    is_linear: ClassVar[bool] = True
-
-    @property
-    def is_fused(self) -> bool:
-        """Whether a step near the minimum is evaluated with its gradient, in one pass."""
-        return True
 
     @cached_property
     def unit_damping(self) -> Array:
@@ -436,7 +421,7 @@ RESCALINGS = 60
 
 
 @dataclass(eq=False)
-class Local:
+class Local(LocalModel[Point]):
     """Value, gradient and Hessian of F at one point.
 
     ``by_label`` is ``sum s y alpha x`` over the positive and over the negative rows; ``curves``, where known,
@@ -447,16 +432,6 @@ class Local:
     point: Point
     by_label: Array
     curves: Array | None = None
-
-    @property
-    def value(self) -> float:
-        """F."""
-        return self.point.value
-
-    @property
-    def x(self) -> Array:
-        """The unknowns."""
-        return self.point.x
 
     @cached_property
     def noise_gradient(self) -> Array:
@@ -499,9 +474,6 @@ class Local:
         """Whether the Hessian is not worth saving."""
         rows = self.problem.rows
         return rows.n_values * rows.n_columns < CHEAP
-
-    contraction: ClassVar[float] = CONTRACTION
-    refreshes: ClassVar[bool] = False
 
     def factor(self, damping: Array) -> Factor | None:
         """Return a factor of the damped Hessian, if it has not too many columns."""
@@ -619,10 +591,6 @@ class Local:
         along = w * (float(gradient @ w) / max(float(w @ w), 1e-300))
         gap = point.mass * (problem.noise.polar(v + along) - totals.conjugate) / max(totals.value, 1e-300)
         return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
-
-    def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return True: the certificate itself looks first."""
-        return True
 
     def is_near(self, target: float) -> bool:
         """Return whether the gap may be closed after one more step: near the minimum it falls by 10 to 100 times."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, diagonal, extended
 from gaussguru._problems.axis import AxisLocal, Face, Model
-from gaussguru._problems.binary import CONTRACTION
+from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.linear_systems import Step
 from gaussguru._solvers.policy import DEFAULT
