@@ -24,7 +24,7 @@ from gaussguru._data.rows import Rows
 from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
 from gaussguru._problems.binary import damping_of
 from gaussguru._problems.protocol import Inverse, LocalModel, LossProblem, Problem
-from gaussguru._problems.smoothing import NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
+from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, Quadratic
 
@@ -275,28 +275,12 @@ class PairLocal(LocalModel[P], Protocol[P]):
     # --- smoothing ----------------------------------------------------------------------------------------
 
     @property
-    def least_scale(self) -> float:
-        """The scale of the noise beside which blur must be negligible."""
-
-    @property
     def spread(self) -> float:
         """The standard deviation of the margins of a pair."""
 
-    def is_final(self, last: Smoothing, target: float) -> bool:
-        """Return whether this is the last smoothing."""
-        return bool(self.problem.smoothing == last)
-
-    def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
-        """Return the smoothing to which the minimum is followed next."""
-        return self._negligible(self.problem.smoothing.blur / SPEED, last)
-
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
-        return self._negligible(NEGLIGIBLE * self._uncertainty, last)
-
-    def _negligible(self, blur: float, last: Smoothing) -> Smoothing:
-        """Return a blur, or the last one where that is negligible."""
-        return Smoothing(1.0, last.blur if blur <= max(last.blur, NEGLIGIBLE * self.least_scale) else blur)
+        return Smoothing(1.0, self.settled(NEGLIGIBLE * self._uncertainty, last.blur))
 
     @property
     def is_hidden(self) -> bool:

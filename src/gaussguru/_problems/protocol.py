@@ -17,7 +17,7 @@ import numpy as np
 
 from gaussguru._data.rows import Rows
 from gaussguru._linalg import Array, Intercept
-from gaussguru._problems.smoothing import NONE, RARE, Smoothing
+from gaussguru._problems.smoothing import NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
@@ -117,9 +117,22 @@ class LocalModel(Protocol[P]):
 
     def is_final(self, last: Smoothing, target: float) -> bool:
         """Return whether no less smoothing is needed for a gap of ``target``."""
+        noise, blur = self.problem.smoothing
+        return noise == 1 and blur <= last.blur
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
         """Return the smoothing to which the minimum is followed next."""
+        smoothing = self.problem.smoothing
+        return Smoothing(smoothing.lower_noise, self.settled(smoothing.blur / SPEED, last.blur))
+
+    def settled(self, blur: float, least: float) -> float:
+        """Return a blur, or the least where that is negligible beside the noise."""
+        return least if blur <= max(least, NEGLIGIBLE * self.least_scale) else blur
+
+    @property
+    def least_scale(self) -> float:
+        """The scale of the noise beside which blur must be negligible; 0 where there is none."""
+        return 0.0
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
