@@ -21,7 +21,7 @@ SOURCE = HERE / "src"
 PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Lowest first: a module imports only from lower layers, or from its own package in the same layer.
 LAYERS = [
-    ["_linalg", "_files", "_blocks", "_native"],
+    ["_linalg", "_files", "_blocks", "_cached", "_native"],
     ["losses", "noise", "errors"],
     ["probabilities"],
     ["_data.rows"],

@@ -15,7 +15,6 @@ gradient), "product" (Hessian times vector) and "hessian".
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._blocks import rows_at_once
+from gaussguru._cached import cached_property
 from gaussguru._linalg import Array, Index
 from gaussguru._native import _binding
 from gaussguru.errors import Errors

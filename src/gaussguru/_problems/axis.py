@@ -14,11 +14,11 @@ F is a smooth function ``Phi(w, a, b)`` of its arguments and grows with a. Steps
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import combine, margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding

@@ -28,11 +28,11 @@ residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (a
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
 from gaussguru._linalg import EPS, Array, Factor, factorise
 from gaussguru._problems.binary import damping_of

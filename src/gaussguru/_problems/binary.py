@@ -22,11 +22,11 @@ labels : "positive" rows have label 1, "negative" ones label 0
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
@@ -554,8 +554,8 @@ class Local(LocalModel[Point]):
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
         """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
 
-        A gap that will not fall to ``target`` is not computed, unless ``thorough``. Where ``target`` is 0, the bounds are
-        those of this point itself.
+        A gap that will not fall to ``target`` is not computed, unless ``thorough``. Where ``target`` is 0, the bounds
+        are those of this point itself.
         """
         if not thorough and self.expected_gap > target:
             return Certificate(self.problem.rounded_up(self.point), 0.0), self.point

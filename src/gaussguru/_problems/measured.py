@@ -22,11 +22,12 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, RowVector, dense, piece_rows
 from gaussguru._linalg import Array, Index, Intercept, diagonal, mirrored
 from gaussguru._native import _binding

@@ -15,11 +15,12 @@ cell (c, k) : the rows of class c against class k; arrays of cells have shape (C
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import Rows
 from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
 from gaussguru._problems.binary import damping_of
@@ -430,10 +431,10 @@ def hinge_values(class_weights: Array, b: Array) -> Array:
     return np.asarray((hinge.sum(axis=2) - 1.0) @ class_weights)  # a class is not compared with itself
 
 
-# Left out of a dual point are classes whose slopes add up to at most the first fraction of the wanted gap, and pairs
-# with at most the second fraction of the slopes of either class. Groups of classes that hardly touch each other need
-# the last: what little flows between them has no room.
-LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-9), (1e-3, 1e-5))
+# Left out of a dual point are classes whose slopes add up to at most this fraction of the wanted gap, and pairs with at
+# most one of these fractions of the slopes of either class. Groups of classes that hardly touch each other need the
+# larger one: what little flows between them has no room.
+LIGHT, SLIGHT = 1e-3, (1e-9, 1e-5)
 
 
 def touching(slope: Array, target: float) -> Iterator[Array]:
@@ -444,8 +445,8 @@ def touching(slope: Array, target: float) -> Iterator[Array]:
     """
     both = symmetric(slope)
     total = both.sum(axis=1)
-    for negligible, slight in LEFT_OUT if len(slope) > 2 else ((0.0, 0.0),):
-        counts = total > negligible * target
+    counts = total > (LIGHT * target if len(slope) > 2 else 0.0)
+    for slight in SLIGHT if len(slope) > 2 else (0.0,):
         yield (both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
 
 
