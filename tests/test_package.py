@@ -39,7 +39,7 @@ LAYERS = [
     ["_solvers.result", "_solvers.policy", "_solvers.line_search", "_solvers.certify"],
     ["_solvers.linear_systems", "_solvers.bounds"],
     ["_solvers.axis_qp"],
-    ["_solvers.newton", "_solvers.interior_point", "_solvers.sgd", "_solvers.damped_newton"],
+    ["_solvers.newton", "_solvers.interior_point", "_solvers.sgd", "_solvers.modified_newton"],
     ["_solvers.subspace", "_solvers.kernel_sgd", "_solvers.registry"],
     ["_estimators.validation", "_estimators.link"],
     ["_estimators.problem"],

@@ -14,7 +14,7 @@ from gaussguru._data.rows import Rows
 from gaussguru._estimators.probit import CachedRows, ProbitWithErrors, probit_path, rows_of
 from gaussguru._estimators.validation import check_samples
 from gaussguru._problems.probit import Probit
-from gaussguru._solvers.damped_newton import minimise
+from gaussguru._solvers.modified_newton import minimise
 from gaussguru.errors import check_errors
 
 

@@ -19,7 +19,7 @@ from gaussguru._estimators.streamed import note_features, surveyed
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
 from gaussguru._linalg import Array, Intercept, diagonal
 from gaussguru._problems.probit import Probit
-from gaussguru._solvers.damped_newton import Minimum, minimise
+from gaussguru._solvers.modified_newton import Minimum, minimise
 from gaussguru.errors import Errors, check_products, split_errors
 from gaussguru.sources import Fields, Reading, Source, as_source
 

@@ -8,9 +8,9 @@ One iteration, at the smoothing that it has reached::
 
 **Continuation.** For small noise F is nearly piecewise linear, and where a classifier collapses it has a kink: Newton's
 method alone would crawl. It starts with a smoother problem (:mod:`gaussguru._problems.smoothing`) and follows its
-minimum as smoothing goes down. Blur that is negligible beside the noise is dropped at once; it comes back where
-steps are much too long without it. A point is *central* when its Newton decrement is small against what noise and
-smoothing make of F.
+minimum as smoothing goes down. Blur that is negligible beside the noise is dropped at once; it comes back where steps do
+not come to an end without it: some rows may hardly have noise of their own. A point is *central* when its Newton
+decrement is small against what noise and smoothing make of F.
 
 **Subsamples.** Most of the way is made on few rows. The minimum of a subsample differs from that of more rows; so a
 subsample is left where less smoothing would say no more about theirs, and they start with smoothing that hides it.
@@ -107,9 +107,8 @@ class _Run(Bounds[P]):
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
         self.tried, self.n_tried = np.inf, 0  # decrement before the last point that got a certificate, and iterations
-        self.skipped = 0.0  # the blur from which smoothing went to its last at once, while that may have been too early
         self.fastest = 0.0  # the largest blur from which smoothing went down by more than SPEED
-        self.careful = False  # whether that, or a drop, was too early once
+        self.careful = False  # whether that was too early once
         self.apart = 0.0  # by how much F at the minimum of a subsample may differ from F at its own minimum
 
     # --- where to begin -----------------------------------------------------------------------------------
@@ -206,9 +205,8 @@ class _Run(Bounds[P]):
                 before, local = local, self._advance(local, step, curved=final and last and local.is_near(self.target))
                 self.systems.learn(before, local, step.decrement)
                 previous = step.decrement
-                blur = self._missing_blur(before, local, step.decrement, patience)
-                if blur > self.last.blur:
-                    local, previous, patience = self._blurred(level, local, blur), np.inf, self.policy.patience
+                if self._was_too_fast(local, patience):
+                    local, previous, patience = self._blurred(local), np.inf, self.policy.patience
         self._print(local, last)
         if not last:
             self.systems.leave(local)
@@ -262,25 +260,19 @@ class _Run(Bounds[P]):
         now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
         if self.careful:
             return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
-        fast = now.blur if less.blur < now.blur / SPEED else 0.0
-        self.fastest, self.skipped = max(self.fastest, fast), fast if less.blur <= self.last.blur else 0.0
+        if less.blur < now.blur / SPEED:
+            self.fastest = max(self.fastest, now.blur)
         return less
 
-    def _missing_blur(self, before: LocalModel[P], after: LocalModel[P], decrement: float, patience: int) -> float:
-        """Return the blur that was given up too early, or 0.
+    def _was_too_fast(self, local: LocalModel[P], patience: int) -> bool:
+        """Return whether steps on all rows do not come to an end, after blur went down by more than SPEED at a time."""
+        ends = local.problem.rows is self.problem.rows and local.is_final(self.last, self.target)
+        return ends and not patience and self.fastest > self.last.blur
 
-        It was if a step without it is much too long: some rows hardly have noise of their own. Or if steps on all rows
-        at the last smoothing do not come to an end, after it went down by more than SPEED at a time.
-        """
-        if before.value - after.value < self.policy.early * decrement and decrement > self.target and self.skipped:
-            return self.skipped
-        crawls = not patience and after.problem.rows is self.problem.rows and after.is_final(self.last, self.target)
-        return self.fastest if crawls and not self.careful else 0.0
-
-    def _blurred(self, level: Problem[P], local: LocalModel[P], blur: float) -> LocalModel[P]:
+    def _blurred(self, local: LocalModel[P]) -> LocalModel[P]:
         """Return to a blur that was given up too early, to go down by SPEED from now on."""
-        problem = level.smoothed(local.problem.smoothing._replace(blur=blur / SPEED))
-        self.skipped, self.careful = 0.0, True
+        problem = local.problem.smoothed(local.problem.smoothing._replace(blur=self.fastest / SPEED))
+        self.careful, self.fastest = True, 0.0
         self.systems.forget(factor=True)
         return problem.expand(problem.again(local.point))
 

@@ -1,4 +1,4 @@
-"""Newton's method with a line search for a smooth function of few unknowns that need not be convex."""
+"""Newton's method with a modified Hessian, for a smooth function of few unknowns that need not be convex."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
