@@ -113,16 +113,11 @@ class Binary(SpannedProblem[Point]):
         negative, positive = self.rows.class_weights.tolist()
         return float(positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b))
 
-    @cached_property
-    def constant(self) -> tuple[float, float]:
-        """The intercept of the best classifier that ignores the features, and F there."""
+    def constant_near(self, point: Point | None) -> tuple[float, float]:
+        """Return the best classifier that ignores the features: whatever led to it, there is one."""
         negative, positive = self.rows.class_weights.tolist()
         b = float((positive > negative) - (positive < negative)) if self.fit_intercept else 0.0
         return b, self.constant_value(b)
-
-    def constant_near(self, point: Point | None) -> tuple[float, float]:
-        """Return the best classifier that ignores the features: whatever led to it, there is one."""
-        return self.constant
 
     def classifier(self, point: Point) -> tuple[Array, float]:
         """Return the coefficients and the intercept."""
@@ -211,7 +206,7 @@ class Binary(SpannedProblem[Point]):
             smoothing = Smoothing(smooth, blur)
             problem = self.smoothed(smoothing)
             point = problem.rescaled(problem.at(w, scale, -centre * stretch, margin, stretch), NEGLIGIBLE)
-            if point.value < self.constant[1]:
+            if point.value < self.constant_near(None)[1]:
                 break
         return point, smoothing
 

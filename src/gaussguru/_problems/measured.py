@@ -125,16 +125,13 @@ class Measured(PairProblem[Point]):
         if self.n_classes == 2:
             apart = np.array([-0.5, 0.5])
             scores, covariances = scores * apart, covariances * np.multiply.outer(apart, apart)
-        own, total = self.squares(W), self.ridge(W)
-        for c in range(self.n_classes):
-            mine = np.flatnonzero(self.rows.labels == c)
-            for k in set(range(self.n_classes)) - {c}:
-                matrix = covariances[mine]
-                variances = matrix[:, c, c] + matrix[:, k, k] - 2 * matrix[:, c, k]
-                a = np.sqrt(np.maximum(variances, 0.0) + own[c, k])
-                z = (1.0 - (scores[mine, c] - scores[mine, k]) - (b[c] - b[k])) / a
-                total += float((self.rows.weights[mine] * a) @ self.loss.terms(z)[0])
-        return total
+        place, own = np.arange(len(scores)), self.rows.labels
+        apart, beside = (scores + b)[place, own, np.newaxis] - (scores + b), covariances[place, own]
+        variances = beside[place, own, np.newaxis] + np.einsum("ikk->ik", covariances) - 2 * beside
+        a = np.sqrt(np.maximum(variances, 0.0) + self.squares(W)[own])
+        losses = a * self.loss.terms((1.0 - apart) / a)[0]
+        losses[place, own] = 0.0
+        return float(self.rows.weights @ losses.sum(axis=1)) + self.ridge(W)
 
     def slopes(self, point: Point) -> Array:
         """Return ``f'(z)`` of every sample, and with more than two classes of every class."""

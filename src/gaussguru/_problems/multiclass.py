@@ -10,13 +10,14 @@ scores : row vector of (n_rows, C), ``W x_i`` without intercepts
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gaussguru._data.rows import Block, RowVector, one_hot, scatter, scores
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise
 from gaussguru._native import _binding
+from gaussguru._problems.binary import Weights
 from gaussguru._problems.pairs import Flow, PairLocal, PairPoint, PairProblem, mixed, pairs_of, symmetric, unfold
 from gaussguru._problems.protocol import Inverse, SpannedProblem
 from gaussguru.certificates.dual_point import Ray
@@ -41,14 +42,6 @@ class Point(PairPoint):
     scales: Array
     conjugate: Array
     margin: float = 1.0
-
-
-class Weights(NamedTuple):
-    """Row vectors of, for every row and class, the derivative of F by the score, ``s f''/a`` and ``z``."""
-
-    residual: RowVector
-    curve: RowVector
-    tilt: RowVector
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +126,10 @@ class Multiclass(PairProblem[Point], SpannedProblem[Point]):
 
 @dataclass(eq=False)
 class Local(PairLocal[Point]):
-    """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores."""
+    """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores.
+
+    What rows weigh are arrays of (n_rows, C): R, ``s f''/a`` and ``z``.
+    """
 
     problem: Multiclass
     point: Point

@@ -8,8 +8,8 @@ One iteration, at the smoothing that it has reached::
 
 **Continuation.** For small noise F is nearly piecewise linear, and where a classifier collapses it has a kink: Newton's
 method alone would crawl. It starts with a smoother problem (:mod:`gaussguru._problems.smoothing`) and follows its
-minimum as smoothing goes down. Blur that is negligible beside the noise is dropped at once; it comes back where steps do
-not come to an end without it: some rows may hardly have noise of their own. A point is *central* when its Newton
+minimum as smoothing goes down. Blur that is negligible beside the noise is dropped at once; it comes back where steps
+do not come to an end without it: some rows may hardly have noise of their own. A point is *central* when its Newton
 decrement is small against what noise and smoothing make of F.
 
 **Subsamples.** Most of the way is made on few rows. The minimum of a subsample differs from that of more rows; so a
