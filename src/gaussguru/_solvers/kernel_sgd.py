@@ -22,9 +22,12 @@ from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
 from gaussguru._solvers.certify import certify
-from gaussguru._solvers.sgd import SGD, Start, State, value_of
+from gaussguru._solvers.sgd import SGD, Policy, Start, State, value_of
 from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate
+
+# A step costs as much as there are samples (measured: what is best for a trial on 200 is too small for more on usps).
+TUNING = Policy(trial_rows=1000)
 
 
 class KernelRows(Rows):
@@ -85,14 +88,11 @@ class KernelState(State):
 class KenGuru(SGD[KernelProblem]):
     """Settings of the solver; those of :class:`gaussguru._solvers.sgd.SGD`."""
 
+    policy: Policy = TUNING
+
     def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
         """Return the state of a descent that has made no step."""
         return KernelState(problem, start)
-
-    @property
-    def trial_rows(self) -> int:
-        """Samples of a trial."""
-        return self.policy.kernel_trial
 
     def value(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> float:
         """Return F of a classifier: that of the problem along ``w`` alone."""
