@@ -12,8 +12,8 @@ cone; b is the multiplier of the balance, p and q are those of the box. With ``z
     1 - y (w.x + b) - sigma length z + p - q = 0,    p alpha = q (1 - alpha) = S.Z / 2 = mu -> 0,    u = l2 w
 
 At ``mu = 0`` w is parallel to v, ``length`` is its norm, and this says that ``alpha = f'(z)`` at the slack of the
-sample. So v and w both give the direction of the primal solution, ``length`` and b the rest. Before that v is the
-better one where noise is large; where it is tiny v is a small difference of large sums, and only w has its digits.
+sample. So w gives the direction of the primal solution, ``length`` and b the rest. (So does v, but where noise is tiny
+it is a small difference of large sums.)
 
 Alpha, p and q are eliminated from Newton's equations sample by sample, which leaves as many unknowns as there are
 columns, or rows if they are fewer: the problem is then stated in the span of the rows. The cone is scaled as by
@@ -121,15 +121,13 @@ class Dual:
 
 
 def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
-    """Update the bounds by a dual point, by two primal ones, and by the slopes of the better one."""
-    dual, v = problem.dual_value(problem.rows.split(alpha))
-    run.raise_dual(dual, alpha)
-    for direction in (v, w):
-        size = norm(direction)
-        if not run.is_closed and size > 0 and 1e-100 < length < 1e100:
-            # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
-            point = problem.rescaled(problem.point(problem.unknowns(length / size * direction, b)), 0.0)
-            run.lower_primal(problem.rounded_up(point), point)
+    """Update the bounds by a dual point, by a primal one, and by the slopes of the best one."""
+    run.raise_dual(problem.dual_value(problem.rows.split(alpha))[0], alpha)
+    size = norm(w)
+    if size > 0 and 1e-100 < length < 1e100:
+        # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
+        point = problem.rescaled(problem.point(problem.unknowns(length / size * w, b)), 0.0)
+        run.lower_primal(problem.rounded_up(point), point)
     if not run.is_closed and run.best is not None and run.best.value > 0:
         # The last digits: slopes of the recovered point are a dual point whose error is of second order.
         slopes, _ = problem.expand(run.best).certificate(run.target, thorough=True)

@@ -10,7 +10,6 @@ so the norm costs nothing, and no step looks at more than one row of the kernel 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,12 +34,7 @@ class KernelRows(Rows):
 
     def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
         super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
-        self.kernel = kernel
-
-    @cached_property
-    def squared_norms(self) -> Array:
-        """The value of every sample with itself."""
-        return self.kernel.squared_norms
+        self.kernel, self.squared_norms = kernel, kernel.squared_norms
 
     def take(self, index: Index, weights: Array | None = None) -> "KernelRows":
         """Return some samples, with other weights if given."""
