@@ -46,8 +46,6 @@ class Policy:
     # mu to begin with, more than the slack of order one that it has to move (measured: 1 takes up to 3 iterations more
     # where noise is small).
     first: float = 4.0
-    # A certificate is worth its passes when mu is this many times the tolerance (measured: 1 takes an iteration more).
-    hopeful: float = 10.0
 
 
 class State(NamedTuple):
@@ -107,7 +105,8 @@ class Dual:
         state: State | None = equations.start()
         while state is not None:
             at, mu, exhausted = state, equations.mu(state), run.n_iter >= self.max_iter
-            if mu <= self.policy.hopeful * self.tol or exhausted or self.verbose > 0:
+            # A gap is of the order of mu: before it is worth its passes only to be printed.
+            if mu <= self.tol or exhausted or self.verbose > 0:
                 _certify(run, problem, at.alpha, *equations.primal(at))
             run.log(run.n_iter, run.primal, run.gap, f"  mu {mu:.1e}")
             if run.is_closed or exhausted:
