@@ -41,8 +41,8 @@ from gaussguru._problems.protocol import LocalModel
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, balance
 
-# The factor by which mu falls at most.
-SPEED = 10.0
+# The factor by which mu falls at most, and by which it falls further than what is wanted.
+SPEED, BEYOND = 10.0, 1.2
 # Smoothing is small where what it adds to F is at most this fraction of the tolerance.
 SMALL = 0.5
 
@@ -221,8 +221,8 @@ class Local(LocalModel[Point]):
 
         What it adds to F falls like mu, or like mu^2 where rows abound: fewer are near a tie.
         """
-        wanted = 1.2 * self.noisy / (SMALL * target)
-        return Smoothing(1.0, self.problem.smoothing.blur / min(SPEED, max(1.5, wanted)))
+        wanted = max(1.0, self.noisy / (SMALL * target))
+        return Smoothing(1.0, self.problem.smoothing.blur / min(SPEED, BEYOND * wanted))
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing of this point: it hides how far the minimum of more rows is."""

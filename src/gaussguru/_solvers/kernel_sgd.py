@@ -10,7 +10,6 @@ so the norm costs nothing, and no step looks at more than one row of the kernel 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,12 @@ from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
 from gaussguru._solvers.certify import certify
-from gaussguru._solvers.sgd import SGD, Start, State, value_of
+from gaussguru._solvers.sgd import SGD, Policy, Start, State, value_of
 from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate
+
+# A step costs as much as there are samples (measured: what is best for a trial on 200 is too small for more on usps).
+TUNING = Policy(trial_rows=1000)
 
 
 class KernelRows(Rows):
@@ -32,12 +34,7 @@ class KernelRows(Rows):
 
     def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
         super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
-        self.kernel = kernel
-
-    @cached_property
-    def squared_norms(self) -> Array:
-        """The value of every sample with itself."""
-        return self.kernel.squared_norms
+        self.kernel, self.squared_norms = kernel, kernel.squared_norms
 
     def take(self, index: Index, weights: Array | None = None) -> "KernelRows":
         """Return some samples, with other weights if given."""
@@ -85,14 +82,11 @@ class KernelState(State):
 class KenGuru(SGD[KernelProblem]):
     """Settings of the solver; those of :class:`gaussguru._solvers.sgd.SGD`."""
 
+    policy: Policy = TUNING
+
     def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
         """Return the state of a descent that has made no step."""
         return KernelState(problem, start)
-
-    @property
-    def trial_rows(self) -> int:
-        """Samples of a trial."""
-        return self.policy.kernel_trial
 
     def value(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> float:
         """Return F of a classifier: that of the problem along ``w`` alone."""

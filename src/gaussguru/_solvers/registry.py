@@ -42,10 +42,8 @@ class Method:
     def solver(self, problem: LossProblem[P], *, warm: bool, **settings: Any) -> Solver:
         """Return the solver of a problem: where there is no ``warm`` start, in a growing span if that suits."""
         made = self.make(**settings)
-        solver: Solver = made
-        if self.spanned is not None and not warm:
-            spanned = self.spanned(made)
-            solver = spanned if spanned.suits(problem) else made
+        spanned = None if self.spanned is None or warm else self.spanned(made)
+        solver: Solver = spanned if spanned is not None and spanned.suits(problem) else made
         return solver
 
     def check(self, name: str, n_classes: int, *, errors: bool, noise: str | None) -> None:

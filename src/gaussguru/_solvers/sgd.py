@@ -37,12 +37,10 @@ L = TypeVar("L", bound=LossProblem[Any])
 class Policy:
     """The tuning constants of stochastic gradient descent."""
 
-    # Rows and steps of the trial of a rate, if the descent itself has so many (measured: what is best for 10,000 steps
+    # Steps and rows of the trial of a rate, if the descent itself has so many (measured: what is best for 10,000 steps
     # is too small for more on usps).
-    trial: int = 50_000
-    # Samples of the trial of a rate with a kernel, where a step costs as much as there are samples (measured: what is
-    # best for 200 is too small for more on usps).
-    kernel_trial: int = 1000
+    trial_steps: int = 50_000
+    trial_rows: int = 50_000
     # Powers of 2 between the first rates that are tried (measured: trials with larger ones may be misled by noise).
     stride: int = 4
     # Epochs in a row that must fail to lower F: the curve is noisy, and one proves nothing.
@@ -223,16 +221,11 @@ class SGD(Generic[L]):
         """Return the certificate of a classifier, and its slopes."""
         return certify(problem, coef, intercept)
 
-    @property
-    def trial_rows(self) -> int:
-        """Rows of a trial: as many as it has steps."""
-        return self.policy.trial
-
     def find_rate(self, problem: L) -> float:
         """Return the power of 2 from which a short descent on some of the rows gets lowest."""
         rng, n = np.random.default_rng(self.seed), problem.rows.n_rows
-        some = problem.subsample(self.trial_rows, rng) if n > self.trial_rows else problem
-        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, self.policy.trial))
+        some = problem.subsample(self.policy.trial_rows, rng) if n > self.policy.trial_rows else problem
+        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, self.policy.trial_steps))
         first, second = np.array_split(order, 2)
 
         @cache

@@ -17,7 +17,6 @@ computed in the span of the directions and ``v``, the one that comes next.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -41,48 +40,33 @@ class Policy:
     smooth: float = 0.25
 
 
-class Space(Protocol):
-    """How vectors of a space are written.
-
-    The square of a vector is at most ``trace`` times the sum of the squares of its numbers.
-    """
-
-    @property
-    def trace(self) -> float: ...
-
-    def gradient(self, residual: Array) -> Array:
-        """Return ``sum_i r_i phi(x_i)`` for every column r, a column each."""
-
-    def scores(self, vectors: Array) -> Array:
-        """Return the scores of all samples for every vector."""
-
-    def covectors(self, vectors: Array, scores: Array) -> Array:
-        """Return the A with which ``A' V`` are the inner products of vectors with vectors V."""
-
-
 @dataclass(frozen=True)
 class OfSamples:
-    """Vectors as coefficients of the samples; ``product`` multiplies them by the kernel matrix, of that ``trace``."""
+    """A space of vectors that are coefficients of the samples.
+
+    ``product`` multiplies them by the kernel matrix, of that ``trace``: the square of a vector is at most so many times
+    the sum of the squares of its numbers.
+    """
 
     product: Callable[[Array], Array]
     trace: float
 
     def gradient(self, residual: Array) -> Array:
-        """Return the residual itself."""
+        """Return ``sum_i r_i phi(x_i)`` for every column r, a column each: the residual itself."""
         return residual
 
     def scores(self, vectors: Array) -> Array:
-        """Return ``K V``."""
+        """Return the scores of all samples for every vector: ``K V``."""
         return self.product(vectors)
 
     def covectors(self, vectors: Array, scores: Array) -> Array:
-        """Return ``K V``."""
+        """Return the A with which ``A' U`` are the inner products of vectors V with vectors U: ``K V``."""
         return scores
 
 
 @dataclass(frozen=True)
 class OfColumns:
-    """Vectors as they are, an entry for each column of X."""
+    """The space of vectors as they are, an entry for each column of X; see :class:`OfSamples`."""
 
     rows: Rows
     trace: float = 1.0
@@ -98,6 +82,9 @@ class OfColumns:
     def covectors(self, vectors: Array, scores: Array) -> Array:
         """Return the vectors."""
         return vectors
+
+
+Space = OfSamples | OfColumns
 
 
 class Span:

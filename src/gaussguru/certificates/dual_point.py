@@ -83,28 +83,29 @@ class Ray(NamedTuple):
         """Return a dual value on the ray; no more is done than it takes to reach ``wanted``, if it can be reached."""
         here = [demand - room for demand, room in zip(self.demand, self.room, strict=True)]
         worst = max(here, default=0.0)
-        if worst <= 0:
+        if worst <= 0 or (self.ridge and self.excess == 0):
             return self.mass
         best = max(0.0, self.mass - self.excess**2 / (2 * self.ridge)) if self.ridge else 0.0
-        if best >= wanted or not math.isfinite(worst) or (not self.ridge and self._hopeless(here, wanted)):
+        if best >= wanted or not math.isfinite(worst):
             return best
+        most = self._most(here)
         for shrink in SHRINKS:
+            if not self.ridge and most * self.mass < wanted < math.inf:  # what is feasible is below
+                break
             feasible = self._chord(shrink, here)
             if feasible > 0:
                 best = max(best, self._between(feasible))
                 if best < wanted and self.twice:  # a second chord, from the end of the first, bounds it better
                     best = max(best, self._between(self._chord(feasible, here)))
                 break
-            if not self.ridge and shrink * self.mass <= wanted < math.inf:  # what is feasible is below
-                break
+            most = shrink
         return best
 
-    def _hopeless(self, here: list[float], wanted: float) -> bool:
-        """Return whether a value is out of reach: steeper than at c = 1 no pair gains room as c falls."""
-        if self.gain is None or wanted == math.inf:
-            return False
-        least = min(1 - h / max(d + g, h) for h, d, g in zip(here, self.demand, self.gain, strict=True) if h > 0)
-        return self.mass * least < wanted
+    def _most(self, here: list[float]) -> float:
+        """Return an upper bound of the c at which every pair has room: none gains it faster than at c = 1."""
+        if self.gain is None:
+            return 1.0
+        return min(1 - h / max(d + g, h) for h, d, g in zip(here, self.demand, self.gain, strict=True) if h > 0)
 
     def _chord(self, shrink: float, here: list[float]) -> float:
         """Return a c at which every pair has room, by the chord from ``shrink`` to 1; 0 where there is none."""
@@ -121,8 +122,6 @@ class Ray(NamedTuple):
         """Return the best dual value between a feasible c and 1, where the excess rises at most linearly."""
         if not self.ridge or feasible in (0.0, 1.0):
             return feasible * self.mass
-        if self.excess == 0:
-            return self.mass
         rise = self.excess / (1 - feasible)
         kept = min(self.excess, self.mass * self.ridge / rise)  # the excess at which its cost grows as the mass does
         return self.mass * (feasible + kept / rise) - kept**2 / (2 * self.ridge)
@@ -133,7 +132,6 @@ def balance(slope: Array) -> Array | None:
 
     None where they would be negative. ``slope`` has ``sum s alpha`` of the rows of c against k at (c, k).
     """
-    kept = np.where(slope > 0, 1.0, 0.0)
     net = slope.sum(axis=1) - slope.sum(axis=0)
     # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one
     # that gives: which one it is depends on the potentials, so they are found again.
@@ -143,7 +141,7 @@ def balance(slope: Array) -> Array | None:
         surplus = np.maximum(0.0, amount * (potential[:, np.newaxis] - potential))
         left = net - surplus.sum(axis=1) + surplus.sum(axis=0)
         if (surplus <= slope).all() and float(np.abs(left).max()) <= 4 * EPS * float(slope.sum()):
-            return np.asarray(kept - np.divide(surplus, slope, out=np.zeros_like(slope), where=slope > 0))
+            return np.asarray(np.divide(slope - surplus, slope, out=np.zeros_like(slope), where=slope > 0))
         giving = np.triu(np.where(potential[:, np.newaxis] > potential, slope, slope.T))
         amount = giving + giving.T if attempt else slope + slope.T
     return None
@@ -153,9 +151,6 @@ def inverse_laplacian(weights: Array) -> Array:
     """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
     least = 1e-100 * max(1e-100, float(weights.max()))  # below it the inverse overflows
     weights = np.where(weights > least, weights, 0.0)
-    if len(weights) == 2:
-        inverse = 0.25 / weights[0, 1] if weights[0, 1] > 0 else 0.0
-        return np.array([[inverse, -inverse], [-inverse, inverse]])
     degree = weights.sum(axis=1)
     scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
     scaled = (np.diag(degree) - weights) * scale * scale[:, np.newaxis]

@@ -121,11 +121,8 @@ def recover_norm(
     means = [float(np.average(left[mine], weights=known[mine])) for mine in groups]
     inverse = float(np.mean(means))
     b = 0.5 * (means[1] - means[0]) / inverse if fit_intercept else 0.0
-    by_sample = np.full(len(alpha), np.nan)
-    by_sample[inside] = (1 - y[inside] * b) / left
-    cost = np.zeros(len(alpha))
-    cost[inside] = loss.value(z)
-    cost[(alpha >= 1) & (weight > 0)] = np.nan
+    by_sample, cost = np.full(len(alpha), np.nan), np.where((alpha >= 1) & (weight > 0), np.nan, 0.0)
+    by_sample[inside], cost[inside] = (1 - y[inside] * b) / left, loss.value(z)
     return Recovered(1.0 / inverse, b, by_sample, float(weight @ alpha / (scale * (weight @ cost))))
 
 
