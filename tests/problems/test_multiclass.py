@@ -89,10 +89,10 @@ def test_factor_is_that_of_the_damped_hessian(loss, l2, fit_intercept, damping):
     X, labels, weight = sample()
     problem = make(X, labels, weight, loss=loss, l2=l2, fit_intercept=fit_intercept, blur=0.1)
     here = problem.visit(problem.unknowns(*place(fit_intercept=fit_intercept)))
-    # A curvature of 1 in all scores, and in their noise, times the number of classes.
-    unit = 4 * np.append(weight @ X**2 + 0.36 * weight.sum(), weight.sum())
-    np.testing.assert_allclose(here.unit_damping, np.tile(unit, 3), rtol=1e-12)
-    damped = damping * here.unit_damping
+    # A curvature of 1 in all scores, and in their noise.
+    unit = np.append(weight @ X**2 + 0.36 * weight.sum(), weight.sum())
+    np.testing.assert_allclose(here.problem.unit_damping, np.tile(unit, 3), rtol=1e-12)
+    damped = damping * here.problem.unit_damping
     factor, hessian = here.factor(damped), symmetric(here.hessian())
     for p in np.eye(len(hessian)):
         np.testing.assert_allclose(here.product(p), hessian @ p, rtol=1e-10, atol=1e-10)
@@ -108,7 +108,7 @@ def test_rows_of_little_weight_are_left_out_of_products(form, fit_intercept):
     main = here.main()
     assert main.problem.rows.n_rows < 0.5 * problem.rows.n_rows
     assert main.gradient is here.gradient
-    assert main.unit_damping is here.unit_damping
+    assert main.problem.unit_damping is here.problem.unit_damping
     rng = np.random.default_rng(0)
     for p in rng.standard_normal((5, here.gradient.size)):
         product = here.product(p)

@@ -27,7 +27,7 @@ x, W, b : as in :mod:`gaussguru._problems.multiclass`; arrays of classes have sh
 residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (alpha - [k = y])``
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -35,7 +35,6 @@ import numpy as np
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
 from gaussguru._linalg import EPS, Array, Factor, factorise
-from gaussguru._problems.binary import damping_of
 from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, ClassPoint, mixed, unfold
 from gaussguru._problems.protocol import LocalModel
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
@@ -71,6 +70,7 @@ class Ball(ByClass[Point]):
     fit_intercept: bool = True
     directions: Array | None = None
     smoothing: Smoothing = NONE
+    noise: None = field(default=None, init=False)
 
     @cached_property
     def row_reach(self) -> RowVector:
@@ -234,11 +234,6 @@ class Local(LocalModel[Point]):
         return self.noisy <= UNCERTAIN * len(self.gradient) / self.problem.rows.n_rows * self.value
 
     # --- the Hessian --------------------------------------------------------------------------------------
-
-    @property
-    def unit_damping(self) -> Array:
-        """As if all rows had a curvature of 1 in their scores."""
-        return np.tile(damping_of(self.problem.rows, None), self.problem.n_classes - 1)
 
     def factor(self, damping: Array) -> Factor | None:
         """Return a factor of the damped Hessian, if it has not too many unknowns."""

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._cached import cached_property
-from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
+from gaussguru._data.rows import Block, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
 from gaussguru._problems.coordinates import coordinate_descent
@@ -97,11 +97,6 @@ class Binary(SpannedProblem[Point]):
     """Rows of two classes with a loss and a noise model; see the module for the formulas."""
 
     noise: Noise
-
-    @cached_property
-    def unit_damping(self) -> Array:
-        """The diagonal of a Levenberg damping of size 1, at every point."""
-        return damping_of(self.rows, self.noise)
 
     def unknowns(self, coef: Array, intercept: Intercept) -> Array:
         """Return the unknowns of a classifier."""
@@ -476,11 +471,6 @@ class Local(LocalModel[Point]):
             return None
         return factorise(self.hessian(), damping)
 
-    @property
-    def unit_damping(self) -> Array:
-        """``sum s (x^2 + a(e_j)^2)`` of every column and ``sum s``: a curvature of 1 in scores and in their noise."""
-        return self.problem.unit_damping
-
     def hessian(self) -> Array:
         """Return the Hessian; only its lower triangle is meaningful."""
         problem, g = self.problem, self.noise_gradient
@@ -552,7 +542,7 @@ class Local(LocalModel[Point]):
         A gap that will not fall to ``target`` is not computed, unless ``thorough``. Where ``target`` is 0, the bounds
         are those of this point itself.
         """
-        if not thorough and self.expected_gap > target:
+        if not thorough and self.expected_gap > 2 * target:  # it is known to first order
             return Certificate(self.problem.rounded_up(self.point), 0.0), self.point
         near = self.point
         if target > 0:
@@ -691,12 +681,6 @@ def balanced(by_label: Array, slope_pos: float, slope_neg: float, *, fit_interce
     rho = light / heavy if heavy > 0 else 1.0
     factors = (rho, 1.0) if slope_pos > slope_neg else (1.0, rho)
     return rho, 2 * light, factors[0] * by_label[0] + factors[1] * by_label[1]
-
-
-def damping_of(rows: Rows, noise: Noise | None) -> Array:
-    """Return the diagonal of a Hessian in which all rows have a curvature of 1, in their scores and in their noise."""
-    variances = 0.0 if noise is None else rows.total_weight * noise.variances(rows.n_columns)
-    return extended(rows.column_squares + variances, rows.total_weight)
 
 
 # --- tasks ---------------------------------------------------------------------------------------------------

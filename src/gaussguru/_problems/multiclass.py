@@ -207,9 +207,9 @@ class Local(PairLocal[Point]):
             return self
         some = rows.take(chosen)
         weights = Weights(*(some.split(rows.gather(part)[chosen]) for part in self.row_weights))
-        local = replace(self, problem=replace(self.problem, rows=some), row_weights=weights)
+        local = replace(self, problem=self.problem.on_rows(some), row_weights=weights)
         # Those of all rows, whatever is left out of products.
-        local.gradient, local.unit_damping = self.gradient, self.unit_damping
+        local.gradient, local.problem.__dict__["unit_damping"] = self.gradient, self.problem.unit_damping
         return local
 
     # --- certificates -------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ import numpy as np
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Rows
 from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
-from gaussguru._problems.binary import damping_of
 from gaussguru._problems.protocol import Inverse, LocalModel, LossProblem, Problem
 from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
@@ -199,12 +198,6 @@ class PairLocal(LocalModel[P], Protocol[P]):
     def is_cheap(self) -> bool:
         """Whether a factor is not worth saving."""
         return len(self.gradient) ** 3 + self._work[1] < CHEAP
-
-    @cached_property
-    def unit_damping(self) -> Array:
-        """As if all rows had a curvature of 1, in their scores and in their noise."""
-        C = self.problem.n_classes
-        return np.tile(C * damping_of(self.problem.rows, self.problem.noise), C - 1)
 
     @property
     def is_large(self) -> bool:

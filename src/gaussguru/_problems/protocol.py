@@ -15,8 +15,9 @@ from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
+from gaussguru._cached import cached_property
 from gaussguru._data.rows import Rows
-from gaussguru._linalg import Array, Intercept
+from gaussguru._linalg import Array, Intercept, extended
 from gaussguru._problems.smoothing import NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss
@@ -96,10 +97,6 @@ class LocalModel(Protocol[P]):
     def is_cheap(self) -> bool:
         """Whether a factor is not worth saving."""
 
-    @property
-    def unit_damping(self) -> Array:
-        """The diagonal of a Levenberg damping of size 1."""
-
     def factor(self, damping: Array) -> Inverse | None:
         """Return a factor of the Hessian with this damping, or None where there are too many unknowns."""
 
@@ -172,6 +169,7 @@ class Problem(Protocol[P]):
     """
 
     rows: Rows
+    noise: Noise | None
     fit_intercept: bool
     smoothing: Smoothing
     # Whether the scale of the noise is smooth away from zero; else steps are quadratic programs.
@@ -188,6 +186,13 @@ class Problem(Protocol[P]):
     def weight(self) -> float:
         """F at zero."""
         return self.rows.total_weight
+
+    @cached_property
+    def unit_damping(self) -> Array:
+        """The diagonal of a Levenberg damping of size 1: as if all rows had a curvature of 1 in scores and in noise."""
+        rows = self.rows
+        variances = 0.0 if self.noise is None else rows.total_weight * self.noise.variances(rows.n_columns)
+        return np.tile(extended(rows.column_squares + variances, rows.total_weight), rows.n_classes - 1)
 
     def smoothed(self, smoothing: Smoothing) -> Self:
         """Return the same problem with other smoothing, and what was computed once."""

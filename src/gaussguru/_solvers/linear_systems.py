@@ -67,7 +67,6 @@ class Systems:
         self.policy = policy
         self._factor: Inverse | None = None
         self._debt = 0  # products spent since the factor was made
-        self._n_systems = 0  # solved by products
         self._memory: list[tuple[Array, Array, float]] = []
         self._stale = False
         self._smoothing: Smoothing | None = None  # that of the factor
@@ -80,7 +79,7 @@ class Systems:
 
     def renew(self, local: LocalModel[P]) -> None:
         """Make a factor, of the function itself or of one that is close to it and costs less."""
-        self._factor = local.factor(self._damping * local.unit_damping)
+        self._factor = local.factor(self._damping * local.problem.unit_damping)
         self._smoothing = local.problem.smoothing
         self._debt, self._stale, self._memory = 0, False, []
 
@@ -144,20 +143,14 @@ class Systems:
         factor = self._factor
         if renew and factor is not None and factor.is_exact:
             return factor.solve
-        damping = self._damping * local.unit_damping
+        damping = self._damping * local.problem.unit_damping
 
         def by_products(g: Array) -> Array:
-            # Without a factor few products must do, as long as there are few systems.
-            least = self.policy.least_products
-            most = self.policy.most_products if factor else max(least, 2 * (self._n_systems - least))
+            precondition = factor.solve if factor else None
             solution, n_products = conjugate_gradients(
-                lambda p: local.product(p) + damping * p,
-                g,
-                factor.solve if factor else None,
-                most,
+                lambda p: local.product(p) + damping * p, g, precondition, self.policy.most_products
             )
             self._debt += n_products
-            self._n_systems += 1
             return solution
 
         return by_products
