@@ -9,8 +9,8 @@ One iteration, at the smoothing that it has reached::
 **Continuation.** For small noise F is nearly piecewise linear, and where a classifier collapses it has a kink: Newton's
 method alone would crawl. It starts with a smoother problem (:mod:`gaussguru._problems.smoothing`) and follows its
 minimum as smoothing goes down. Blur that is negligible beside the noise is dropped at once; it comes back where steps
-do not come to an end without it: some rows may hardly have noise of their own. A point is *central* when its Newton
-decrement is small against what noise and smoothing make of F.
+are much too long without it, or do not come to an end. A point is *central* when its Newton decrement is small against
+what noise and smoothing make of F.
 
 **Subsamples.** Most of the way is made on few rows. The minimum of a subsample differs from that of more rows; so a
 subsample is left where less smoothing would say no more about theirs, and they start with smoothing that hides it.
@@ -205,7 +205,7 @@ class _Run(Bounds[P]):
                 before, local = local, self._advance(local, step, curved=final and last and local.is_near(self.target))
                 self.systems.learn(before, local, step.decrement)
                 previous = step.decrement
-                if self._was_too_fast(local, patience):
+                if self._was_too_fast(before, local, step.decrement, patience):
                     local, previous, patience = self._blurred(local), np.inf, self.policy.patience
         self._print(local, last)
         if not last:
@@ -264,10 +264,17 @@ class _Run(Bounds[P]):
             self.fastest = max(self.fastest, now.blur)
         return less
 
-    def _was_too_fast(self, local: LocalModel[P], patience: int) -> bool:
-        """Return whether steps on all rows do not come to an end, after blur went down by more than SPEED at a time."""
-        ends = local.problem.rows is self.problem.rows and local.is_final(self.last, self.target)
-        return ends and not patience and self.fastest > self.last.blur
+    def _was_too_fast(self, before: LocalModel[P], after: LocalModel[P], decrement: float, patience: int) -> bool:
+        """Return whether blur went down by more than SPEED at a time, and too early.
+
+        It did if a step at the last blur is much too long: some rows hardly have noise of their own. Or if steps on all
+        rows do not come to an end.
+        """
+        if self.fastest <= self.last.blur or not after.is_final(self.last, self.target):
+            return False
+        poor = decrement > self.target and before.value - after.value < self.policy.early * decrement
+        dropped = after.problem.smoothing.blur <= self.last.blur
+        return (poor and dropped) or (not patience and after.problem.rows is self.problem.rows)
 
     def _blurred(self, local: LocalModel[P]) -> LocalModel[P]:
         """Return to a blur that was given up too early, to go down by SPEED from now on."""

@@ -16,6 +16,10 @@ class Policy:
     patience: int = 20
     # The last blur, in units of ``tol``: F rises by at most 0.4 times it, relative to F(0).
     last_blur: float = 0.25
+    # A step that lowers F by less than this fraction of its decrement, after blur was dropped as negligible, says that
+    # it was not: a Newton step of a parabola lowers it by half (measured: kernels with error bars, where some samples
+    # have next to no noise).
+    early: float = 0.05
     # Steps that are lost in rounding and leave the gap as it is before smoothing goes below the final one, where a
     # problem has such, and as many again before rounding is blamed (measured: ball).
     stalls: int = 6
