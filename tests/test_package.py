@@ -36,7 +36,7 @@ LAYERS = [
     ["_problems.binary", "_problems.coordinates"],
     ["_problems.axis", "_problems.pairs"],
     ["_problems.multiclass", "_problems.measured", "_problems.ball", "_problems.probit"],
-    ["_solvers.result", "_solvers.policy", "_solvers.line_search", "_solvers.certify"],
+    ["_solvers.result", "_solvers.policy", "_solvers.line_search"],
     ["_solvers.linear_systems", "_solvers.bounds"],
     ["_solvers.axis_qp"],
     ["_solvers.newton", "_solvers.interior_point", "_solvers.sgd", "_solvers.modified_newton"],

@@ -13,7 +13,7 @@ from gaussguru import CollapseWarning, GuruClassifier, sigma_max
 from gaussguru._data.rows import Rows
 from gaussguru._problems.binary import Binary
 from gaussguru._problems.smoothing import NONE, Smoothing
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru.certificates import norm_bound, recover_norm
 from gaussguru.losses import LOSSES
 from gaussguru.noise import NOISES

@@ -12,7 +12,7 @@ from support.joint import make
 
 from gaussguru._linalg import EPS
 from gaussguru._problems.smoothing import Smoothing
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru.certificates.dual_point import balance, inverse_laplacian
 
 # --- certificates -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from gaussguru import CollapseWarning, GuruClassifier, KernelGuruClassifier
 from gaussguru._data.kernel_matrix import NAMES, Gram, Kernel, exact_features
 from gaussguru._data.rows import Rows
 from gaussguru._problems.binary import Binary
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.kernel_sgd import KenGuru, KernelProblem, KernelRows, KernelState
 from gaussguru._solvers.registry import KERNEL_SOLVERS
 from gaussguru._solvers.subspace import Policy, Subspace

@@ -37,7 +37,7 @@ from gaussguru._estimators.validation import (
     explain_not_finite,
 )
 from gaussguru._linalg import EPS, Array, Index
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result

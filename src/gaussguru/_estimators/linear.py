@@ -22,7 +22,7 @@ from gaussguru._estimators.validation import (
     explain_not_finite,
 )
 from gaussguru._linalg import Array
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors

@@ -20,7 +20,7 @@ from gaussguru._data.rows import Rows, one_hot
 from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.sgd import SGD, Policy, Start, State, value_of
 from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate

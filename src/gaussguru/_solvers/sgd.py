@@ -23,7 +23,7 @@ from gaussguru._data.rows import NotFiniteError, Rows
 from gaussguru._linalg import EPS, Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.protocol import LossProblem, P
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.result import Log, Result, Status
 from gaussguru.certificates.dual_point import Certificate
 

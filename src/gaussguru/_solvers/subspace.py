@@ -24,7 +24,7 @@ from gaussguru._data.rows import Rows, one_hot
 from gaussguru._linalg import EPS, Array, Intercept
 from gaussguru._problems.protocol import LossProblem, P, SpannedProblem
 from gaussguru._problems.smoothing import NEGLIGIBLE
-from gaussguru._solvers.certify import certify
+from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.result import Log, Result, Status
 
