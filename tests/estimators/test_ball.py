@@ -19,7 +19,7 @@ from support.data import JOINT_PROBLEMS, PROBLEMS, clouds, groups, joint_problem
 
 from gaussguru import AdversarialSVC, CollapseWarning, TotalSVC
 from gaussguru._blocks import MANY_VALUES
-from gaussguru._problems.pairs import MAX_UNKNOWNS
+from gaussguru._problems.protocol import MAX_UNKNOWNS
 from gaussguru.plotting import DisplacementDisplay
 
 

@@ -223,7 +223,7 @@ def test_many_unknowns_without_a_factor(monkeypatch):
     X, y = groups([40, 40, 40], 6)
     E = bars(*X.shape, zeros=0.0)
     expected = GuruClassifier(0.3).fit(X, y, X_err=E)
-    monkeypatch.setattr("gaussguru._problems.pairs.MAX_UNKNOWNS", 1)
+    monkeypatch.setattr("gaussguru._problems.protocol.MAX_UNKNOWNS", 1)
     clf = GuruClassifier(0.3).fit(X, y, X_err=E)
     assert clf.dual_gap_ <= 1e-6 * 2 * len(y)
     np.testing.assert_allclose(clf.objective_, expected.objective_, rtol=1e-5)

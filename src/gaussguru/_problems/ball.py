@@ -34,8 +34,8 @@ import numpy as np
 
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
-from gaussguru._linalg import EPS, Array, Factor, factorise
-from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, ClassPoint, mixed, unfold
+from gaussguru._linalg import EPS, Array
+from gaussguru._problems.pairs import ByClass, ClassPoint, mixed, unfold
 from gaussguru._problems.protocol import LocalModel
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, balance
@@ -140,10 +140,6 @@ class Ball(ByClass[Point]):
         """Evaluate F at a linear combination of points, from their scores."""
         return self._at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
-    def classifier(self, point: Point) -> tuple[Array, Array]:
-        """Return coefficients and intercepts, which add up to zero."""
-        return point.W, point.b
-
     def slopes(self, point: Point) -> Array:
         """Return ``alpha`` of every row and class, 0 for its own class."""
         weights = np.maximum(self.rows.weights, 1e-300)
@@ -234,10 +230,6 @@ class Local(LocalModel[Point]):
         return self.noisy <= UNCERTAIN * len(self.gradient) / self.problem.rows.n_rows * self.value
 
     # --- the Hessian --------------------------------------------------------------------------------------
-
-    def factor(self, damping: Array) -> Factor | None:
-        """Return a factor of the damped Hessian, if it has not too many unknowns."""
-        return factorise(self.hessian(), damping) if len(self.gradient) <= MAX_UNKNOWNS else None
 
     @cached_property
     def _tension(self) -> Array:

@@ -28,7 +28,7 @@ import numpy as np
 
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, RowVector, combine, margins
-from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
+from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Intercept, diagonal, extended, norm
 from gaussguru._native import _binding
 from gaussguru._problems.coordinates import coordinate_descent
 from gaussguru._problems.protocol import LocalModel, SpannedProblem
@@ -465,11 +465,10 @@ class Local(LocalModel[Point]):
         rows = self.problem.rows
         return rows.n_values * rows.n_columns < CHEAP
 
-    def factor(self, damping: Array) -> Factor | None:
-        """Return a factor of the damped Hessian, if it has not too many columns."""
-        if self.problem.rows.n_columns > MAX_COLUMNS:
-            return None
-        return factorise(self.hessian(), damping)
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many columns to form the Hessian."""
+        return self.problem.rows.n_columns > MAX_COLUMNS
 
     def hessian(self) -> Array:
         """Return the Hessian; only its lower triangle is meaningful."""

@@ -98,10 +98,6 @@ class Multiclass(PairProblem[Point], SpannedProblem[Point]):
 
     # --- solutions ----------------------------------------------------------------------------------------
 
-    def classifier(self, point: Point) -> tuple[Array, Array]:
-        """Return coefficients and intercepts that add up to zero, of two classes too."""
-        return point.W - point.W.mean(axis=0), point.b - point.b.mean()
-
     def slopes(self, point: Point) -> Array:
         """Return ``alpha = f'(z)`` for every row and class, 0 for its own class."""
         return self.rows.gather(self.rows.each(_slopes, point.scores, pointwise=True, **self._place(point)))

@@ -22,14 +22,12 @@ import numpy as np
 
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Rows
-from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
-from gaussguru._problems.protocol import Inverse, LocalModel, LossProblem, Problem
+from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, norm
+from gaussguru._problems.protocol import LocalModel, LossProblem, Problem
 from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, Quadratic
 
-# The Hessian is formed up to this many unknowns: it and its factor then take 100 MB.
-MAX_UNKNOWNS = 2600
 # Multiply-adds of a factor that are not worth saving (measured: about ten milliseconds).
 CHEAP = 4e7
 
@@ -77,6 +75,10 @@ class ByClass(Problem[C], Protocol[C]):
         if coef.ndim == 1:
             coef, intercept = np.vstack([-coef, coef]) / 2, halved(intercept)
         return fold(coef, np.asarray(intercept))
+
+    def classifier(self, point: C) -> tuple[Array, Intercept]:
+        """Return coefficients and intercepts, which add up to zero."""
+        return point.W, point.b
 
     def initial(self, last: Smoothing, target: float) -> tuple[C, Smoothing]:
         """Return zero, with a blur of a margin."""
@@ -198,15 +200,6 @@ class PairLocal(LocalModel[P], Protocol[P]):
     def is_cheap(self) -> bool:
         """Whether a factor is not worth saving."""
         return len(self.gradient) ** 3 + self._work[1] < CHEAP
-
-    @property
-    def is_large(self) -> bool:
-        """Whether there are too many unknowns to form the Hessian."""
-        return len(self.gradient) > MAX_UNKNOWNS
-
-    def factor(self, damping: Array) -> Inverse | None:
-        """Return a factor of the damped Hessian, if it has not too many unknowns."""
-        return None if self.is_large else factorise(self.hessian(), damping)
 
     def hessian(self) -> Array:
         """Return the Hessian by the unknowns."""

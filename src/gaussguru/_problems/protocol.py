@@ -17,7 +17,7 @@ import numpy as np
 
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Rows
-from gaussguru._linalg import Array, Intercept, extended
+from gaussguru._linalg import Array, Intercept, extended, factorise
 from gaussguru._problems.smoothing import NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss
@@ -57,6 +57,8 @@ P = TypeVar("P", bound=Point)
 
 # A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
 CONTRACTION = 0.3
+# The Hessian of several classes is formed up to this many unknowns: it and its factor then take 100 MB.
+MAX_UNKNOWNS = 2600
 
 
 class LocalModel(Protocol[P]):
@@ -97,8 +99,17 @@ class LocalModel(Protocol[P]):
     def is_cheap(self) -> bool:
         """Whether a factor is not worth saving."""
 
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many unknowns to form the Hessian."""
+        return len(self.gradient) > MAX_UNKNOWNS
+
     def factor(self, damping: Array) -> Inverse | None:
         """Return a factor of the Hessian with this damping, or None where there are too many unknowns."""
+        return None if self.is_large else factorise(self.hessian(), damping)
+
+    def hessian(self) -> Array:
+        """Return the Hessian; only its lower triangle is meaningful."""
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``."""
