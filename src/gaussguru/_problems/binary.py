@@ -547,7 +547,7 @@ class Local(LocalModel[Point]):
         if target > 0:
             near = self.problem.lengthened(near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
-        if certificate.gap > target and near is not self.point:
+        if certificate.gap > target and near is not self.point and (thorough or self.expected_gap <= target):
             # The slopes move too far for their curves, of which only a bound of the error is known.
             certificate = self.problem.expand(near)._certified(near, target, thorough=thorough)
         return certificate, near
