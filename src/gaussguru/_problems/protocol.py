@@ -131,7 +131,8 @@ class LocalModel(Protocol[P]):
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
         """Return the smoothing to which the minimum is followed next."""
         smoothing = self.problem.smoothing
-        return Smoothing(smoothing.lower_noise, self.settled(smoothing.blur / SPEED, last.blur))
+        noise = 1.0 if self.least_scale < NEGLIGIBLE * last.blur else smoothing.lower_noise
+        return Smoothing(noise, self.settled(smoothing.blur / SPEED, last.blur))
 
     def settled(self, blur: float, least: float) -> float:
         """Return a blur, or the least where that is negligible beside the noise."""
