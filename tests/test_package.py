@@ -32,7 +32,7 @@ LAYERS = [
     ["sources"],
     ["certificates"],
     ["_problems.smoothing"],
-    ["_problems.protocol", "_problems.base"],
+    ["_problems.protocol"],
     ["_problems.binary", "_problems.coordinates"],
     ["_problems.axis", "_problems.pairs"],
     ["_problems.multiclass", "_problems.measured", "_problems.ball", "_problems.probit"],

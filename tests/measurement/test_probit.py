@@ -1,13 +1,17 @@
 """Probit regression with error bars: derivatives, optimum, limits and invariances, against SciPy on the formula."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import check_grad, minimize
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from support.error_bars import covariances, every_form, matrices
 
-from gaussguru._estimators.probit import ProbitWithErrors, probit_path
+from gaussguru._data.rows import Rows
+from gaussguru._estimators.probit import CachedRows, ProbitWithErrors, probit_path, rows_of
 from gaussguru._estimators.validation import check_samples
 from gaussguru._problems.probit import Probit
 from gaussguru._solvers.damped_newton import minimise
@@ -19,6 +23,11 @@ def problem(n=60, d=4, seed=0, slope=1.5):
     X = rng.standard_normal((n, d)) * [1.0, 2.0, 0.5, 3.0][:d] + 0.3
     y = (X @ np.linspace(1.0, -0.5, d) + rng.standard_normal(n) / slope > 0).astype(int)
     return X, y, rng.uniform(0.2, 2.0, n)
+
+
+def posed_of(X, y, weight, errors, spreads, ridge, fit_intercept=True):
+    rows = Rows(X, np.asarray(y), weight, errors=errors)
+    return Probit(rows, 1, np.zeros(X.shape[1]), spreads, ridge, fit_intercept)
 
 
 def objective(w, b, X, y, V, weight, ridge, spreads):
@@ -50,14 +59,14 @@ def best(X, y, V, weight, ridge):
 def test_derivatives_are_those_of_finite_differences(form, fit_intercept):
     X, y, weight = problem()
     errors = check_errors(form(*X.shape), X)
-    posed = Probit(X, 2.0 * y - 1, weight, errors, np.array([1.0, 2.0, 0.5, 3.0]), 0.3, fit_intercept)
+    posed = posed_of(X, y, weight, errors, np.array([1.0, 2.0, 0.5, 3.0]), 0.3, fit_intercept)
     rng = np.random.default_rng(1)
     for size in (0.1, 3.0):  # where noise matters little, and where it is most of the scale
-        u = size * rng.standard_normal(posed.n_unknowns)
-        gradient, hessian = posed.derivatives(u)
-        assert check_grad(posed.value, lambda u: posed.derivatives(u)[0], u) < 1e-5 * np.linalg.norm(gradient)
+        u = size * rng.standard_normal(len(posed.units))
+        _, gradient, hessian = posed.at(u)
+        assert check_grad(lambda u: posed.at(u)[0], lambda u: posed.at(u)[1], u) < 1e-5 * np.linalg.norm(gradient)
         step = 1e-5 * np.eye(len(u))
-        columns = [(posed.derivatives(u + e)[0] - posed.derivatives(u - e)[0]) / 2e-5 for e in step]
+        columns = [(posed.at(u + e)[1] - posed.at(u - e)[1]) / 2e-5 for e in step]
         np.testing.assert_allclose(hessian, np.array(columns), rtol=1e-6, atol=1e-6 * np.abs(hessian).max())
 
 
@@ -66,32 +75,37 @@ def test_value_is_that_of_the_formula(form):
     X, y, weight = problem()
     X_err = form(*X.shape)
     V, spreads = matrices(X_err, *X.shape), np.array([1.0, 2.0, 0.5, 3.0])
-    posed = Probit(X, 2.0 * y - 1, weight, check_errors(X_err, X), spreads, 0.3)
+    posed = posed_of(X, y, weight, check_errors(X_err, X), spreads, 0.3)
     u = np.random.default_rng(2).standard_normal(5)
     expected = objective(u[:4] / spreads, u[4], X, y, V, weight, 0.3, spreads)
-    assert posed.value(u) == pytest.approx(expected, rel=1e-12)
+    assert posed.at(u)[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_far_tails_stay_finite():
     X = np.array([[1e6], [-1e6], [1e-3]])
-    posed = Probit(X, np.array([-1.0, 1.0, 1.0]), np.ones(3), None, np.ones(1), 1.0)
-    gradient, hessian = posed.derivatives(np.array([3.0, 0.0]))
-    assert np.isfinite(posed.value(np.array([3.0, 0.0])))
+    posed = posed_of(X, np.array([0, 1, 1]), np.ones(3), None, np.ones(1), 1.0)
+    value, gradient, hessian = posed.at(np.array([3.0, 0.0]))
+    assert np.isfinite(value)
     assert np.isfinite(gradient).all()
     # -log Phi(t) is t^2/2 far below 0: its second derivative is 1.
     assert hessian[0, 0] == pytest.approx(2e12 + 1, rel=1e-6)
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch):
-    X, y, weight = problem()
-    posed = Probit(X, 2.0 * y - 1, weight, check_errors(covariances(*X.shape), X), np.ones(4), 0.3)
-    assert len(posed.blocks) == 1
-    monkeypatch.setattr("gaussguru._blocks.CACHE_BYTES", 800)
-    cut = Probit(X, 2.0 * y - 1, weight, check_errors(covariances(*X.shape), X), np.ones(4), 0.3)
+@pytest.mark.parametrize(("kind", "n_blocks", "n_pieces"), [(CachedRows, 5, 1), (Rows, 1, 5)])
+def test_blocks_of_rows_and_pieces_of_blocks_change_nothing(kind, n_blocks, n_pieces, monkeypatch):
+    X, y, weight = problem(300)
+    errors = check_errors(covariances(*X.shape), X)
+    posed = posed_of(X, y, weight, errors, np.ones(4), 0.3)
+    assert len(posed.rows.blocks) == len(list(posed.rows.blocks[0].pieces())) == 1
     u = np.ones(5)
-    assert len(cut.blocks) == 12
-    assert cut.value(u) == pytest.approx(posed.value(u), rel=1e-13)
-    for one, other in zip(cut.derivatives(u), posed.derivatives(u), strict=True):
+    value, *derivatives = posed.at(u)
+    monkeypatch.setattr("gaussguru._blocks.CACHE_BYTES", 800)
+    cut = replace(posed, rows=kind(X, y, weight, errors=errors))
+    assert len(cut.rows.blocks) == n_blocks
+    assert len(list(cut.rows.blocks[0].pieces())) == n_pieces
+    same, *others = cut.at(u)
+    assert same == pytest.approx(value, rel=1e-13)
+    for one, other in zip(others, derivatives, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
 
 
@@ -127,9 +141,9 @@ def test_coefficients_of_the_truth_are_recovered():
     truth = X + np.einsum("ijk,ik->ij", np.linalg.cholesky(V + 1e-12 * np.eye(3)), rng.standard_normal((n, 3)))
     y = (truth @ w + b + rng.standard_normal(n) > 0).astype(int)
     model = ProbitWithErrors(1e-6).fit(X, y, X_err=V)
-    posed = Probit(X, 2.0 * y - 1, np.ones(n), check_errors(V, X), np.ones(3), 0.0)
+    posed = posed_of(X, y, np.ones(n), check_errors(V, X), np.ones(3), 0.0)
     found = np.append(model.coef_[0], model.intercept_)
-    error = np.sqrt(np.diag(np.linalg.inv(posed.derivatives(found)[1])))
+    error = np.sqrt(np.diag(np.linalg.inv(posed.at(found)[2])))
     assert error.max() < 0.05
     np.testing.assert_array_less(np.abs(found - [*w, b]), 4 * error)
     # Without the covariances the coefficients are too small by far.
@@ -160,14 +174,14 @@ def test_weights_are_copies_and_labels_may_be_swapped():
 def test_a_path_has_the_solutions_of_single_fits_and_other_starts_lead_there_too():
     X, y, weight = problem(200)
     V = covariances(200, 4)
-    samples, errors = check_samples(X, y, weight), check_errors(V, X)
+    rows = rows_of(check_samples(X, y, weight), check_errors(V, X))
     ridges = [100.0, 3.0, 0.1]
-    path = list(probit_path(samples, errors, ridges, tol=1e-9))
+    path = list(probit_path(rows, ridges, tol=1e-9))
     for ridge, found in zip(ridges, path, strict=True):
         alone = ProbitWithErrors(ridge, tol=1e-9).fit(X, y, weight, X_err=V)
         np.testing.assert_allclose(found.coef, alone.coef_, rtol=1e-6)
         start = (np.array([[-1.0, 2.0, 0.0, 3.0]]), np.array([1.0]))
-        (other,) = probit_path(samples, errors, [ridge], start=start, tol=1e-9)
+        (other,) = probit_path(rows, [ridge], start=start, tol=1e-9)
         np.testing.assert_allclose(found.coef, other.coef, rtol=1e-6)
         np.testing.assert_allclose(found.intercept, other.intercept, rtol=1e-6)
     assert path[0].minima[0].n_iter <= 8
@@ -230,11 +244,9 @@ class Surface:
 
     weight = 1.0
 
-    def value(self, u):
-        return u[0] ** 4 / 4 - u[0] ** 2 / 2 + u[1] ** 2
-
-    def derivatives(self, u):
-        return np.array([u[0] ** 3 - u[0], 2 * u[1]]), np.diag([3 * u[0] ** 2 - 1, 2.0])
+    def at(self, u):
+        value = u[0] ** 4 / 4 - u[0] ** 2 / 2 + u[1] ** 2
+        return value, np.array([u[0] ** 3 - u[0], 2 * u[1]]), np.diag([3 * u[0] ** 2 - 1, 2.0])
 
 
 @pytest.mark.parametrize("start", [[1e-3, 1.0], [-0.4, 0.0], [30.0, -5.0]])
@@ -243,3 +255,31 @@ def test_descent_where_the_function_is_not_convex(start):
     assert found.converged
     assert found.value == pytest.approx(-0.25, abs=1e-12)
     np.testing.assert_allclose(found.u, [np.sign(start[0]), 0.0], atol=1e-8)
+
+
+def test_a_saddle_is_no_minimum():
+    found = minimise(Surface(), np.zeros(2), tol=1e-9, max_iter=100)
+    assert (found.status, found.gradient_norm) == ("precision", 0.0)
+
+
+def test_rounding_hides_what_a_tiny_gradient_promises():
+    X, y, weight = problem()
+    with pytest.warns(ConvergenceWarning, match="gradient"):
+        model = ProbitWithErrors(0.5, tol=1e-300).fit(X, y, weight)
+    assert model.gradient_norm_ < 1e-14
+    assert model.n_iter_ < 20
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_sparse_features_are_refused(fit_intercept):
+    X, y, _ = problem()
+    with pytest.raises(TypeError, match="dense data is required"):
+        ProbitWithErrors(fit_intercept=fit_intercept).fit(sp.csr_array(X), y)
+
+
+def test_features_far_from_the_origin():
+    X, y, weight = problem()
+    near = ProbitWithErrors(0.5, tol=1e-9).fit(X, y, weight)
+    far = ProbitWithErrors(0.5, tol=1e-9).fit(X + 1e7, y, weight)
+    np.testing.assert_allclose(far.coef_, near.coef_, rtol=1e-6)
+    assert far.objective_ == pytest.approx(near.objective_, rel=1e-7)

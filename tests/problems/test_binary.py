@@ -14,7 +14,7 @@ from gaussguru._data.rows import BLAS_COLUMNS, Rows, combine, margins
 from gaussguru._problems import binary
 from gaussguru._problems.axis import AxisBinary
 from gaussguru._problems.binary import Binary
-from gaussguru._problems.smoothing import NEGLIGIBLE, NONE, Smoothing
+from gaussguru._problems.smoothing import NONE, Smoothing
 from gaussguru.losses import LOSSES, Gaussian
 from gaussguru.noise import NOISES, resolve_noise
 
@@ -171,35 +171,22 @@ def test_visit_is_expand(form):
 @every_form
 @pytest.mark.parametrize("stretch", [1.0, 1.001, 0.97])
 @pytest.mark.parametrize("shift", [0.0, 1e-3, -0.02])
-@pytest.mark.parametrize("blur", [0.0, 0.03, 0.1])
+@pytest.mark.parametrize("blur", [0.0, 1e-10, 0.1])
 def test_moved_slopes_are_within_their_error(form, stretch, shift, blur):
     X, y, weight = sample()
     problem = make(form(X), y, weight, smoothing=Smoothing(1.0, blur))
     x = place()
     visited = problem.visit(x, curved=True)
-    point = visited.similar(stretched(problem, x, stretch, shift))
+    point = stretched(problem, x, stretch, shift)
     np.testing.assert_array_equal(point.x, np.append(stretch * x[:-1], x[-1] + shift))
+    if blur > 1e-9 and stretch != 1:  # the scale is not in proportion to the length
+        assert visited.moved(point) is None
+        return
     moved, error = visited.moved(point)
     exact = problem.expand(point).by_label
     assert np.all(np.abs((moved - exact).sum(axis=0)) <= error + 1e-12)
     step = max(abs(stretch - 1), abs(shift))
     assert np.max(error) <= (10 * step**2 + 1e-12) * np.abs(weight).sum() * np.abs(X).max() * X.shape[1]
-
-
-def test_rows_left_out_hardly_bend_the_function(monkeypatch):
-    X, y, weight = sample(n=300)
-    local = make(X, y, weight, sigma=0.1).visit(place())
-    assert local.main() is local  # a Hessian of few columns is formed, of all rows
-    monkeypatch.setattr(binary, "MAX_COLUMNS", 4)
-    main, (curve,), (tilt,) = local.main(), local.row_weights.curve, local.row_weights.tilt
-    assert 0 < np.count_nonzero(main.row_weights.curve[0]) < np.count_nonzero(curve)
-    rng = np.random.default_rng(2)
-    for p in rng.normal(size=(20, 6)):
-        lost = p @ (local.product(p) - main.product(p))
-        along = X @ p[:-1] + tilt * (local.noise_gradient @ p[:-1]) + p[-1]
-        assert -1e-12 <= lost <= NEGLIGIBLE * curve.mean() * (along @ along)
-    assert main.point is local.point
-    np.testing.assert_array_equal(main.gradient, local.gradient)
 
 
 def test_stretch_is_length():

@@ -13,6 +13,11 @@ from gaussguru.losses import Gaussian
 blurs = pytest.mark.parametrize("blur", [0.0, 0.4])
 
 
+def cells(point):
+    """Return the sums of ``s f``, ``s f'`` and ``s f*`` over every cell."""
+    return np.array([point.gain, point.mass, point.conjugate])
+
+
 def differences(function, params, h=1e-5):
     return np.array([(function(params + e) - function(params - e)) / (2 * h) for e in h * np.eye(len(params))])
 
@@ -147,7 +152,7 @@ def test_compiled_and_written_loss_agree(form, l2, fit_intercept, blur):
         point = here.point
         found.append(
             [
-                *(here.value, *point.cells, here.gradient, symmetric(here.hessian()), here.product(p)),
+                *(here.value, *cells(point), here.gradient, symmetric(here.hessian()), here.product(p)),
                 *(
                     here.tangent(Smoothing(blur=0.5 * blur)),
                     problem.slopes(point),
@@ -189,8 +194,8 @@ def test_residuals_are_the_derivatives_by_the_scores(form):
     residual, local = problem.residual(x), problem.visit(x)
     np.testing.assert_allclose(residual.T @ X, local.combined, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(residual.sum(axis=1), 0.0, atol=1e-12)
-    cells = [np.where(labels == c, residual[:, k], 0.0) for c in range(4) for k in range(4) if k != c]
-    np.testing.assert_array_equal(problem.by_cell(residual), np.column_stack(cells))
+    by_cell = [np.where(labels == c, residual[:, k], 0.0) for c in range(4) for k in range(4) if k != c]
+    np.testing.assert_array_equal(problem.by_cell(residual), np.column_stack(by_cell))
 
 
 @every_form
@@ -202,7 +207,7 @@ def test_visit_is_expand(form):
     np.testing.assert_allclose(visited.gradient, expanded.gradient, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(visited.row_weights, expanded.row_weights, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(symmetric(visited.hessian()), symmetric(expanded.hessian()), rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(visited.point.cells, expanded.point.cells, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(cells(visited.point), cells(expanded.point), rtol=1e-11, atol=1e-13)
 
 
 @every_form
@@ -213,8 +218,9 @@ def test_a_step_from_slacks_is_a_step(form, loss):
     (W, b), (P, shifts) = place(seed=1), place(seed=2)
     moved = problem.visit(problem.unknowns(W, b)).displaced(P - P.mean(axis=0), shifts - shifts.mean())
     there = problem.visit(problem.unknowns(W + P, b + shifts))
-    for name in ("value", "gradient", "mass", "gain", "tension"):
-        np.testing.assert_allclose(getattr(moved, name), getattr(there, name), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(moved.gradient, there.gradient, rtol=1e-10, atol=1e-12)
+    for name in ("value", "mass", "gain", "tension"):
+        np.testing.assert_allclose(getattr(moved.point, name), getattr(there.point, name), rtol=1e-10, atol=1e-12)
     exact, compiled = (problem.shrunk_conjugate(local.point, 0.7) for local in (moved, there))
     np.testing.assert_allclose(exact, compiled, rtol=2e-6)
     assert np.all(exact >= compiled * (1 - 1e-12))  # which returns a little less
@@ -266,7 +272,7 @@ def test_blocks_do_not_matter(form, loss, monkeypatch):
     def everything():
         problem = make(form(X), labels, weight, loss=loss, blur=0.1)
         here = problem.visit(problem.unknowns(*place()))
-        parts = [here.value, *here.point.cells, here.gradient, symmetric(here.hessian())]
+        parts = [here.value, *cells(here.point), here.gradient, symmetric(here.hessian())]
         parts += [here.product(np.linspace(-1, 1, 15)), here.tangent(Smoothing(blur=0.07)), problem.rows.means]
         return parts, problem
 

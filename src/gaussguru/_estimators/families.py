@@ -26,7 +26,7 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import Logs, Margins, Scores
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.posteriors import Fold, Table
-from gaussguru._estimators.probit import ProbitWithErrors, probit_path
+from gaussguru._estimators.probit import ProbitWithErrors, probit_path, rows_of
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import score_moments
 from gaussguru.errors import check_errors, check_products, split_errors
@@ -124,7 +124,7 @@ class ProbitPath(Family):
     def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return scores and classifiers along the path of ridges."""
         errors = None if fold.errors is None else check_products(fold.errors, fold.samples.X)
-        path = probit_path(fold.samples, errors, self.levels, tol=ROUGH, map=fold.mapped)
+        path = probit_path(rows_of(fold.samples, errors, fold.mapped), self.levels, tol=ROUGH)
         found = [(fitted.coef, fitted.intercept) for fitted in path]
         return linear_margins(found, fold.outside), list(found)
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -11,15 +12,15 @@ from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
 
-from gaussguru._data.rows import Block, BlockMap, Rows
+from gaussguru._data.rows import Block, BlockMap, Rows, piece_rows
 from gaussguru._data.threads import block_map
 from gaussguru._estimators.base import Classifier, LinearScores, outside
 from gaussguru._estimators.streamed import note_features, surveyed
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
 from gaussguru._linalg import Array, Intercept, diagonal
-from gaussguru._problems.probit import Probit, StreamedProbit
+from gaussguru._problems.probit import Probit
 from gaussguru._solvers.damped_newton import Minimum, minimise
-from gaussguru.errors import Covariances, Errors, check_products, split_errors
+from gaussguru.errors import Errors, check_products, split_errors
 from gaussguru.sources import Fields, Reading, Source, as_source
 
 
@@ -31,16 +32,29 @@ class ProbitFit(NamedTuple):
     minima: list[Minimum]
 
 
+class CachedRows(Rows):
+    """Rows in memory, in blocks that stay in cache with their covariances: there is much to do for each row."""
+
+    @cached_property
+    def edges(self) -> list[int]:
+        """Where blocks begin, and the end."""
+        width = self.n_columns + (0 if self.errors is None else self.errors.width)
+        return [*range(0, self.n_rows, piece_rows(width)), self.n_rows]
+
+
+def rows_of(samples: Samples, errors: Errors | None, mapped: BlockMap = map) -> Rows:
+    """Return samples in memory as rows."""
+    return CachedRows(samples.X, samples.labels, samples.weights, len(samples.classes), errors, mapped)
+
+
 def probit_path(
-    samples: Samples,
-    errors: Errors | Covariances | None,
+    rows: Rows,
     ridges: Any,
     *,
     fit_intercept: bool = True,
-    start: tuple[Array, Array] | None = None,
+    start: tuple[Array, Intercept] | None = None,
     tol: float = 1e-6,
     max_iter: int = 100,
-    map: BlockMap = map,
 ) -> Iterator[ProbitFit]:
     """Yield probit regressions at one ridge after another, each found from the one before.
 
@@ -49,91 +63,41 @@ def probit_path(
 
     Parameters
     ----------
-    samples : Samples
-        Dense X; with more than two classes one regression of each class against the others.
-    errors : Errors, Covariances or None
-        Covariances of what the features may be about X.
+    rows : Rows
+        Dense; with more than two classes one regression of each class against the others. Their errors are those of
+        what the features may be about X.
     ridges : array-like of floats
-    start : pair of arrays of shape (n_rows, n_features) and (n_rows,), default=None
+    start : pair of arrays of shape (n_scores, n_features) and (n_scores,), default=None
     """
-    X = np.asarray(samples.X, dtype=np.float64)
-    weights = samples.all_weights
-    shares = weights / weights.sum()
-    centre = shares @ X
-    X = X - centre
-    squares = shares @ np.square(X)
-    if errors is not None:
-        within = np.zeros((X.shape[1], X.shape[1]))
-        errors.add(shares, within)
-        squares = squares + diagonal(within)
-    spreads = np.sqrt(squares)
+    if rows.is_sparse:
+        raise TypeError("Sparse data was passed for X, but dense data is required; use X.toarray()")
+    total = rows.total_weight
+    # The sums of rows that are read in parts are known.
+    mean = (rows.rmatvec(rows.weights) if rows.in_memory else rows.moments.sums.sum(axis=0)) / total
+    rows.count("value")
+    spreads = np.sqrt(rows.total(_squares_about, centre=mean) / total)
     spreads[spreads <= 0] = 1.0
-    classes = [1] if samples.width == 1 else range(samples.width)
-    problems = [
-        Probit(X, np.where(samples.labels == c, 1.0, -1.0), weights, errors, spreads, 0.0, fit_intercept, map)
-        for c in classes
-    ]
     # Without an intercept the origin stays where it is.
-    if not fit_intercept:
-        problems = [replace(problem, X=np.asarray(samples.X, dtype=np.float64)) for problem in problems]
-        centre = np.zeros_like(centre)
-    if start is None:
-        points = [p.join(np.zeros(len(centre)), float(ndtri(shares @ (p.signs > 0)))) for p in problems]
-    else:
-        points = [
-            p.join(w, float(b + centre @ w))
-            for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)
-        ]
-    for ridge in ridges:
-        minima = [
-            minimise(replace(p, ridge=float(ridge)), u, tol=tol, max_iter=max_iter)
-            for p, u in zip(problems, points, strict=True)
-        ]
-        points = [found.u for found in minima]
-        coef, intercept = (
-            np.array(part) for part in zip(*(p.split(u) for p, u in zip(problems, points, strict=True)), strict=True)
-        )
-        yield ProbitFit(coef, intercept - coef @ centre, minima)
-
-
-def streamed_probit(
-    rows: Rows, ridge: float, fit_intercept: bool, start: tuple[Array, Intercept] | None, *, tol: float, max_iter: int
-) -> ProbitFit:
-    """Return the probit regression of rows that are read in parts, in their units: a pass for each step."""
-    total = float(rows.total_weight)
-    mean = rows.moments.sums.sum(axis=0) / total
-    spreads = np.sqrt(np.maximum(rows.column_squares / total - np.square(mean), 0.0) + _mean_variances(rows) / total)
-    spreads[spreads <= 0] = 1.0
     centre = mean if fit_intercept else np.zeros_like(mean)
     classes = [1] if rows.n_classes == 2 else list(range(rows.n_classes))
-    problems = [StreamedProbit(rows, c, centre, spreads, float(ridge), fit_intercept) for c in classes]
     if start is None:
-        points = [p.join(np.zeros(len(mean)), float(ndtri(rows.class_weights[p.positive] / total))) for p in problems]
-    else:
-        points = [
-            p.join(w, float(b + centre @ w))
-            for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)
-        ]
-    minima = [minimise(p, u, tol=tol, max_iter=max_iter) for p, u in zip(problems, points, strict=True)]
-    coef, intercept = (
-        np.array(part) for part in zip(*(p.split(m.u) for p, m in zip(problems, minima, strict=True)), strict=True)
-    )
-    return ProbitFit(coef, intercept - coef @ centre, minima)
+        start = np.zeros((len(classes), len(mean))), ndtri(rows.class_weights[classes] / total)
+    problems = [Probit(rows, c, centre, spreads, 0.0, fit_intercept) for c in classes]
+    points = [p.join(w, float(b)) for p, w, b in zip(problems, start[0], np.atleast_1d(start[1]), strict=True)]
+    for ridge in ridges:
+        problems = [replace(p, ridge=float(ridge)) for p in problems]
+        minima = [minimise(p, u, tol=tol, max_iter=max_iter) for p, u in zip(problems, points, strict=True)]
+        points = [found.u for found in minima]
+        coef, intercept = zip(*(p.split(u) for p, u in zip(problems, points, strict=True)), strict=True)
+        yield ProbitFit(np.array(coef), np.array(intercept), minima)
 
 
-def _mean_variances(rows: Rows) -> Any:
-    """Return ``sum s_i V_ijj``; one pass where there are errors."""
-    if rows.errors is None:
-        return 0.0
-    rows.count("value")
-    return rows.total(_noise_diagonal)
-
-
-def _noise_diagonal(block: Block) -> Array:
-    assert block.errors is not None
-    within = np.zeros((block.X.shape[1], block.X.shape[1]))
-    block.errors.add(block.weights, within)
-    return np.array(diagonal(within))
+def _squares_about(block: Block, centre: Array) -> Array:
+    """Return the sums of what the squares of features about a centre are expected to be."""
+    within = np.zeros((len(centre), len(centre)))
+    if block.errors is not None:
+        block.errors.add(block.weights, within)
+    return np.asarray(block.weights @ np.square(block.X - centre) + diagonal(within))
 
 
 class ProbitWithErrors(LinearScores, Classifier):
@@ -158,7 +122,7 @@ class ProbitWithErrors(LinearScores, Classifier):
     tol : float, default=1e-6
         Stop when the length of the gradient, for features of spread 1, is at most ``tol`` times the total weight.
     max_iter : int, default=100
-        Most Hessians formed for a class.
+        Most iterations for a class.
     warm_start : bool, default=False
         Start from the coefficients of the previous fit, if it had as many.
     n_jobs : int or None, default=None
@@ -235,16 +199,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         assert_all_finite(samples.X, input_name="X")
         width = samples.X.shape[1] if np.ndim(X_err) == 3 else samples.width
         with block_map(samples.X, self.n_jobs, width) as mapped:
-            (found,) = probit_path(
-                samples,
-                None if X_err is None else check_products(X_err, samples.X),
-                [self.ridge],
-                start=self._start(samples),
-                fit_intercept=self.fit_intercept,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                map=mapped,
-            )
+            errors = None if X_err is None else check_products(X_err, samples.X)
+            found = self._found(rows_of(samples, errors, mapped), self._start(samples))
         return self._keep(samples.classes, found)
 
     def _fit_source(self, source: Source, fields: Fields) -> Self:
@@ -254,18 +210,20 @@ class ProbitWithErrors(LinearScores, Classifier):
         with reading.pool as mapped, reading.session as session:
             opened = reading.opened(mapped, session)
             streamed = surveyed(opened, class_weight=self.class_weight, check=check_products)
-            if streamed.overview.parts[0].is_sparse:
-                raise TypeError("Sparse data was passed for X, but dense data is required; use X.toarray()")
             rows, start = streamed.rows(self.class_weight), self._start(streamed.samples)
-            found = streamed_probit(
-                rows, self.ridge, self.fit_intercept, None if start is None else streamed.units.start(*start),
-                tol=self.tol, max_iter=self.max_iter,
-            )  # fmt: skip
+            found = self._found(rows, None if start is None else streamed.units.start(*start))
         coef = found.coef * streamed.units.x
         shift = 0.0 if streamed.units.shift is None else coef @ streamed.units.shift
         note_features(self, streamed.n_features, source.feature_names(fields))
         self.n_passes_ = float(round(sum(rows.passes.values()), 3))
         return self._keep(streamed.classes, ProbitFit(coef, found.intercept - shift, found.minima))
+
+    def _found(self, rows: Rows, start: tuple[Array, Intercept] | None) -> ProbitFit:
+        """Return the regression of some rows."""
+        (found,) = probit_path(
+            rows, [self.ridge], fit_intercept=self.fit_intercept, start=start, tol=self.tol, max_iter=self.max_iter
+        )
+        return found
 
     def _keep(self, classes: NDArray[Any], found: ProbitFit) -> Self:
         """Keep what was found, and warn where it is not a minimum."""

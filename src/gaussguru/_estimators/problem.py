@@ -175,7 +175,7 @@ if TYPE_CHECKING:
         """Compare what is posed with what solvers ask for; nothing else does before a fit runs."""
         _: list[SpannedProblem[binary.Point]] = [two, axis]
         _many: SpannedProblem[multiclass.Point] = many
-        _bars: LossProblem[measured.Local] = bars
+        _bars: LossProblem[measured.Point] = bars
         _balls: Problem[ball.Point] = balls
 
 

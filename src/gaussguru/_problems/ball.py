@@ -27,17 +27,17 @@ x, W, b : as in :mod:`gaussguru._problems.multiclass`; arrays of classes have sh
 residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (alpha - [k = y])``
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
 from gaussguru._linalg import EPS, Array, Factor, factorise
-from gaussguru._problems.binary import CONTRACTION, damping_of
-from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, fold, mixed_points, unfold
+from gaussguru._problems.binary import damping_of
+from gaussguru._problems.pairs import MAX_UNKNOWNS, ByClass, ClassPoint, mixed, unfold
+from gaussguru._problems.protocol import LocalModel
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, balance
 
@@ -47,25 +47,18 @@ SPEED = 10.0
 SMALL = 0.5
 
 
-class Point(NamedTuple):
+@dataclass(eq=False)
+class Point(ClassPoint):
     """A place in parameter space, with its scores, the units ``u`` and lengths ``n`` of all pairs, and F.
 
     ``residual`` are the derivatives by the scores, and ``added`` is what smoothing the maxima adds to F.
     """
 
-    W: Array
-    b: Array
     scores: RowVector
     units: Array
     lengths: Array
     residual: RowVector
-    value: float
     added: float
-
-    @property
-    def x(self) -> Array:
-        """The unknowns."""
-        return fold(self.W, self.b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +71,6 @@ class Ball(ByClass[Point]):
     fit_intercept: bool = True
     directions: Array | None = None
     smoothing: Smoothing = NONE
-
-    @property
-    def weight(self) -> float:
-        """``sum s``, which is also F at zero."""
-        return self.rows.total_weight
 
     @cached_property
     def row_reach(self) -> RowVector:
@@ -142,7 +130,7 @@ class Ball(ByClass[Point]):
             _slopes, found, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
         )
         value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
-        return Point(W, b, found, units, lengths, residual, value, added)
+        return Point(W, b, value, found, units, lengths, residual, added)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -150,12 +138,7 @@ class Ball(ByClass[Point]):
 
     def mixture(self, parts: list[tuple[float, Point]]) -> Point:
         """Evaluate F at a linear combination of points, from their scores."""
-        return self._at(*mixed_points(self.rows, parts))
-
-    def initial(self, last: Smoothing, target: float) -> tuple[Point, Smoothing]:
-        """Return zero, with a smoothness of a margin."""
-        smoothing = Smoothing(1.0, 1.0)
-        return self.smoothed(smoothing).point(self.first_x()), smoothing
+        return self._at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
     def classifier(self, point: Point) -> tuple[Array, Array]:
         """Return coefficients and intercepts, which add up to zero."""
@@ -173,15 +156,11 @@ class Ball(ByClass[Point]):
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def visit(self, x: Array, *, curved: bool = False) -> "Local":
-        """Return value and gradient at x; two passes over X."""
-        return self.expand(self.point(x))
-
     def expand(self, point: Point) -> "Local":
         """Return value and gradient at a point; one pass over X."""
         gradient, cells = self.pull(point.residual, point.units)
         gradient[:, :-1] += self.ridge * point.W
-        return Local(self, point, gradient[:-1].ravel(), cells)
+        return Local(self, point, gradient, cells)
 
     def pull(self, residual: RowVector, units: Array) -> tuple[Array, Array]:
         """Return what derivatives by the scores make of those by ``(w, b)`` of the classes, and K; one pass over X."""
@@ -208,27 +187,23 @@ class Ball(ByClass[Point]):
 
 
 @dataclass(eq=False)
-class Local:
-    """Value, gradient and Hessian of the smooth problem at one point; ``cells`` are the sums K of the module."""
+class Local(LocalModel[Point]):
+    """Value, gradient and Hessian of the smooth problem at one point.
+
+    ``by_class`` is the gradient by ``(w, b)`` of every class, and ``cells`` are the sums K of the module.
+    """
 
     problem: Ball
     point: Point
-    gradient: Array
+    by_class: Array
     cells: Array
-    contraction: ClassVar[float] = CONTRACTION
-    refreshes: ClassVar[bool] = False
     hessian_cost: ClassVar[float] = 1.0
     is_cheap: ClassVar[bool] = True
 
-    @property
-    def value(self) -> float:
-        """F."""
-        return self.point.value
-
-    @property
-    def x(self) -> Array:
-        """The unknowns."""
-        return self.point.x
+    @cached_property
+    def gradient(self) -> Array:
+        """The gradient by the unknowns."""
+        return self.by_class[:-1].ravel()
 
     # --- smoothing ----------------------------------------------------------------------------------------
 
@@ -268,10 +243,6 @@ class Local:
     def factor(self, damping: Array) -> Factor | None:
         """Return a factor of the damped Hessian, if it has not too many unknowns."""
         return factorise(self.hessian(), damping) if len(self.gradient) <= MAX_UNKNOWNS else None
-
-    def main(self) -> "Local":
-        """Return the same."""
-        return self
 
     @cached_property
     def _tension(self) -> Array:
@@ -332,15 +303,7 @@ class Local:
         """
         primal = self.problem.smoothed(NONE).again(self.point).value
         dual = self.problem.dual(self.point.residual, self.point.units) if thorough else 0.0
-        return Certificate(primal, dual), self.point._replace(value=primal)
-
-    def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return True: a certificate costs little."""
-        return True
-
-    def is_near(self, target: float) -> bool:
-        """Return True: every step is evaluated with all that a certificate needs."""
-        return True
+        return Certificate(primal, dual), replace(self.point, value=primal)
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes one Newton step further, where that is near; two passes over X.
@@ -354,7 +317,7 @@ class Local:
         moved = problem.rows.mixed([(1.0, self.point.residual), (1.0, self._moved(P, shifts))])
         residual = problem.feasible(moved, np.ones_like(self.cells))
         dual = problem.dual(residual, problem.lengths(self.point.W + P)[0])
-        return dual, problem.slopes(self.point._replace(residual=residual))
+        return dual, problem.slopes(replace(self.point, residual=residual))
 
 
 def _along(units: Array, W: Array) -> Array:

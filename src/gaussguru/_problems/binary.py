@@ -21,26 +21,24 @@ labels : "positive" rows have label 1, "negative" ones label 0
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gaussguru._data.rows import Block, Rows, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Factor, Intercept, diagonal, extended, factorise, norm
 from gaussguru._native import _binding
-from gaussguru._problems.base import OfLoss
 from gaussguru._problems.coordinates import coordinate_descent
-from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing, least_blur
+from gaussguru._problems.protocol import LocalModel, SpannedProblem
+from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
 
 # Multiply-adds of a Hessian that are not worth saving (about a millisecond).
 CHEAP = 4e6
-# A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
-CONTRACTION = 0.3
 
 
 class Totals(NamedTuple):
@@ -95,23 +93,10 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary(OfLoss):
+class Binary(SpannedProblem[Point]):
     """Rows of two classes with a loss and a noise model; see the module for the formulas."""
 
     noise: Noise
-
-    @property
-    def weight(self) -> float:
-        """``sum s``, which is also F at zero."""
-        return self.rows.total_weight
-
-    is_smooth: ClassVar[bool] = True
-    is_linear: ClassVar[bool] = True
-
-    @property
-    def is_fused(self) -> bool:
-        """Whether a step near the minimum is evaluated with its gradient, in one pass."""
-        return True
 
     @cached_property
     def unit_damping(self) -> Array:
@@ -436,7 +421,7 @@ RESCALINGS = 60
 
 
 @dataclass(eq=False)
-class Local:
+class Local(LocalModel[Point]):
     """Value, gradient and Hessian of F at one point.
 
     ``by_label`` is ``sum s y alpha x`` over the positive and over the negative rows; ``curves``, where known,
@@ -447,16 +432,6 @@ class Local:
     point: Point
     by_label: Array
     curves: Array | None = None
-
-    @property
-    def value(self) -> float:
-        """F."""
-        return self.point.value
-
-    @property
-    def x(self) -> Array:
-        """The unknowns."""
-        return self.point.x
 
     @cached_property
     def noise_gradient(self) -> Array:
@@ -499,9 +474,6 @@ class Local:
         """Whether the Hessian is not worth saving."""
         rows = self.problem.rows
         return rows.n_values * rows.n_columns < CHEAP
-
-    contraction: ClassVar[float] = CONTRACTION
-    refreshes: ClassVar[bool] = False
 
     def factor(self, damping: Array) -> Factor | None:
         """Return a factor of the damped Hessian, if it has not too many columns."""
@@ -577,33 +549,21 @@ class Local:
         result[:-1] += (out[-2] + self.point.totals.conjugate * factor) * self.noise_gradient
         return result
 
-    def main(self) -> "Local":
-        """Return the same without the rows of little Hessian weight, whose products take as long as the others'."""
-        if self.problem.rows.n_columns <= MAX_COLUMNS:
-            return self
-        rows, curve = self.problem.rows, self.row_weights.curve
-        mean = float(rows.total(_summed, curve, pointwise=True)) / rows.n_rows
-        local = replace(self)
-        local.row_weights = self.row_weights._replace(
-            curve=rows.each(_above, curve, least=NEGLIGIBLE * mean, pointwise=True)
-        )
-        return local
-
     # --- certificates -------------------------------------------------------------------------------------
 
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
         """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
 
-        A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``. The bounds are those of
-        this point itself where ``target`` is 0, and its curves are not known.
+        A gap that will not fall to ``target`` is not computed, unless ``thorough``. Where ``target`` is 0, the bounds are
+        those of this point itself.
         """
-        if not thorough and NEGLIGIBLE * self.expected_gap > target:
+        if not thorough and self.expected_gap > target:
             return Certificate(self.problem.rounded_up(self.point), 0.0), self.point
-        near, worth = self.point, target > 0 and (thorough or self.expected_gap <= target)
-        if worth or self.curves is not None:
-            near = self.problem.lengthened(self.point, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
+        near = self.point
+        if target > 0:
+            near = self.problem.lengthened(near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
-        if certificate.gap > target and near is not self.point and worth:
+        if certificate.gap > target and near is not self.point:
             # The slopes move too far for their curves, of which only a bound of the error is known.
             certificate = self.problem.expand(near)._certified(near, target, thorough=thorough)
         return certificate, near
@@ -620,10 +580,6 @@ class Local:
         gap = point.mass * (problem.noise.polar(v + along) - totals.conjugate) / max(totals.value, 1e-300)
         return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
 
-    def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return True: the certificate itself looks first."""
-        return True
-
     def is_near(self, target: float) -> bool:
         """Return whether the gap may be closed after one more step: near the minimum it falls by 10 to 100 times."""
         return NEGLIGIBLE**2 * self.expected_gap <= target
@@ -634,7 +590,6 @@ class Local:
         Both allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
         """
         problem, primal = self.problem, self.problem.rounded_up(point)
-        point = self.similar(point)
         totals = point.totals
         most = 2 * min(totals.slope_pos, totals.slope_neg) if problem.fit_intercept else point.mass
         if primal <= target or (primal - most > target and not thorough):
@@ -675,17 +630,14 @@ class Local:
 
     # --- smoothing ----------------------------------------------------------------------------------------
 
-    def is_final(self, last: Smoothing, target: float) -> bool:
-        """Return whether there is no more noise, and no more blur, than at last."""
-        noise, blur = self.problem.smoothing
-        return noise == 1 and blur <= last.blur
+    @property
+    def least_scale(self) -> float:
+        """The scale of the noise, at the noise of the smoothing."""
+        return self.point.distance
 
-    def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
-        """Return the smoothing to which the minimum is followed next."""
-        blur, distance = self.problem.smoothing.blur, self.point.distance
-        noise = 1.0 if distance < NEGLIGIBLE * last.blur else self.problem.smoothing.lower_noise
-        least = least_blur(distance / self.problem.smoothing.noise, last.blur)
-        return Smoothing(noise, least if blur < NEGLIGIBLE * distance else max(last.blur, blur / SPEED))
+    def settled(self, blur: float, least: float) -> float:
+        """Return a blur, or the least, which may be none, where that is negligible beside the noise."""
+        return super().settled(blur, least_blur(self.point.distance / self.problem.smoothing.noise, least))
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
@@ -705,29 +657,18 @@ class Local:
 
     # --- points nearby ------------------------------------------------------------------------------------
 
-    def similar(self, point: Point) -> Point:
-        """Return a point with the same direction with the blur in proportion to its length, as :meth:`moved` needs it.
-
-        Slopes are a dual point of the same problem at any blur.
-        """
-        noise, blur = self.problem.smoothing
-        if not blur or point.stretch == self.point.stretch:
-            return point
-        return self.problem.smoothed(Smoothing(noise, blur * point.stretch / self.point.stretch)).again(point)
-
     def moved(self, point: Point) -> tuple[Array, Array | float] | None:
-        """Return ``by_label`` at a similar point, and a bound on the error of its sum in every column, if there is one.
+        """Return ``by_label`` at a point of the same direction, and a bound on the error of its sum in every column.
 
         Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
-        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square.
+        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square. None where
+        these are not known, or where the scale is not in proportion to the length, because of blur.
         """
         here, unit = self.point, self.point.scale / self.point.stretch
         shift_pos = ((1 - point.b) / point.stretch - (1 - here.b) / here.stretch) / unit
         shift_neg = ((1 + point.b) / point.stretch - (1 + here.b) / here.stretch) / unit
-        if shift_pos == shift_neg == 0:
-            return self.by_label, 0.0
-        problem = self.problem
-        if self.curves is None or not math.isfinite(problem.loss.jerk):
+        problem, similar = self.problem, abs(point.scale / point.stretch - unit) <= 4 * EPS * unit
+        if self.curves is None or not similar or not math.isfinite(problem.loss.jerk):
             return None
         shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
         by_label = self.by_label + shifts * self.curves
@@ -736,6 +677,11 @@ class Local:
         rounding = 4 * EPS * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
         error += rounding * here.scale * np.abs(self.curves).sum(axis=0)
         return by_label, error
+
+
+def least_blur(distance: float, last: float) -> float:
+    """Return the last blur, or none where it is negligible beside the noise, which is that of all rows."""
+    return last if last > NEGLIGIBLE * distance else 0.0
 
 
 def balanced(by_label: Array, slope_pos: float, slope_neg: float, *, fit_intercept: bool) -> tuple[float, float, Array]:
@@ -820,14 +766,6 @@ def _move(block: Block, residual: Array, curve: Array, tilt: Array, w: Array, ri
     signed = block.signed_weight
     moved = np.divide(residual - curve * along, signed, out=np.zeros_like(along), where=signed != 0)
     return np.clip(moved, 0.0, 1.0)
-
-
-def _summed(block: Block, values: Array) -> float:
-    return float(values.sum())
-
-
-def _above(block: Block, values: Array, least: float) -> Array:
-    return np.where(values >= least, values, 0.0)
 
 
 def _dual_sums(block: Block, alpha: Array) -> tuple[Array, Array]:

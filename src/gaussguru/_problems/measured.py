@@ -20,8 +20,8 @@ scale, slack : row vectors of (C - 1, n_rows), a and z against each other class,
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,15 +30,41 @@ import numpy as np
 from gaussguru._data.rows import Block, RowVector, dense, piece_rows
 from gaussguru._linalg import Array, Index, Intercept, diagonal, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import Flow, PairLocal, PairProblem, PairRoom, joined, mixed, pairs_of, symmetric, unfold
+from gaussguru._problems.pairs import (
+    Flow,
+    PairLocal,
+    PairPoint,
+    PairProblem,
+    joined,
+    mixed,
+    pairs_of,
+    symmetric,
+    unfold,
+)
+from gaussguru.certificates.dual_point import Ray
 from gaussguru.losses import Loss
 
 # From this many columns on BLAS forms the Hessian faster (measured: half as fast at 100, level at 250, 1.25 at 400).
 BLAS_COLUMNS = 256
 
 
+@dataclass(eq=False)
+class Point(PairPoint):
+    """A place in parameter space, with its gradient: little of it would be saved where only F is asked for.
+
+    ``forces`` has ``sum t Sigma_i u - s f' x`` of every cell; ``variances``, where a compiled loop found them,
+    ``sum t e^2`` of every pair; ``own`` what noise of the model and blur make of the squares of the scales.
+    """
+
+    forces: Array
+    variances: Array | None
+    own: Array
+    scale: RowVector
+    slack: RowVector
+
+
 @dataclass(frozen=True, eq=False)
-class Measured(PairProblem["Local"]):
+class Measured(PairProblem[Point]):
     """Rows with error bars, and perhaps the noise of a model; see the module for the formulas."""
 
     is_linear: ClassVar[bool] = False
@@ -55,47 +81,39 @@ class Measured(PairProblem["Local"]):
 
     # --- values and derivatives ---------------------------------------------------------------------------
 
-    def visit(self, x: Array, *, curved: bool = False) -> "Local":
-        """Return value and gradient at x; one pass over X."""
-        return self._local(*unfold(x, self.n_classes), self.task)
+    def point(self, x: Array) -> Point:
+        """Evaluate F and its gradient at x; one pass over X."""
+        return self.at(*unfold(x, self.n_classes), self.task)
 
-    def _local(self, W: Array, b: Array, task: "Task", *before: RowVector, step: Array | None = None) -> "Local":
-        """Return value and gradient, from scales and slacks before a step if these are given; one pass over X."""
-        d = self.rows.n_columns
+    def at(self, W: Array, b: Array, task: "Task", *before: RowVector, step: Array | None = None) -> Point:
+        """Evaluate F and its gradient, from scales and slacks before a step if these are given; one pass over X."""
+        d, own = self.rows.n_columns, self.squares(W)
         self.rows.count("value")
-        parts, cells = self.rows.both(_visit, *before, task=task, W=W, b=b, own=self.squares(W), step=step)
-        scale, slack = self.rows.unzipped(parts, 2)
+        parts, cells = self.rows.both(_visit, *before, task=task, W=W, b=b, own=own, step=step)
         pull, noise = cells[..., :d], cells[..., d:-4]
         value, mass, tension, gain = cells[..., -4:].transpose(2, 0, 1)
         forces = (noise * (W[:, np.newaxis] - W) if task.compiled else noise) - pull
         variances = noise + noise.swapaxes(0, 1) if task.compiled else None
         total = float(value.sum()) + self.ridge(W)
-        return Local(self, W, b, total, mass, gain, tension, forces, variances, scale, slack)
+        return Point(W, b, total, mass, gain, tension, forces, variances, own, *self.rows.unzipped(parts, 2))
 
-    def point(self, x: Array) -> "Local":
-        """Return value and gradient at x: what is known of every row depends on its errors, so nothing is saved."""
-        return self.visit(x)
+    def expand(self, point: Point) -> "Local":
+        """Return value and gradient at a point, which has them."""
+        return Local(self, point)
 
-    def expand(self, point: "Local") -> "Local":
-        """Return the point: it has its gradient."""
+    def again(self, point: Point) -> Point:
+        """Evaluate F at a point of the same rows with other smoothing, or other noise of the model.
+
+        What is a millionth of the scales, or less, changes no digit of them.
+        """
+        change = np.abs(self.squares(point.W) - point.own).max()
+        if change and change > 1e-12 * min(self.rows.collected(_least, point.scale, pointwise=True)) ** 2:
+            return self.point(point.x)
         return point
 
-    def again(self, point: "Local") -> "Local":
-        """Return value and gradient at a point of the same rows with other smoothing, or other noise of the model.
-
-        Beside scales a million times as large, blur changes no digit.
-        """
-        largest = max(self.smoothing.blur, point.problem.smoothing.blur)
-        same = point.problem.smoothing == self.smoothing or largest <= 1e-6 * min(
-            self.rows.collected(_least, point.scale, pointwise=True)
-        )
-        if not same or point.problem.noise is not self.noise:
-            return self.visit(point.x)
-        return point if point.problem.smoothing == self.smoothing else replace(point, problem=self)
-
-    def mixture(self, parts: list[tuple[float, "Local"]]) -> "Local":
-        """Return value and gradient at a linear combination of points."""
-        return self.visit(mixed([(share, point.x) for share, point in parts]))
+    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+        """Evaluate F at a linear combination of points; one pass over X."""
+        return self.at(*mixed(parts), self.task)
 
     def value_of(self, x: Array, scores: Array, covariances: Array) -> float:
         """Return F at x where the scores of all rows are known otherwise, with their covariances under the errors.
@@ -117,7 +135,7 @@ class Measured(PairProblem["Local"]):
                 total += float((self.rows.weights[mine] * a) @ self.loss.terms(z)[0])
         return total
 
-    def slopes(self, point: "Local") -> Array:
+    def slopes(self, point: Point) -> Array:
         """Return ``f'(z)`` of every sample, and with more than two classes of every class."""
         C, labels = self.n_classes, self.rows.labels
         others = np.concatenate([self.loss.slope(slack) for slack in point.slack], axis=1)
@@ -127,7 +145,7 @@ class Measured(PairProblem["Local"]):
         alpha[labels[:, np.newaxis] != np.arange(C)] = others.T.ravel()
         return alpha
 
-    def classifier(self, point: "Local") -> tuple[Array, Intercept]:
+    def classifier(self, point: Point) -> tuple[Array, Intercept]:
         """Return coefficients and intercepts: of two classes a vector and a number."""
         W, b = point.W, point.b
         return (W[1] - W[0], float(b[1] - b[0])) if self.n_classes == 2 else (W, b)
@@ -146,47 +164,35 @@ class Room(NamedTuple):
 
 
 @dataclass(eq=False)
-class Local(PairLocal["Local"]):
-    """Value, gradient and Hessian at one point.
-
-    ``forces`` has ``sum t Sigma_i u - s f' x`` of every cell; ``variances``, where a compiled loop found them,
-    ``sum t e^2`` of every pair.
-    """
+class Local(PairLocal[Point]):
+    """Value, gradient and Hessian at one point."""
 
     problem: Measured
-    forces: Array
-    variances: Array | None
-    scale: RowVector
-    slack: RowVector
+    point: Point
     _rooms: dict[tuple[float, bool], Room] = field(default_factory=dict)
-
-    @property
-    def point(self) -> "Local":
-        """The point: what others nearby are evaluated from is not less."""
-        return self
 
     def pull(self, kept: Array) -> Array:
         """Return the gradient by W without ridge and noise of the model, for the slopes of every cell times kept."""
-        cells = kept[:, :, np.newaxis] * self.forces
+        cells = kept[:, :, np.newaxis] * self.point.forces
         return np.asarray(cells.sum(axis=1) - cells.sum(axis=0))
 
     @property
     def noisy(self) -> float:
         """``sum t blur^2``, the part of F that the blur makes: all of it where samples are exact."""
-        return float(self.problem.smoothing.blur**2 * self.tension.sum())
+        return float(self.problem.smoothing.blur**2 * self.point.tension.sum())
 
     @property
     def least_scale(self) -> float:
         """The harmonic mean of the scales: a row has Hessian weight in proportion to the inverse of its own."""
         rows = self.problem.rows
-        inverses = rows.total(_inverses, self.scale, pointwise=True)
+        inverses = rows.total(_inverses, self.point.scale, pointwise=True)
         return float((self.problem.n_classes - 1) * rows.n_rows / inverses)
 
     @property
     def spread(self) -> float:
         """The standard deviation of the margins of a pair."""
         rows = self.problem.rows
-        return float(np.median(rows.std(rows.each(_margins, self.scale, self.slack, pointwise=True))))
+        return float(np.median(rows.std(rows.each(_margins, self.point.scale, self.point.slack, pointwise=True))))
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
@@ -194,35 +200,36 @@ class Local(PairLocal["Local"]):
         """Yield the Hessian of every pair, from its Gram matrix; a compiled one has no diagonal part."""
         task = self.problem.task
         task = task._replace(compiled=task.compiled and self.problem.rows.n_columns < BLAS_COLUMNS)
-        grams = self.problem.rows.total(_hessian, self.scale, self.slack, task=task, W=self.W, metric=self.metric)
+        at = self.point.scale, self.point.slack
+        grams = self.problem.rows.total(_hessian, *at, task=task, W=self.point.W, metric=self.metric)
         for gram, pair in zip(grams, pairs_of(task.n_classes), strict=True):
             block = mirrored(gram)
-            if task.compiled and self.variances is not None:
-                diagonal(block)[:-1] += self.variances[pair]
+            if task.compiled and self.point.variances is not None:
+                diagonal(block)[:-1] += self.point.variances[pair]
             yield block
 
     def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
         """Return how the gradient of every class changes, and the tensions; one pass over X."""
         given: dict[str, Any] = {
             "task": self.problem.task,
-            "W": self.W,
+            "W": self.point.W,
             "P": joined(P, shifts),
             "rise": rise,
         }
-        out, turns = self.problem.rows.total(_product, self.scale, self.slack, **given)
-        if self.variances is not None:
-            out[:, :-1] += self.variances.sum(axis=1) * P - np.einsum("ckj,kj->cj", self.variances, P)
+        out, turns = self.problem.rows.total(_product, self.point.scale, self.point.slack, **given)
+        if self.point.variances is not None:
+            out[:, :-1] += self.point.variances.sum(axis=1) * P - np.einsum("ckj,kj->cj", self.point.variances, P)
         return out, turns
 
     # --- certificates -------------------------------------------------------------------------------------
 
     def displaced(self, P: Array, shifts: Array) -> "Local":
         """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
-        task, step = self.problem.task._replace(compiled=False), joined(P, shifts)
-        before = (self.scale, self.slack)
-        return self.problem._local(self.W + P, self.b + shifts, task, *before, step=step)
+        problem, point, step = self.problem, self.point, joined(P, shifts)
+        task = problem.task._replace(compiled=False)
+        return Local(problem, problem.at(point.W + P, point.b + shifts, task, point.scale, point.slack, step=step))
 
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
+    def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[Ray]:
         """Yield how often what flows through a pair fits into it, by the noise of the model and by the errors.
 
         ``q_i = (Sigma_i + N) u / a_i`` is in the noise set of a row, so the noise's own pull carries away at the
@@ -233,8 +240,7 @@ class Local(PairLocal["Local"]):
         # The noise of the model may be room enough: that saves the roots of the errors, unless a compiled loop makes
         # them, which takes as long without.
         for rooted in (False, True) if self.problem.shared.is_full and not self.problem.task.compiled else (True,):
-            room_at = partial(self._fits, kept, edges, flow, rooted)
-            yield {"demand": [1.0] * n, "room": [0.0] * n, "room_at": room_at, "twice": False}
+            yield ray([1.0] * n, [0.0] * n, partial(self._fits, kept, edges, flow, rooted), twice=False)
 
     def _fits(self, kept: Array, edges: tuple[Index, ...], flow: Flow, rooted: bool, factor: float) -> Iterator[float]:
         """Yield how often the flow of every pair fits into what becomes free when all slopes shrink by a factor.
@@ -248,7 +254,7 @@ class Local(PairLocal["Local"]):
         bend = math.sqrt(factor) * symmetric(kept * room.bend)
         for c, k in zip(*edges, strict=True):
             taken = partial(self._taken, kept, room, (c, k))
-            (v, error), u = flow(c, k), self.W[c] - self.W[k]
+            (v, error), u = flow(c, k), self.point.W[c] - self.point.W[k]
             least = taken(v)
             if noise.is_full and bend[c, k] > 0 and u.any():
                 own = noise.metric(u)
@@ -280,7 +286,7 @@ class Local(PairLocal["Local"]):
             rows = self.problem.rows
             if rooted:
                 rows.count("errors")
-            sums, roots = rows.total(_room, self.slack, task=self.problem.task, factor=factor, rooted=rooted)
+            sums, roots = rows.total(_room, self.point.slack, task=self.problem.task, factor=factor, rooted=rooted)
             self._rooms[factor, rooted] = Room(sums[..., 0], sums[..., 1], roots if rooted else None)
         return self._rooms[factor, rooted]
 

@@ -8,7 +8,7 @@ Conventions
 scores : row vector of (n_rows, C), ``W x_i`` without intercepts
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,18 +17,9 @@ import numpy as np
 from gaussguru._data.rows import Block, RowVector, one_hot, scatter, scores
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise
 from gaussguru._native import _binding
-from gaussguru._problems.pairs import (
-    Flow,
-    PairLocal,
-    PairProblem,
-    PairRoom,
-    fold,
-    mixed_points,
-    pairs_of,
-    symmetric,
-    unfold,
-)
-from gaussguru._problems.protocol import Inverse
+from gaussguru._problems.pairs import Flow, PairLocal, PairPoint, PairProblem, mixed, pairs_of, symmetric, unfold
+from gaussguru._problems.protocol import Inverse, SpannedProblem
+from gaussguru.certificates.dual_point import Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Quadratic
 
@@ -38,32 +29,18 @@ FLAT, FEW = 1e-4, 0.5
 PRECONDITIONER_ROWS = 8
 
 
-class Cells(NamedTuple):
-    """Sums over every cell of ``s f``, ``s f'`` and ``s (f - z f')``."""
-
-    value: Array
-    slope: Array
-    conjugate: Array
-
-
-class Point(NamedTuple):
+@dataclass(eq=False)
+class Point(PairPoint):
     """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes.
 
-    ``margin`` is what the score of the own class should be above the others.
+    ``conjugate`` has the sums of ``s f*`` over every cell; ``margin`` is what the score of the own class should be
+    above the others.
     """
 
-    W: Array
-    b: Array
     scores: RowVector
     scales: Array
-    value: float
-    cells: Cells
+    conjugate: Array
     margin: float = 1.0
-
-    @property
-    def x(self) -> Array:
-        """The unknowns."""
-        return fold(self.W, self.b)
 
 
 class Weights(NamedTuple):
@@ -75,7 +52,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Multiclass(PairProblem[Point]):
+class Multiclass(PairProblem[Point], SpannedProblem[Point]):
     """Rows of several classes with the noise of the model; see the module for the formulas."""
 
     noise: Quadratic
@@ -94,8 +71,9 @@ class Multiclass(PairProblem[Point]):
         return self._point(W, b, found, scales, sums)
 
     def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0) -> Point:
-        cells = Cells(*np.ascontiguousarray(np.moveaxis(sums[..., : len(Cells._fields)], -1, 0)))
-        return Point(W, b, found, scales, float(np.vdot(scales, cells.value)) + self.ridge(W), cells, margin)
+        gain, mass, conjugate = np.ascontiguousarray(np.moveaxis(sums[..., :3], -1, 0))
+        value = float(np.vdot(scales, gain)) + self.ridge(W)
+        return Point(W, b, value, mass, gain, conjugate / scales, found, scales, conjugate, margin)
 
     def again(self, point: Point) -> Point:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -103,7 +81,7 @@ class Multiclass(PairProblem[Point]):
 
     def mixture(self, parts: list[tuple[float, Point]]) -> Point:
         """Evaluate F at a linear combination of points, from their scores."""
-        return self.at(*mixed_points(self.rows, parts))
+        return self.at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
@@ -123,9 +101,7 @@ class Multiclass(PairProblem[Point]):
         parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, **place)
         computed, *weights = self.rows.unzipped(parts, 4)
         point = self._point(W, b, computed, scales, sums, margin)
-        value, mass, conjugate = point.cells
-        tension = conjugate / scales
-        return Local(self, W, b, point.value, mass, value, tension, point, Weights(*weights), combined)
+        return Local(self, point, Weights(*weights), combined)
 
     # --- solutions ----------------------------------------------------------------------------------------
 
@@ -160,16 +136,11 @@ class Local(PairLocal[Point]):
     """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores."""
 
     problem: Multiclass
-    place: Point
+    point: Point
     row_weights: Weights
     combined: Array
     # A step with an old factor must do more than with two classes, because each is certified, which takes as long.
     contraction: ClassVar[float] = 0.07
-
-    @property
-    def point(self) -> Point:
-        """The point, of which others with the same scores are made."""
-        return self.place
 
     def pull(self, kept: Array) -> Array:
         """Return ``combined`` for the slopes of every cell times ``kept``; one pass over X unless all are kept."""
@@ -181,7 +152,7 @@ class Local(PairLocal[Point]):
     @property
     def noisy(self) -> float:
         """``sum a s f*``, the part of F that noise and blur make."""
-        return float(np.vdot(self.point.scales, self.point.cells.conjugate))
+        return float(np.vdot(self.point.scales, self.point.conjugate))
 
     @property
     def least_scale(self) -> float:
@@ -209,7 +180,7 @@ class Local(PairLocal[Point]):
 
     def blocks(self) -> Iterator[Array]:
         """Yield the Hessian of every pair, from the Gram matrix of ``(x, z, 1)``."""
-        d, C, tension = self.problem.rows.n_columns, self.problem.n_classes, symmetric(self.tension)
+        d, C, tension = self.problem.rows.n_columns, self.problem.n_classes, symmetric(self.point.tension)
         grams = self.problem.rows.total(_pair_grams, self.row_weights.curve, self.row_weights.tilt, n_classes=C)
         for gram, (c, k) in zip(grams, pairs_of(C), strict=True):
             towards = (self.metric[c] - self.metric[k]) / self.point.scales[c, k]
@@ -227,7 +198,7 @@ class Local(PairLocal[Point]):
         weights, scales, columns = self.row_weights, self.point.scales, np.ascontiguousarray(P.T) if P.any() else None
         given: dict[str, Any] = {"columns": columns, "shifts": shifts, "eta": rise / scales}
         out, turns = self.problem.rows.total(_bend, weights.curve, weights.tilt, **given)
-        return out, turns / scales - self.tension * rise / scales**2
+        return out, turns / scales - self.point.tension * rise / scales**2
 
     def main(self) -> "Local":
         """Return the same with only the rows of some Hessian weight, if these are few: products cost less."""
@@ -252,12 +223,12 @@ class Local(PairLocal[Point]):
         problem, step = self.problem, np.column_stack([P, shifts])
         problem.rows.count("value")
         slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
-        return problem._local(self.W + P, np.zeros_like(self.b), slacks, margin=0.0)
+        return problem._local(self.point.W + P, np.zeros_like(self.point.b), slacks, margin=0.0)
 
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[PairRoom]:
+    def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[Ray]:
         """Yield what fits into the noise set that the rows of a pair share."""
         problem, point, demand = self.problem, self.point, []
-        tension = symmetric(kept * self.tension)
+        tension = symmetric(kept * point.tension)
         for c, k in zip(*edges, strict=True):
             v, error = flow(c, k)
             own = tension[c, k] * (self.metric[c] - self.metric[k])
@@ -269,9 +240,8 @@ class Local(PairLocal[Point]):
         def room_at(c: float) -> list[float]:
             return of_pairs(problem.shrunk_conjugate(point, c))
 
-        conjugate = point.cells.conjugate  # concave in alpha and 0 at 0
-        gain = of_pairs(self.gain - conjugate)
-        yield {"demand": demand, "room": of_pairs(conjugate), "room_at": room_at, "gain": gain}
+        # The conjugate is concave in alpha and 0 at 0.
+        yield ray(demand, of_pairs(point.conjugate), room_at, gain=of_pairs(point.gain - point.conjugate))
 
 
 class Preconditioner:
@@ -286,7 +256,7 @@ class Preconditioner:
     def __init__(self, local: Local, damping: Array) -> None:
         problem = local.problem
         self.fit_intercept = problem.fit_intercept
-        d, tension = problem.rows.n_columns, symmetric(local.tension).sum(axis=1)
+        d, tension = problem.rows.n_columns, symmetric(local.point.tension).sum(axis=1)
         self._factors = []
         for c, block in enumerate(_drawn_grams(local) if problem.rows.in_memory else _streamed_grams(local)):
             problem.noise.add_metric(float(tension[c]), block[:-1, :-1])

@@ -13,20 +13,18 @@ cell (c, k) : the rows of class c against class k; arrays of cells have shape (C
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Generic, NotRequired, Protocol, Self, TypedDict, TypeVar
+from functools import cached_property, partial
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from gaussguru._data.rows import Rows, RowVector
+from gaussguru._data.rows import Rows
 from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, factorise, norm
-from gaussguru._problems.base import OfLoss, Smoothed
-from gaussguru._problems.binary import CONTRACTION, damping_of
-from gaussguru._problems.protocol import Inverse
-from gaussguru._problems.smoothing import NEGLIGIBLE, SPEED, UNCERTAIN, Smoothing
+from gaussguru._problems.binary import damping_of
+from gaussguru._problems.protocol import Inverse, LocalModel, LossProblem, Problem
+from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, Quadratic
 
@@ -36,43 +34,38 @@ MAX_UNKNOWNS = 2600
 CHEAP = 4e7
 
 
-class PointOfClasses(Protocol):
+@dataclass(eq=False)
+class ClassPoint:
     """A place with its value, known by class."""
 
-    @property
-    def W(self) -> Array:  # noqa: N802 - the symbol of the mathematics
-        """The coefficients."""
+    W: Array
+    b: Array
+    value: float
 
-    @property
-    def b(self) -> Array:
-        """The intercepts."""
-
-    @property
+    @cached_property
     def x(self) -> Array:
         """The unknowns."""
-
-    @property
-    def value(self) -> float:
-        """F there."""
+        return fold(self.W, self.b)
 
 
-class ScoredPoint(PointOfClasses, Protocol):
-    """One with the scores of all rows."""
+@dataclass(eq=False)
+class PairPoint(ClassPoint):
+    """One with what is known of every cell: ``mass = sum s f'``, ``gain = sum s f`` and ``tension = sum s f*/a``.
 
-    @property
-    def scores(self) -> RowVector:
-        """The scores."""
+    The last is how the noise pulls two classes together: by so much of their difference in its metric.
+    """
+
+    mass: Array
+    gain: Array
+    tension: Array
 
 
-P = TypeVar("P", bound=PointOfClasses)
+C = TypeVar("C", bound=ClassPoint)
+P = TypeVar("P", bound=PairPoint)
 
 
-class ByClass(Smoothed, Generic[P]):
+class ByClass(Problem[C], Protocol[C]):
     """A problem whose unknowns are those of classes."""
-
-    is_smooth: ClassVar[bool] = True
-    is_linear: ClassVar[bool] = True
-    is_fused: ClassVar[bool] = True
 
     @property
     def n_classes(self) -> int:
@@ -85,25 +78,15 @@ class ByClass(Smoothed, Generic[P]):
             coef, intercept = np.vstack([-coef, coef]) / 2, halved(intercept)
         return fold(coef, np.asarray(intercept))
 
-    def rescaled(self, point: P, tol: float) -> P:
-        """Return the point as it is: its length and intercepts are unknowns like others."""
-        return point
-
-    def constant_slopes(self) -> Array:
-        """Return 0 for every row and class."""
-        return np.zeros((self.rows.n_rows, self.n_classes))
-
-    def collapse_bound(self) -> float:
-        """Return 0: the path finds out whether classes collapse."""
-        return 0.0
-
-    def first_x(self) -> Array:
-        """Return zero."""
-        return np.zeros((self.n_classes - 1) * (self.rows.n_columns + 1))
+    def initial(self, last: Smoothing, target: float) -> tuple[C, Smoothing]:
+        """Return zero, with a blur of a margin."""
+        smoothing = Smoothing(1.0, 1.0)
+        zero = np.zeros((self.n_classes - 1) * (self.rows.n_columns + 1))
+        return self.smoothed(smoothing).point(zero), smoothing
 
 
 @dataclass(frozen=True, eq=False)
-class PairProblem(ByClass[P], OfLoss):
+class PairProblem(LossProblem[P], ByClass[P], Protocol[P]):
     """Rows with a loss and the noise of a model, which is None where samples have no other noise than their own.
 
     ::
@@ -120,19 +103,6 @@ class PairProblem(ByClass[P], OfLoss):
     def weight(self) -> float:
         """F at zero: every row loses 1 against every other class."""
         return (self.n_classes - 1) * self.rows.total_weight
-
-    def initial(self, last: Smoothing, target: float) -> tuple[P, Smoothing]:
-        """Return zero, with a blur of a margin."""
-        smoothing = Smoothing(1.0, 1.0)
-        return self.smoothed(smoothing).point(self.first_x()), smoothing
-
-    @abstractmethod
-    def point(self, x: Array) -> P:
-        """Evaluate F."""
-
-    @abstractmethod
-    def slopes(self, point: P) -> Array:
-        """Return ``f'(z)`` of every row against every other class."""
 
     @property
     def shared(self) -> Quadratic:
@@ -180,52 +150,32 @@ Flow = Callable[[int, int], tuple[Array, Array]]
 
 
 @dataclass(eq=False)
-class PairLocal(Generic[P]):
-    """Value and derivatives at one point, in the unknowns.
-
-    Of every cell: ``mass = sum s f'``, ``gain = sum s f`` and ``tension = sum s f*/a``. The last is how the noise pulls
-    two classes together: by so much of their difference in its metric.
-    """
+class PairLocal(LocalModel[P], Protocol[P]):
+    """Value and derivatives at one point, in the unknowns."""
 
     problem: PairProblem[P]
-    W: Array
-    b: Array
-    value: float
-    mass: Array
-    gain: Array
-    tension: Array
-    contraction: ClassVar[float] = CONTRACTION
+    point: P
     refreshes: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def point(self) -> P:
-        """The point."""
-
-    @cached_property
-    def x(self) -> Array:
-        """The unknowns."""
-        return fold(self.W, self.b)
 
     @cached_property
     def gradient(self) -> Array:
         """The gradient by the unknowns."""
-        problem, given = self.problem, self.mass.sum(axis=0) - self.mass.sum(axis=1)
-        by_coef = self.force(np.ones_like(self.mass)) + problem.l2 * problem.n_classes * self.W
+        problem, mass = self.problem, self.point.mass
+        by_coef = self.force(np.ones_like(mass)) + problem.l2 * problem.n_classes * self.point.W
+        given = mass.sum(axis=0) - mass.sum(axis=1)
         return joined(by_coef, given * problem.fit_intercept)[:-1].ravel()
 
     def force(self, kept: Array) -> Array:
         """Return the gradient by W without the ridge, for the slopes of every cell times ``kept``."""
-        return np.asarray(self.pull(kept) + laplacian(symmetric(kept * self.tension)) @ self.metric)
+        return np.asarray(self.pull(kept) + laplacian(symmetric(kept * self.point.tension)) @ self.metric)
 
-    @abstractmethod
     def pull(self, kept: Array) -> Array:
         """Return :meth:`force` without the noise of the model."""
 
     @cached_property
     def metric(self) -> Array:
         """``W N``."""
-        return np.asarray(self.problem.shared.metric(self.W))
+        return np.asarray(self.problem.shared.metric(self.point.W))
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
@@ -264,15 +214,11 @@ class PairLocal(Generic[P]):
         """Return a factor of the damped Hessian, if it has not too many unknowns."""
         return None if self.is_large else factorise(self.hessian(), damping)
 
-    def main(self) -> Self:
-        """Return the same."""
-        return self
-
     def hessian(self) -> Array:
         """Return the Hessian by the unknowns."""
         problem, C, width = self.problem, self.problem.n_classes, self.problem.rows.n_columns + 1
         problem.rows.count("hessian")
-        tension, hessian = symmetric(self.tension), np.zeros((C - 1, width, C - 1, width))
+        tension, hessian = symmetric(self.point.tension), np.zeros((C - 1, width, C - 1, width))
         for block, (c, k) in zip(self.blocks(), pairs_of(C), strict=True):
             problem.shared.add_metric(tension[c, k], block[:-1, :-1])
             diagonal(block[:-1, :-1])[:] += problem.l2
@@ -286,7 +232,6 @@ class PairLocal(Generic[P]):
             hessian[np.arange(C - 1), -1, np.arange(C - 1), -1] = 1.0
         return hessian.reshape((C - 1) * width, -1)
 
-    @abstractmethod
     def blocks(self) -> Iterable[Array]:
         """Return the Hessian of every pair ``c < k`` without the ridge and without tension times N."""
 
@@ -297,7 +242,7 @@ class PairLocal(Generic[P]):
         # (w_c - w_k)' N (p_c - p_k): how fast half the square of the scale rises along p.
         rise = np.array([np.einsum("kj,kj->k", m - self.metric, q - P) for m, q in zip(self.metric, P, strict=True)])
         out = self._bent(P, shifts * problem.fit_intercept, rise)
-        out[:, :-1] += laplacian(symmetric(self.tension)) @ problem.shared.metric(P) + problem.l2 * C * P
+        out[:, :-1] += laplacian(symmetric(self.point.tension)) @ problem.shared.metric(P) + problem.l2 * C * P
         if not problem.fit_intercept:
             out[:, -1] = shifts - shifts[-1]
         return out[:-1].ravel()
@@ -309,7 +254,7 @@ class PairLocal(Generic[P]):
         """
         problem, C = self.problem, self.problem.n_classes
         rise = problem.smoothing.towards(less).blur * problem.smoothing.blur**2
-        out = self._bent(np.zeros_like(self.W), np.zeros(C), np.full((C, C), rise))
+        out = self._bent(np.zeros_like(self.point.W), np.zeros(C), np.full((C, C), rise))
         out[:, -1] *= problem.fit_intercept
         return out[:-1].ravel()
 
@@ -324,37 +269,18 @@ class PairLocal(Generic[P]):
         out[:, :-1] += laplacian(symmetric(turns)) @ self.metric
         return out
 
-    @abstractmethod
     def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
         """Return :meth:`_bent` without the noise of the model, and the changes of the tensions, by cell."""
 
     # --- smoothing ----------------------------------------------------------------------------------------
 
     @property
-    @abstractmethod
-    def least_scale(self) -> float:
-        """The scale of the noise beside which blur must be negligible."""
-
-    @property
-    @abstractmethod
     def spread(self) -> float:
         """The standard deviation of the margins of a pair."""
 
-    def is_final(self, last: Smoothing, target: float) -> bool:
-        """Return whether this is the last smoothing."""
-        return bool(self.problem.smoothing == last)
-
-    def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
-        """Return the smoothing to which the minimum is followed next."""
-        return self._negligible(self.problem.smoothing.blur / SPEED, last)
-
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
-        return self._negligible(NEGLIGIBLE * self._uncertainty, last)
-
-    def _negligible(self, blur: float, last: Smoothing) -> Smoothing:
-        """Return a blur, or the last one where that is negligible."""
-        return Smoothing(1.0, last.blur if blur <= max(last.blur, NEGLIGIBLE * self.least_scale) else blur)
+        return Smoothing(1.0, self.settled(NEGLIGIBLE * self._uncertainty, last.blur))
 
     @property
     def is_hidden(self) -> bool:
@@ -374,9 +300,9 @@ class PairLocal(Generic[P]):
 
         A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``.
         """
-        problem, total = self.problem, float(self.mass.sum())
-        reach = math.sqrt(total) * float(np.sqrt((self.W**2).sum(axis=0)) @ problem.rows.column_lengths)
-        scales = total * max(problem.shared.rounding(self.W[c] - self.W[k]) for c, k in pairs_of(problem.n_classes))
+        problem, W, total = self.problem, self.point.W, float(self.point.mass.sum())
+        reach = math.sqrt(total) * float(np.sqrt((W**2).sum(axis=0)) @ problem.rows.column_lengths)
+        scales = total * max(problem.shared.rounding(W[c] - W[k]) for c, k in pairs_of(problem.n_classes))
         primal, dual = self.value + 4 * EPS * (self.value + reach) + scales, 0.0
         if primal > target and (primal - total <= target or thorough):
             dual = self.best_dual(target, np.inf if thorough else primal - target)
@@ -385,7 +311,7 @@ class PairLocal(Generic[P]):
     def best_dual(self, target: float, wanted: float) -> float:
         """Return the highest dual value of several choices of pairs; no more is done than it takes to reach it."""
         best = 0.0
-        for used in touching(self.mass, target):
+        for used in touching(self.point.mass, target):
             best = max(best, self.dual(used, wanted))
             if best >= wanted:
                 break
@@ -394,12 +320,12 @@ class PairLocal(Generic[P]):
     def dual(self, used: Array, wanted: float) -> float:
         """Return a dual value with the pairs that are ``used``; no more is done than it takes to reach ``wanted``."""
         problem, best = self.problem, 0.0
-        kept = balance(np.where(used, self.mass, 0.0)) if problem.fit_intercept else 1.0 * used
+        kept = balance(np.where(used, self.point.mass, 0.0)) if problem.fit_intercept else 1.0 * used
         if kept is None:
             return 0.0
-        mass, rest = (1 - 4 * EPS) * float(np.vdot(kept, self.mass)), -self.force(kept)
-        flow, unrouted = route(rest, symmetric(kept * self.gain))
-        rounding = pair_rounding(self.mass, problem.rows, thorough=wanted == np.inf)
+        mass, rest = (1 - 4 * EPS) * float(np.vdot(kept, self.point.mass)), -self.force(kept)
+        flow, unrouted = route(rest, symmetric(kept * self.point.gain))
+        rounding = pair_rounding(self.point.mass, problem.rows, thorough=wanted == np.inf)
 
         def bounded(c: int, k: int) -> tuple[Array, Array]:
             return flow(c, k), rounding(c, k) + unrouted.get((c, k), 0.0)
@@ -407,16 +333,15 @@ class PairLocal(Generic[P]):
         first, second = np.array(pairs_of(problem.n_classes)).T
         flowing = symmetric(kept)[first, second] != 0
         edges = first[flowing], second[flowing]
-        for room in self.rooms(kept, edges, bounded):
-            ray = Ray(mass, **room, ridge=problem.l2 * problem.n_classes, excess=norm(rest.ravel()))
-            best = max(best, ray.best(wanted))
+        ray = partial(Ray, mass, ridge=problem.l2 * problem.n_classes, excess=norm(rest.ravel()))
+        for roomy in self.rays(ray, kept, edges, bounded):
+            best = max(best, roomy.best(wanted))
             if best >= wanted:
                 break
         return best
 
-    @abstractmethod
-    def rooms(self, kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable["PairRoom"]:
-        """Return what a :class:`Ray` knows of the room in the pairs at ``edges``, first what costs least.
+    def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable[Ray]:
+        """Return a ``ray`` that is told of the room in the pairs at ``edges``, or several, first what costs least.
 
         The slopes of every cell are multiplied by ``kept``; ``flow`` is what is sent through a pair besides the pull of
         its own noise, with a bound of its error.
@@ -433,10 +358,6 @@ class PairLocal(Generic[P]):
         gap = min(gap, decrement) if self.problem.l2 else gap
         return decrement <= LOST * self.value or NEGLIGIBLE * gap <= target
 
-    def is_near(self, target: float) -> bool:
-        """Return True: every step is evaluated with all that a certificate needs."""
-        return True
-
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes where a Newton step leads, where F resolves no more.
 
@@ -450,19 +371,8 @@ class PairLocal(Generic[P]):
         dual = moved.best_dual(target, self.value - target if target else np.inf)
         return dual, problem.slopes(moved.point) if problem.rows.in_memory else None
 
-    @abstractmethod
     def displaced(self, P: Array, shifts: Array) -> "PairLocal[P]":
         """Return value and gradient a step from here, of which only the slopes count: W has lost bits of it."""
-
-
-class PairRoom(TypedDict):
-    """What :class:`Ray` is told of pairs of classes."""
-
-    demand: list[float]
-    room: list[float]
-    room_at: Callable[[float], Iterable[float]]
-    gain: NotRequired[list[float]]
-    twice: NotRequired[bool]
 
 
 def halved(intercept: Intercept) -> Array:
@@ -491,15 +401,10 @@ def unfold(x: Array, n_classes: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(full[:, :-1]), np.ascontiguousarray(full[:, -1])
 
 
-def mixed(parts: list[tuple[float, Array]]) -> Array:
-    """Return a linear combination."""
-    return np.asarray(sum(share * part for share, part in parts))
-
-
-def mixed_points(rows: Rows, parts: Sequence[tuple[float, ScoredPoint]]) -> tuple[Array, Array, RowVector]:
-    """Return the same combination of coefficients, intercepts and scores of points."""
-    W, b = mixed([(share, point.W) for share, point in parts]), mixed([(share, point.b) for share, point in parts])
-    return W, b, rows.mixed([(share, point.scores) for share, point in parts])
+def mixed(parts: Sequence[tuple[float, ClassPoint]]) -> tuple[Array, Array]:
+    """Return a linear combination of the coefficients and intercepts of points."""
+    W, b = sum(share * point.W for share, point in parts), sum(share * point.b for share, point in parts)
+    return np.asarray(W), np.asarray(b)
 
 
 def pairs_of(n_classes: int) -> list[tuple[int, int]]:

@@ -9,175 +9,41 @@ probability ``Phi(t_i)``::
 with the spread ``r_j`` of feature j, so that the ridge does not depend on units. As ``V_i`` grows the sample counts
 less, and along any direction its part of F tends to a finite value: F is convex only where ``V = 0``.
 
-With ``h = phi(t)/Phi(t)`` and ``c = h (t + h)``, minus the second derivative of ``log Phi``, and ``v = V_i w``::
+With ``h = phi(t)/Phi(t)`` and ``c = h (t + h)``, minus the second derivative of ``log Phi``, ``z = (x, 1)``, and
+``q = (V_i w, 0) / D^2``::
 
-    grad t  =  y x / D - t v / D^2
-    hess t  = -y (x v' + v x') / D^3 - t V / D^2 + 3 t v v' / D^4
-    hess F  =  sum_i s_i (c grad t grad t' - h hess t) + ridge r^2
+    grad t  =  g  =  y z / D - t q
+    hess t  = -(g q' + q g') + t (q q' - V / D^2)
+    hess F  =  sum_i s_i (c g g' - h hess t) + ridge r^2
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
-from gaussguru._blocks import row_blocks
-from gaussguru._data.rows import Block, BlockMap, Rows
+from gaussguru._data.rows import Block, Rows, summed
 from gaussguru._linalg import Array, diagonal
-from gaussguru.errors import Covariances, Errors
 from gaussguru.losses import ROOT
 
 
-class Unknowns:
-    """Unknowns ``u = (r w, b)``: coefficients for features of spread 1, and the intercept."""
-
-    spreads: Array
-    fit_intercept: bool
-
-    @property
-    def n_unknowns(self) -> int:
-        """The number of unknowns."""
-        return len(self.spreads) + self.fit_intercept
-
-    def split(self, u: Array) -> tuple[Array, float]:
-        """Return w and b."""
-        d = len(self.spreads)
-        return u[:d] / self.spreads, float(u[d]) if self.fit_intercept else 0.0
-
-    def join(self, w: Array, b: float) -> Array:
-        """Return the unknowns of w and b."""
-        return np.append(w * self.spreads, b) if self.fit_intercept else w * self.spreads
-
-    def _with_ridge(self, u: Array, ridge: float, gradient: Array, hessian: Array) -> tuple[Array, Array]:
-        """Return derivatives of the likelihood, in the units of X, as those of F."""
-        d = len(self.spreads)
-        units = np.append(self.spreads, 1.0)[: self.n_unknowns]
-        gradient, hessian = gradient / units, hessian / np.multiply.outer(units, units)
-        gradient[:d] += ridge * u[:d]
-        diagonal(hessian)[:d] += ridge
-        return gradient, hessian
-
-
 @dataclass(frozen=True)
-class Probit(Unknowns):
-    """The objective, in the unknowns ``u = (r w, b)``: coefficients for features of spread 1, and the intercept.
-
-    Parameters
-    ----------
-    X : array of shape (n_samples, n_features)
-        The means of what the features may be. Far from the origin digits are lost: centre them.
-    signs : array of shape (n_samples,)
-        1 or -1, the labels.
-    weights : array of shape (n_samples,)
-    errors : Errors, Covariances or None
-        The covariances ``V_i``; None is 0.
-    spreads : array of shape (n_features,)
-        Positive: ``r``.
-    ridge : float
-    fit_intercept : bool
-    map : where blocks of rows are mapped
-    """
-
-    X: Array
-    signs: Array
-    weights: Array
-    errors: Errors | Covariances | None
-    spreads: Array
-    ridge: float
-    fit_intercept: bool = True
-    map: BlockMap = map
-
-    @cached_property
-    def weight(self) -> float:
-        """The total weight: the unit of gradients."""
-        return float(self.weights.sum())
-
-    @cached_property
-    def blocks(self) -> list[slice]:
-        """Blocks of rows."""
-        n = len(self.X)
-        # Factors, covariances, or as many numbers as there are values.
-        held = getattr(self.errors, "factors", getattr(self.errors, "matrices", self.X))
-        return row_blocks(n, (self.X.size + held.size) / max(n, 1), cached=True)
-
-    def value(self, u: Array) -> float:
-        """Return F."""
-        w, b = self.split(u)
-        return self.loss(w, b) + 0.5 * self.ridge * float(u[: len(w)] @ u[: len(w)])
-
-    def loss(self, w: Array, b: float) -> float:
-        """Return minus the logarithm of the likelihood."""
-
-        def part(rows: slice) -> float:
-            t, _ = self._standardised(rows, w, b)
-            return float(-(self.weights[rows] @ log_ndtr(t)))
-
-        return float(sum(self.map(part, self.blocks)))
-
-    def derivatives(self, u: Array) -> tuple[Array, Array]:
-        """Return the gradient and the Hessian of F."""
-        return self._with_ridge(u, self.ridge, *self.slopes(*self.split(u)))
-
-    def slopes(self, w: Array, b: float) -> tuple[Array, Array]:
-        """Return gradient and Hessian of the loss in w and b."""
-
-        def part(rows: slice) -> tuple[Array, Array]:
-            return self._part(rows, w, b)
-
-        size = self.n_unknowns
-        gradient, hessian = np.zeros(size), np.zeros((size, size))
-        for g, H in self.map(part, self.blocks):
-            gradient += g
-            hessian += H
-        return gradient, hessian
-
-    def _standardised(self, rows: slice, w: Array, b: float) -> tuple[Array, Array | None]:
-        """Return t and D."""
-        t = self.signs[rows] * (self.X[rows] @ w + b)
-        if self.errors is None:
-            return t, None
-        D = np.sqrt(1.0 + self.errors.take(rows).variances(w[np.newaxis])[:, 0])
-        return t / D, D
-
-    def _part(self, rows: slice, w: Array, b: float) -> tuple[Array, Array]:
-        """Return gradient and Hessian of the likelihood of some rows, in the units of X."""
-        X, y, s = self.X[rows], self.signs[rows], self.weights[rows]
-        d, size = X.shape[1], self.n_unknowns
-        t, D = self._standardised(rows, w, b)
-        hazard = np.exp(-0.5 * np.square(t) - log_ndtr(t)) / ROOT
-        h = s * hazard
-        c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # it is in between; far below 0 the sum cancels
-        slopes = np.column_stack([X, np.ones(len(X))])[:, :size]
-        if self.errors is None or D is None:
-            return -(y * h) @ slopes, (slopes * c[:, np.newaxis]).T @ slopes
-        errors = self.errors.take(rows)
-        v = errors.times(w)
-        steps = slopes * (y / D)[:, np.newaxis]
-        steps[:, :d] -= v * (t / np.square(D))[:, np.newaxis]
-        hessian = (steps * c[:, np.newaxis]).T @ steps
-        crossed = (slopes * (h * y / D**3)[:, np.newaxis]).T @ v
-        hessian[:, :d] += crossed
-        hessian[:d] += crossed.T
-        hessian[:d, :d] -= (v * (3 * h * t / D**4)[:, np.newaxis]).T @ v
-        errors.add(h * t / np.square(D), hessian[:d, :d])
-        return -h @ steps, hessian
-
-
-@dataclass(frozen=True)
-class StreamedProbit(Unknowns):
-    """The same objective of rows that are read in parts: value, gradient and Hessian come from one pass.
+class Probit:
+    """The objective, in the unknowns ``u = (r w, b + w.centre)``: those of features of mean 0 and spread 1.
 
     Parameters
     ----------
     rows : Rows
+        Dense; with error bars, if any, that have the covariances ``V_i``.
     positive : int
         The class whose sign is 1.
     centre : array of shape (n_features,)
-        What is subtracted from every sample.
-    spreads, ridge, fit_intercept
-        As in :class:`Probit`.
+        What is subtracted from every sample: far from the origin digits are lost. 0 without an intercept.
+    spreads : array of shape (n_features,)
+        Positive: ``r``.
+    ridge : float
+    fit_intercept : bool
     """
 
     rows: Rows
@@ -190,39 +56,65 @@ class StreamedProbit(Unknowns):
     @property
     def weight(self) -> float:
         """The total weight: the unit of gradients."""
-        return float(self.rows.total_weight)
+        return self.rows.total_weight
 
     @cached_property
-    def _last(self) -> dict[bytes, tuple[Any, Array, Array]]:
-        return {}
+    def units(self) -> Array:
+        """What w and b are multiplied by."""
+        return np.append(self.spreads, np.ones(int(self.fit_intercept)))
 
-    def _seen(self, u: Array) -> tuple[Any, Array, Array]:
-        """Return value, gradient and Hessian of the loss; those of the last point are kept."""
-        key = u.tobytes()
-        if key not in self._last:
-            w, b = self.split(u)
-            self.rows.count("hessian")
-            found = self.rows.total(
-                _probit_sums, positive=self.positive, centre=self.centre, w=w, b=b, b_is_free=self.fit_intercept
-            )
-            self._last.clear()
-            self._last[key] = found
-        return self._last[key]
-
-    def value(self, u: Array) -> float:
-        """Return F."""
+    def split(self, u: Array) -> tuple[Array, float]:
+        """Return w and b."""
         d = len(self.spreads)
-        return float(self._seen(u)[0]) + 0.5 * self.ridge * float(u[:d] @ u[:d])
+        w = u[:d] / self.spreads
+        return w, float(u[d] - w @ self.centre) if self.fit_intercept else 0.0
 
-    def derivatives(self, u: Array) -> tuple[Array, Array]:
-        """Return the gradient and the Hessian of F."""
-        return self._with_ridge(u, self.ridge, *self._seen(u)[1:])
+    def join(self, w: Array, b: float) -> Array:
+        """Return the unknowns of w and b."""
+        return np.append(w, b + w @ self.centre)[: len(self.units)] * self.units
+
+    def at(self, u: Array) -> tuple[float, Array, Array]:
+        """Return F, its gradient and its Hessian, from one pass."""
+        self.rows.count("hessian")
+        value, gradient, hessian = self.rows.total(
+            _sums, positive=self.positive, centre=self.centre, theta=u / self.units
+        )
+        ridges = np.full(len(u), self.ridge)
+        ridges[len(self.spreads) :] = 0.0
+        hessian /= np.multiply.outer(self.units, self.units)
+        diagonal(hessian)[:] += ridges
+        return float(value + 0.5 * ridges @ np.square(u)), gradient / self.units + ridges * u, hessian
 
 
-def _probit_sums(
-    block: Block, positive: int, centre: Array, w: Array, b: float, b_is_free: bool
-) -> tuple[float, Array, Array]:
-    X = np.asarray(block.X, dtype=np.float64) - centre
-    signs = np.where(block.labels == positive, 1.0, -1.0)
-    own = Probit(X, signs, block.weights, block.errors, np.ones(len(centre)), 0.0, b_is_free)
-    return own.loss(w, b), *own.slopes(w, b)
+def _sums(block: Block, positive: int, centre: Array, theta: Array) -> tuple[float, Array, Array]:
+    """Return minus the log-likelihood of some rows, its gradient and its Hessian, in ``theta = (w, b)``."""
+    sums: tuple[float, Array, Array] = summed(
+        _piece_sums(piece, positive, centre, theta) for _, piece in block.pieces()
+    )
+    return sums
+
+
+def _piece_sums(block: Block, positive: int, centre: Array, theta: Array) -> tuple[float, Array, Array]:
+    d, errors, s = len(centre), block.errors, block.weights
+    yD = np.where(block.labels == positive, 1.0, -1.0)
+    if errors is not None:
+        yD *= np.sqrt(1.0 + errors.variances(theta[np.newaxis, :d])[:, 0])
+    # A column for each sample: long rows are faster.
+    g = np.ones((len(theta), block.n_rows))
+    np.subtract(block.X.T, centre[:, np.newaxis], out=g[:d])
+    g /= yD
+    t = theta @ g
+    log = log_ndtr(t)
+    hazard = np.exp(-0.5 * np.square(t) - log) / ROOT
+    h = s * hazard
+    c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # it is in between; far below 0 the sum cancels
+    if errors is None:
+        return -float(s @ log), -(g @ h), (c * g) @ g.T
+    q = np.zeros_like(g)
+    np.divide(errors.times(theta[:d]).T, np.square(yD), out=q[:d])
+    tq = t * q
+    g -= tq
+    crossed = (h * (g - 0.5 * tq)) @ q.T
+    hessian = (c * g) @ g.T + crossed + crossed.T
+    errors.add(h * t / np.square(yD), hessian[:d, :d])
+    return -float(s @ log), -(g @ h), hessian

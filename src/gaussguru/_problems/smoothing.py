@@ -35,11 +35,6 @@ class Smoothing(NamedTuple):
 NONE = Smoothing()
 
 
-def least_blur(distance: float, last: float) -> float:
-    """Return the last blur, or none where it is negligible beside the noise."""
-    return last if last > NEGLIGIBLE * distance else 0.0
-
-
 # What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
 # beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, the Hessian
 # weight of a row beside the mean.

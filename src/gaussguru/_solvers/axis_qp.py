@@ -20,7 +20,7 @@ import numpy as np
 
 from gaussguru._linalg import EPS, Array, Index, diagonal, extended
 from gaussguru._problems.axis import AxisLocal, Face
-from gaussguru._problems.binary import CONTRACTION
+from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.linear_systems import Step
 from gaussguru._solvers.policy import DEFAULT
