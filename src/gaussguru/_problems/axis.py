@@ -43,8 +43,7 @@ class AxisBinary(Binary):
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
         """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
-        rows = self.rows
-        offset = rng.random()
+        rows, offset = self.rows, rng.random()
         index = rows.draw(n_rows, rng, RARE)
         part = rows.reweighted(index)
         # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
@@ -174,36 +173,34 @@ class AxisLocal(Local):
         """Return a dual value from slopes that are moved on some of the rows, and the slopes."""
         problem, point, rows, all_rows = self.problem, self.point, part.rows, self.problem.rows
         places = slice(None) if part.places is None else part.places
-        # A row moves for all those that it stands for.
+        # A row moves for all those that it stands for; of its weight in the subsample, this fraction is its own.
         own = all_rows.weights[places]
-        likes = np.divide(rows.weights, own, out=np.zeros(rows.n_rows), where=own > 0)
+        shares = np.divide(own, rows.weights, out=np.ones(rows.n_rows), where=own > 0)
 
-        def drawn(some: AxisLocal) -> tuple[Weights, Array]:
-            """Return what the drawn rows weigh, and what they pull."""
-            weights = Weights(*(rows.split(all_rows.gather(each)[places]) for each in some.row_weights))
-            return weights, rows.total(combine, weights.residual)
+        def drawn(there: Point) -> tuple[Weights, Array]:
+            """Return what the drawn rows weigh, and what they pull on their own."""
+            weights = part.row_weights(there._replace(margin=rows.split(all_rows.gather(there.margin)[places])))
+            return weights, rows.total(combine, rows.split(shares * rows.gather(weights.residual)))
 
-        weights, pull = drawn(self)
-        rest, bent = self.by_label - pull, rows.split(likes * rows.gather(weights.curve))
-        hessian = self.model if part is problem else curvature(part, weights._replace(curve=bent))
+        weights, pull = drawn(point)
+        rest, hessian = self.by_label - pull, self.model if part is problem else curvature(part, weights)
         face = Face(hessian, tied(point.w), problem.smoothing.noise * problem.noise.sigma)
-        moved, margin, found = self, all_rows.gather(point.margin), [(0.0, point)]
-        last, violation = np.inf, np.inf
-        while violation == np.inf or (0 < violation < 0.5 * last and found[-1][0] < wanted):
+        moved, margin, violation, found = self, all_rows.gather(point.margin), np.inf, [(0.0, point)]
+        while True:
             step = face.step(moved.forces)
             along = rows.gather(rows.each(margins, w=step[:-2].copy()))
             along += rows.gather(weights.tilt) * step[-2] + step[-1]
             margin = margin.copy()
-            margin[places] += np.clip(likes * along, -point.scale, point.scale) / point.stretch
+            margin[places] += np.clip(along / shares, -point.scale, point.scale) / point.stretch
             # No classifier needs to have these margins.
             there = problem.at(point.w, point.own, point.b, all_rows.split(margin), point.stretch)
-            moved = AxisLocal(problem, there, rest)
-            weights, pull = drawn(moved)
-            moved.by_label = rest + pull
+            weights, pull = drawn(there)
+            moved = AxisLocal(problem, there, rest + pull)
             last, (value, violation) = violation, moved._dual(wanted)
             found.append((value, there))
-        value, there = max(found, key=lambda either: either[0])
-        return value, problem.slopes(there)
+            if value >= wanted or not 0 < violation < 0.5 * last:  # it is enough, or another move would gain little
+                value, there = max(found, key=lambda either: either[0])
+                return value, problem.slopes(there)
 
     def _dual(self, wanted: float) -> tuple[float, float]:
         """Return the dual value of the slopes, and by how much they violate the constraints."""

@@ -15,6 +15,7 @@ A step to less smoothing is the same program with less noise.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -146,20 +147,13 @@ class Program:
         x, signs = self.x, self.signs
         force, best = model(x)
         for _ in range(FACES):
-            step, fraction = Face(hessian, signs).step(force, self.least - x[-2]), 1.0
-            while True:
-                # What goes too far is tied: all of it where the model falls, else what a shorter step meets.
-                end = x + fraction * step
-                over = ((np.abs(end[:-2]) >= end[-2]) & (signs == 0)).nonzero()[0]
-                end[over] = np.copysign(end[-2], end[over])
-                force, value = model(end)
-                if not len(over) or value < best or fraction <= EPS:
-                    break
-                fraction /= 2
-            x, best, signs = end, value, signs.copy()
+            step = Face(hessian, signs).step(force, self.least - x[-2])
+            end = x + step
+            over = ((np.abs(end[:-2]) > end[-2] * (1 + 1e-15)) & (signs == 0)).nonzero()[0]
             if len(over):
-                signs[over] = np.sign(x[over])
+                x, signs, force, best = _tie(model, x, step, signs, over, best)
                 continue
+            x, (force, best) = end, model(end)
             released = self._released(signs, force, best, x[-2])
             if not len(released):
                 break
@@ -167,6 +161,7 @@ class Program:
             ridge = signs[released] * force[released] * self.per_force[released]
             self.ridge[released] += ridge
             diagonal(hessian)[released] += ridge
+            signs = signs.copy()
             signs[released] = 0.0
             force, best = model(x)
         self.x, self.signs = x, signs
@@ -183,3 +178,24 @@ class Program:
         if len(released) == np.count_nonzero(signs):  # one must hold t
             released = np.delete(released, np.argmin(inward[released]))
         return released
+
+
+def _tie(
+    model: Callable[[Array], tuple[Array, float]], x: Array, step: Array, signs: Array, over: Index, best: float
+) -> tuple[Array, Array, Array, float]:
+    """Return where a step that leaves the constraints ends, the signs of what is tied there, and the model there.
+
+    What goes ``over`` them is tied, all of it where the model falls, else what a shorter step meets: at last the
+    longest within the constraints.
+    """
+    sides = np.sign(x[over] + step[over])
+    meets = np.maximum(0.0, (x[-2] - sides * x[over]) / (sides * step[over] - step[-2]))
+    fraction, first, ties = 1.0, float(meets.min()), signs.copy()
+    while True:
+        met, end = meets <= fraction, x + fraction * step
+        end[over[met]] = sides[met] * end[-2]
+        force, value = model(end)
+        if value < best or fraction <= first:
+            ties[over[met]] = sides[met]
+            return end, ties, force, value
+        fraction = max(first, fraction / 2) if fraction > EPS else first
