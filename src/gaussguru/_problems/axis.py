@@ -24,9 +24,7 @@ from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, 
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary, Local, Point, Weights, balanced
 from gaussguru._problems.coordinates import SWEEPS
-from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import RARE
-from gaussguru.certificates.dual_point import Ray
 from gaussguru.noise import tied
 
 # With too many features for a Hessian, so many of them move in a step, apart from those that are tied (1000 take
@@ -45,19 +43,20 @@ class AxisBinary(Binary):
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
         """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
-        rows = self.rows
+        rows, offset = self.rows, rng.random()
+        index = rows.draw(n_rows, rng, RARE)
+        part = rows.reweighted(index)
         # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
         # of the largest.
-        if np.all(n_rows * rows.column_squares >= RARE * rows.total_weight * rows.peaks**2):
-            index = rows.draw(n_rows, rng, RARE)
-            return replace(self, rows=rows.reweighted(index), places=index)
+        if np.all(n_rows * part.column_squares >= RARE * rows.total_weight * rows.peaks**2):
+            return replace(self, rows=part, places=index)
         leverage = rows.leverages
         share = 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum())
         counts = np.bincount(rows.labels, rows.weights > 0, 2)
         share = np.minimum(1.0, np.maximum(share, (RARE / counts)[rows.labels]))
         # Each row with the probability of its share, one from each of runs with equal sums of them.
         ends = np.cumsum(share)
-        places = np.searchsorted(ends, np.arange(rng.random(), ends[-1]))
+        places = np.searchsorted(ends, np.arange(offset, ends[-1]))
         index = places[np.flatnonzero(np.diff(places, prepend=-1))]
         return replace(self, rows=rows.reweighted(index, rows.weights[index] / share[index]), places=index)
 
@@ -95,25 +94,9 @@ class AxisBinary(Binary):
             )  # fmt: skip
         return self.at(w, self.noise.scale(w), point.b, rows.split(margin))
 
-    def expand(self, point: Point) -> Local:
-        """Return value and gradient at a point; margins that were added to are computed again."""
-        return super().visit(point.x) if self.can_sweep else super().expand(point)
-
     def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "AxisLocal":
         """Return what is known at a point."""
         return AxisLocal(self, point, by_label, curves)
-
-
-@dataclass(frozen=True)
-class Model:
-    """The Hessian of Phi by ``(w_J, t, a, b)``, where a is on its own.
-
-    J are the features that may move on their own; with t, the largest ``|w_j|``, all ``others`` move by their signs.
-    """
-
-    columns: Index
-    others: Array
-    hessian: Array
 
 
 @dataclass(eq=False)
@@ -122,38 +105,49 @@ class AxisLocal(Local):
 
     problem: AxisBinary
 
+    @property
+    def is_cheap(self) -> bool:
+        """Whether the Hessian is not worth saving, also because it is one of some features only."""
+        return self.working is not None or super().is_cheap
+
+    @property
+    def arguments(self) -> Array:
+        """Those of Phi, ``(w, a, b)``."""
+        return np.concatenate([self.point.coef, [self.point.scale, self.point.b]])
+
     @cached_property
     def forces(self) -> Array:
-        """The gradient of Phi by ``(w, t, a, b)``: t moves features that are tied, and has no force of its own."""
-        w = self.problem.l2 * self.point.coef - self.by_label.sum(axis=0)
-        return np.concatenate([w, [0.0, self.point.totals.conjugate, self.gradient[-1]]])
+        """The gradient of Phi by its arguments, a on its own."""
+        problem, totals = self.problem, self.point.totals
+        w = problem.l2 * self.point.coef - self.by_label[0] - self.by_label[1]
+        b = totals.slope_neg - totals.slope_pos if problem.fit_intercept else 0.0
+        return np.concatenate([w, [totals.conjugate, b]])
 
     @cached_property
-    def model(self) -> Model:
-        """The Hessian of Phi: of all features, or of those that matter most where there are too many."""
-        problem, rows, d = self.problem, self.problem.rows, self.problem.rows.n_columns
-        if d <= MAX_COLUMNS:
-            hessian, given = np.zeros((d + 3, d + 3)), np.arange(d + 2)
-            given[d:] += 1  # t has no curvature of its own
-            hessian[np.ix_(given, given)] = curvature(problem, self.row_weights)
-            return Model(np.arange(d), np.zeros(d), hessian)
-        columns, others = self._working_set()
-        some = rows.picked(columns, rows.gather(rows.each(margins, w=others)))
-        weights = Weights(*(some.split(rows.gather(part)) for part in self.row_weights))
-        hessian = curvature(replace(problem, rows=some), weights)
-        hessian[-3, -3] += problem.l2 * (float(others @ others) - 1)  # the ridge of all others, not of one
-        return Model(columns, others, hessian)
-
-    def _working_set(self) -> tuple[Index, Array]:
-        """Return the features that may move on their own, and the signs of those that move together."""
-        others = tied(self.point.w)
-        force = self.forces[:-3]
+    def working(self) -> tuple[Index, Array] | None:
+        """Where there are too many features: those that move on their own, and the signs of all that move together."""
+        if self.problem.rows.n_columns <= MAX_COLUMNS:
+            return None
+        others, force = tied(self.point.w), self.forces[:-2]
         # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
         wants = np.where(others * force < 0, 0.0, np.abs(force))
         columns = np.sort(np.argsort(-wants, kind="stable")[:WORKING])
         columns = columns[wants[columns] > 0]
         others[columns] = 0.0
         return columns, others
+
+    @cached_property
+    def model(self) -> Array:
+        """The Hessian of Phi by ``(w, a, b)``, or by ``(w_J, m, a, b)`` where J move, and others together by m."""
+        problem, rows = self.problem, self.problem.rows
+        if self.working is None:
+            return curvature(problem, self.row_weights)
+        columns, others = self.working
+        some = rows.picked(columns, rows.gather(rows.each(margins, w=others)))
+        weights = Weights(*(some.split(rows.gather(part)) for part in self.row_weights))
+        hessian = curvature(replace(problem, rows=some), weights)
+        hessian[-3, -3] += problem.l2 * (float(others @ others) - 1)  # the ridge of all others, not of one
+        return hessian
 
     # --- dual points --------------------------------------------------------------------------------------
 
@@ -177,58 +171,46 @@ class AxisLocal(Local):
 
     def _moved_dual(self, part: AxisBinary, wanted: float) -> tuple[float, Array]:
         """Return a dual value from slopes that are moved on some of the rows, and the slopes."""
-        problem, point, rows = self.problem, self.point, part.rows
+        problem, point, rows, all_rows = self.problem, self.point, part.rows, self.problem.rows
         places = slice(None) if part.places is None else part.places
         # A row moves for all those that it stands for; of its weight in the subsample, this fraction is its own.
-        own = problem.rows.weights[places]
+        own = all_rows.weights[places]
         shares = np.divide(own, rows.weights, out=np.ones(rows.n_rows), where=own > 0)
 
-        def pull(some: AxisLocal) -> Array:
-            found: Array = rows.total(combine, rows.split(shares * rows.gather(some.row_weights.residual)))
-            return found
+        def drawn(there: Point) -> tuple[Weights, Array]:
+            """Return what the drawn rows weigh, and what they pull on their own."""
+            weights = part.row_weights(there._replace(margin=rows.split(all_rows.gather(there.margin)[places])))
+            return weights, rows.total(combine, rows.split(shares * rows.gather(weights.residual)))
 
-        margin = problem.rows.gather(point.margin)
-        moved, some = self, self if part is problem else self._with_margins(part, margin[places])
-        rest = self.by_label - pull(some)
-        best, best_point, violation, face = 0.0, point, np.inf, None
+        weights, pull = drawn(point)
+        rest, hessian = self.by_label - pull, self.model if part is problem else curvature(part, weights)
+        face = Face(hessian, tied(point.w), problem.smoothing.noise * problem.noise.sigma)
+        moved, margin, violation, found = self, all_rows.gather(point.margin), np.inf, [(0.0, point)]
         while True:
-            face = face or Face(some.model.hessian, tied(point.w), problem.smoothing.noise * problem.noise.sigma)
             step = face.step(moved.forces)
-            along = rows.gather(rows.each(margins, w=step[:-3].copy()))
-            along += rows.gather(some.row_weights.tilt) * step[-2] + step[-1]
+            along = rows.gather(rows.each(margins, w=step[:-2].copy()))
+            along += rows.gather(weights.tilt) * step[-2] + step[-1]
             margin = margin.copy()
             margin[places] += np.clip(along / shares, -point.scale, point.scale) / point.stretch
-            moved = self._with_margins(problem, margin)
-            some = moved if part is problem else self._with_margins(part, margin[places])
-            moved.by_label = rest + pull(some)
+            # No classifier needs to have these margins.
+            there = problem.at(point.w, point.own, point.b, all_rows.split(margin), point.stretch)
+            weights, pull = drawn(there)
+            moved = AxisLocal(problem, there, rest + pull)
             last, (value, violation) = violation, moved._dual(wanted)
-            if value > best:
-                best, best_point = value, moved.point
-            if best >= wanted or not 0 < violation < last:
-                return best, problem.slopes(best_point)
-            if violation > CONTRACTION * last:
-                face = None
-
-    def _with_margins(self, problem: AxisBinary, margin: Array) -> "AxisLocal":
-        """Return the model of some rows with margins of their own, which no classifier needs to have."""
-        point = self.point
-        moved = problem.at(point.w, point.own, point.b, problem.rows.split(margin), point.stretch)
-        return AxisLocal(problem, moved, self.by_label)
+            found.append((value, there))
+            if value >= wanted or not 0 < violation < 0.5 * last:  # it is enough, or another move would gain little
+                value, there = max(found, key=lambda either: either[0])
+                return value, problem.slopes(there)
 
     def _dual(self, wanted: float) -> tuple[float, float]:
         """Return the dual value of the slopes, and by how much they violate the constraints."""
-        problem, point, noise, totals = self.problem, self.point, self.problem.noise, self.point.totals
+        problem, point, totals = self.problem, self.point, self.point.totals
         rho, mass, v = balanced(self.by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
-        polar, level = noise.polar(v), rho * totals.conjugate
+        level, gain = rho * totals.conjugate, totals.value - totals.conjugate
         # Sums that were changed are rounded twice.
-        ray = Ray(
-            mass,
-            [polar + noise.polar_within(2 * problem.rounding(mass))],
-            [level],
-            lambda c: [rho * problem.shrunk_conjugate(point, c)],
-            gain=[totals.value - totals.conjugate],
-        )
-        return ray.best(wanted), polar - level
+        twice = problem.rounding(mass)
+        dual = problem.bound(v, mass, level, lambda c: rho * problem.shrunk_conjugate(point, c), gain, twice, wanted)
+        return dual, problem.noise.polar(v) - level
 
 
 def curvature(problem: Binary, weights: Weights) -> Array:
@@ -241,14 +223,15 @@ def curvature(problem: Binary, weights: Weights) -> Array:
 
 
 class Face:
-    """A quadratic of ``(w, t, a, b)`` where some features are tied: one of the free ones, of b and of t, in that order.
+    """A quadratic of ``(w, a, b)`` where tied features move by their signs with t, and a by ``slope`` times that.
 
-    The tied features move by their signs with ``t = max |w_j|``, and a by ``slope``.
+    It is one of the free features, of b and of t, in that order.
     """
 
-    def __init__(self, hessian: Array, signs: Array, slope: float) -> None:
-        self.along = np.concatenate([signs, [1.0, slope, 0.0]])
-        self.index = np.flatnonzero(self.along == 0)
+    def __init__(self, hessian: Array, signs: Array, slope: float = 1.0) -> None:
+        self.along = np.empty(len(hessian))
+        self.along[:-2], self.along[-2], self.along[-1] = signs, slope, 0.0
+        self.index = (self.along == 0).nonzero()[0]
         n = len(self.index)
         matrix = np.empty((n + 1, n + 1))
         matrix[:n, :n] = hessian.take(self.index, 0).take(self.index, 1)
@@ -259,18 +242,13 @@ class Face:
         """Return what forces on the arguments are on the face."""
         return extended(force[self.index], self.along.dot(force))
 
-    def step(self, force: Array) -> Array:
-        """Return the step of the arguments to the minimum on the face."""
-        step = -self.factor.solve(self._gather(force))
-        return self._delta(step[:-1], step[-1])
-
-    def step_with(self, force: Array, t: float) -> Array:
-        """Return the step to the minimum among those that change t by so much; t is last, so its row is left out."""
-        rest = Factor(self.factor.cholesky[:-1, :-1])
-        return self._delta(-rest.solve(force[self.index] + t * self.across), t)
-
-    def _delta(self, free: Array, t: float) -> Array:
-        """Return the step of the arguments that is one of what is free, and of t."""
-        delta: Array = t * self.along
-        delta[self.index] += free
+    def step(self, force: Array, least: float = -np.inf) -> Array:
+        """Return the step of the arguments to the minimum on the face where t changes by ``least`` or more."""
+        step = self.factor.solve(-self._gather(force))
+        if step[-1] < least:
+            # The rest goes where it is best for that t: shorter, a step without curvature would hardly move it.
+            rest = Factor(self.factor.cholesky[:-1, :-1])  # t is last, so its row is left out
+            step = extended(rest.solve(-force[self.index] - least * self.across), least)
+        delta: Array = step[-1] * self.along
+        delta[self.index] += step[:-1]
         return delta
