@@ -417,10 +417,10 @@ def hinge_values(class_weights: Array, b: Array) -> Array:
     return np.asarray((hinge.sum(axis=2) - 1.0) @ class_weights)  # a class is not compared with itself
 
 
-# Left out of a dual point are classes whose slopes add up to at most this fraction of the wanted gap, and pairs with at
-# most one of these fractions of the slopes of either class. Groups of classes that hardly touch each other need the
-# larger one: what little flows between them has no room.
-LIGHT, SLIGHT = 1e-3, (1e-9, 1e-5)
+# Left out of a dual point are classes whose slopes add up to at most the first fraction of the wanted gap, and pairs
+# with at most the second fraction of the slopes of either class. Groups of classes that hardly touch each other need
+# the last: what little flows between them has no room.
+LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-5))
 
 
 def touching(slope: Array, target: float) -> Iterator[Array]:
@@ -431,8 +431,8 @@ def touching(slope: Array, target: float) -> Iterator[Array]:
     """
     both = symmetric(slope)
     total = both.sum(axis=1)
-    counts = total > (LIGHT * target if len(slope) > 2 else 0.0)
-    for slight in SLIGHT if len(slope) > 2 else (0.0,):
+    for light, slight in LEFT_OUT if len(slope) > 2 else ((0.0, 0.0),):
+        counts = total > light * target
         yield (both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
 
 
