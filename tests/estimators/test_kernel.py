@@ -26,11 +26,11 @@ from support.common import every_joint_solver, every_loss, every_solver, options
 from support.data import KERNEL_PROBLEMS, clouds, groups, kernel_problem
 
 from gaussguru import CollapseWarning, GuruClassifier, KernelGuruClassifier
-from gaussguru._data.kernel_matrix import NAMES, Gram, Kernel, exact_features
+from gaussguru._data.kernel_matrix import NAMES, Gram, Kernel, KernelRows, exact_features
 from gaussguru._data.rows import Rows
 from gaussguru._problems.binary import Binary
 from gaussguru._solvers.bounds import certify
-from gaussguru._solvers.kernel_sgd import KenGuru, KernelProblem, KernelRows, KernelState
+from gaussguru._solvers.kernel_sgd import KenGuru, KernelProblem, KernelState
 from gaussguru._solvers.registry import KERNEL_SOLVERS
 from gaussguru._solvers.subspace import Policy, Subspace
 from gaussguru.losses import LOSSES

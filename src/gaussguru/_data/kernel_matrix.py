@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from gaussguru._blocks import rows_at_once
-from gaussguru._data.rows import BlockMap
+from gaussguru._data.rows import BlockMap, Rows
 from gaussguru._linalg import EPS, Array, Index, diagonal
 
 # "additive_chi2" is no inner product: zero of a sample with itself, and negative with all others.
@@ -339,3 +340,16 @@ class Gram:
         everything = self.kernel.take(self.X, slice(0, self.n_rows))
         whole = isinstance(index, slice) and index == slice(0, self.n_rows)
         return self.kernel(everything if whole and not self.kernel.is_precomputed else self.X[index], everything)
+
+
+class KernelRows(Rows):
+    """Labelled samples that are known by a kernel matrix, computed within a budget of memory; they have no columns."""
+
+    def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
+        super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
+        self.kernel, self.squared_norms = kernel, kernel.squared_norms
+
+    def take(self, index: Index, weights: Array | None = None) -> "KernelRows":
+        """Return some samples, with other weights if given."""
+        weights = self.weights[index] if weights is None else weights
+        return KernelRows(self.kernel.take(index), self.labels[index], weights)

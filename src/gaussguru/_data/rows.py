@@ -515,6 +515,20 @@ class Rows:
         """Return the places of a subsample."""
         return draw_classes(self.labels, self.weights, self.n_classes, n_rows, rng, least)
 
+    def draw_by_leverage(self, n_rows: int, offset: float, least: int) -> tuple[Index, Array]:
+        """Return the places of a subsample, half of it drawn by leverages, and weights that make up for the draws.
+
+        ``offset`` is a random number between 0 and 1.
+        """
+        leverage, counts = self.leverages, np.bincount(self.labels, self.weights > 0, self.n_classes)
+        share = 0.5 * n_rows * (1 / self.n_rows + leverage / leverage.sum())
+        share = np.minimum(1.0, np.maximum(share, (least / counts)[self.labels]))
+        # Each row with the probability of its share, one from each of runs with equal sums of them.
+        ends = np.cumsum(share)
+        places = np.searchsorted(ends, np.arange(offset, ends[-1]))
+        index = places[np.flatnonzero(np.diff(places, prepend=-1))]
+        return index, self.weights[index] / share[index]
+
     def reweighted(self, index: Index, weights: Array | None = None) -> "Rows":
         """Return some rows, with the total weight of each class that all rows have."""
         labels = self.labels[index]

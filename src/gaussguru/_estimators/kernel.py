@@ -16,6 +16,7 @@ from gaussguru._data.kernel_matrix import (
     Features,
     Gram,
     Kernel,
+    KernelRows,
     exact_features,
     features_of,
     is_singular,
@@ -38,7 +39,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru._solvers.bounds import certify
-from gaussguru._solvers.kernel_sgd import KernelProblem, KernelRows
+from gaussguru._solvers.kernel_sgd import KernelProblem
 from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace

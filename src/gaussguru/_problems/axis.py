@@ -22,7 +22,7 @@ from gaussguru._cached import cached_property
 from gaussguru._data.rows import combine, margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.binary import Binary, Local, Point, Weights, balanced
+from gaussguru._problems.binary import Binary, Local, Point, Weights
 from gaussguru._problems.coordinates import SWEEPS
 from gaussguru._problems.smoothing import RARE
 from gaussguru.noise import tied
@@ -50,15 +50,8 @@ class AxisBinary(Binary):
         # of the largest.
         if np.all(n_rows * part.column_squares >= RARE * rows.total_weight * rows.peaks**2):
             return replace(self, rows=part, places=index)
-        leverage = rows.leverages
-        share = 0.5 * n_rows * (1 / len(leverage) + leverage / leverage.sum())
-        counts = np.bincount(rows.labels, rows.weights > 0, 2)
-        share = np.minimum(1.0, np.maximum(share, (RARE / counts)[rows.labels]))
-        # Each row with the probability of its share, one from each of runs with equal sums of them.
-        ends = np.cumsum(share)
-        places = np.searchsorted(ends, np.arange(offset, ends[-1]))
-        index = places[np.flatnonzero(np.diff(places, prepend=-1))]
-        return replace(self, rows=rows.reweighted(index, rows.weights[index] / share[index]), places=index)
+        index, weights = rows.draw_by_leverage(n_rows, offset, RARE)
+        return replace(self, rows=rows.reweighted(index, weights), places=index)
 
     # --- rare features ------------------------------------------------------------------------------------
 
@@ -196,21 +189,13 @@ class AxisLocal(Local):
             there = problem.at(point.w, point.own, point.b, all_rows.split(margin), point.stretch)
             weights, pull = drawn(there)
             moved = AxisLocal(problem, there, rest + pull)
-            last, (value, violation) = violation, moved._dual(wanted)
+            # Sums that were changed are rounded twice.
+            last, twice = violation, problem.rounding(there.mass)
+            value, violation = problem.slopes_bound(there, moved.by_label, twice, wanted)
             found.append((value, there))
             if value >= wanted or not 0 < violation < 0.5 * last:  # it is enough, or another move would gain little
                 value, there = max(found, key=lambda either: either[0])
                 return value, problem.slopes(there)
-
-    def _dual(self, wanted: float) -> tuple[float, float]:
-        """Return the dual value of the slopes, and by how much they violate the constraints."""
-        problem, point, totals = self.problem, self.point, self.point.totals
-        rho, mass, v = balanced(self.by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
-        level, gain = rho * totals.conjugate, totals.value - totals.conjugate
-        # Sums that were changed are rounded twice.
-        twice = problem.rounding(mass)
-        dual = problem.bound(v, mass, level, lambda c: rho * problem.shrunk_conjugate(point, c), gain, twice, wanted)
-        return dual, problem.noise.polar(v) - level
 
 
 def curvature(problem: Binary, weights: Weights) -> Array:

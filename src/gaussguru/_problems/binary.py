@@ -294,8 +294,7 @@ class Binary(SpannedProblem[Point]):
 
     def shrunk_conjugate(self, point: Point, factor: float) -> float:
         """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
-        task = self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._place(point))
-        return float(task)
+        return float(self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._place(point)))
 
     def _place(self, point: Point) -> dict[str, object]:
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
@@ -314,6 +313,17 @@ class Binary(SpannedProblem[Point]):
             return rho * float(rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
 
         return self.bound(v, mass, level(1.0), level), v
+
+    def slopes_bound(self, point: Point, by_label: Array, error: Array | float, wanted: float) -> tuple[float, float]:
+        """Return a lower bound from the slopes of a point, and by how much they violate the constraint of the dual.
+
+        Their ``by_label`` is known up to an error in every column, besides rounding.
+        """
+        totals = point.totals
+        rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=self.fit_intercept)
+        level, gain = rho * totals.conjugate, totals.value - totals.conjugate
+        dual = self.bound(v, mass, level, lambda c: rho * self.shrunk_conjugate(point, c), gain, error, wanted)
+        return dual, self.noise.polar(v) - level
 
     def bound(
         self,
@@ -581,19 +591,8 @@ class Local(LocalModel[Point]):
         moved = (self.by_label, 0.0) if point is self.point else self.moved(point)
         if moved is None:
             return Certificate(primal, 0.0)
-        by_label, error = moved
-        rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=problem.fit_intercept)
-        level = rho * totals.conjugate
-        dual = problem.bound(
-            v,
-            mass,
-            level,
-            lambda c: rho * problem.shrunk_conjugate(point, c),
-            gain=totals.value - totals.conjugate,
-            error=error,
-            wanted=np.inf if thorough else primal - target,
-        )
-        return Certificate(primal, dual)
+        wanted = np.inf if thorough else primal - target
+        return Certificate(primal, problem.slopes_bound(point, *moved, wanted)[0])
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.

@@ -208,13 +208,9 @@ class Local(PairLocal[Point]):
 
     def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
         """Return how the gradient of every class changes, and the tensions; one pass over X."""
-        given: dict[str, Any] = {
-            "task": self.problem.task,
-            "W": self.point.W,
-            "P": joined(P, shifts),
-            "rise": rise,
-        }
-        out, turns = self.problem.rows.total(_product, self.point.scale, self.point.slack, **given)
+        problem, point, step = self.problem, self.point, joined(P, shifts)
+        at = point.scale, point.slack
+        out, turns = problem.rows.total(_product, *at, task=problem.task, W=point.W, P=step, rise=rise)
         if self.point.variances is not None:
             out[:, :-1] += self.point.variances.sum(axis=1) * P - np.einsum("ckj,kj->cj", self.point.variances, P)
         return out, turns

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gaussguru._data.kernel_matrix import Gram
-from gaussguru._data.rows import Rows, one_hot
+from gaussguru._data.kernel_matrix import KernelRows
+from gaussguru._data.rows import one_hot
 from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
@@ -27,19 +26,6 @@ from gaussguru.certificates.dual_point import Certificate
 
 # A step costs as much as there are samples (measured: what is best for a trial on 200 is too small for more on usps).
 TUNING = Policy(trial_rows=1000)
-
-
-class KernelRows(Rows):
-    """Labelled samples that are known by a kernel matrix, computed within a budget of memory; they have no columns."""
-
-    def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
-        super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
-        self.kernel, self.squared_norms = kernel, kernel.squared_norms
-
-    def take(self, index: Index, weights: Array | None = None) -> "KernelRows":
-        """Return some samples, with other weights if given."""
-        weights = self.weights[index] if weights is None else weights
-        return KernelRows(self.kernel.take(index), self.labels[index], weights)
 
 
 @dataclass(frozen=True, eq=False)
