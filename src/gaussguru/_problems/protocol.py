@@ -43,10 +43,6 @@ class Point(Protocol):
         """The unknowns."""
 
     @property
-    def b(self) -> Intercept:
-        """The intercepts."""
-
-    @property
     def value(self) -> float:
         """F there."""
 

@@ -231,8 +231,10 @@ class _Run(Bounds[P]):
 
     def _suffices(self, local: LocalModel[P], step: Step, *, last: bool, final: bool, central: bool) -> bool:
         """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
+        if last and final:
+            self.raise_dual(*local.refined(step.p, step.decrement, self.target))
         if last:
-            return final and self._refine(local, step)
+            return final and self.is_closed
         if not final:
             return central and local.is_hidden
         rows = local.problem.rows
@@ -313,11 +315,6 @@ class _Run(Bounds[P]):
         certificate, point = local.certificate(self.target, thorough=thorough or self.settings.verbose > 0)
         self.raise_dual(certificate.dual)
         self.lower_primal(certificate.primal, point)
-        return self.is_closed
-
-    def _refine(self, local: LocalModel[P], step: Step) -> bool:
-        """Improve the dual value by what a step says about the slopes."""
-        self.raise_dual(*local.refined(step.p, step.decrement, self.target))
         return self.is_closed
 
     def _print(self, local: LocalModel[P], last: bool) -> None:
