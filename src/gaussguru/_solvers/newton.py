@@ -106,10 +106,8 @@ class _Run(Bounds[P]):
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
-        self.tried, self.n_tried = np.inf, 0  # decrement before the last point that got a certificate, and iterations
         self.fastest = 0.0  # the largest blur from which smoothing went down by more than SPEED
         self.careful = False  # whether that was too early once
-        self.apart = 0.0  # by how much F at the minimum of a subsample may differ from F at its own minimum
 
     # --- where to begin -----------------------------------------------------------------------------------
 
@@ -180,11 +178,11 @@ class _Run(Bounds[P]):
         """Minimise over the rows of ``level``, from a point at some smoothing."""
         last = level is self.problem
         self.systems.forget(factor=not last)
-        previous, patience, self.n_tried = np.inf, self.policy.patience, self.n_iter
+        previous, patience = np.inf, self.policy.patience
         while True:
             local = self._separated(local)
             final = local.is_final(self.last, self.target)
-            if self._ends(local, previous, last=last, final=final):
+            if self._ends(local, last=last, final=final):
                 break
             step = self.systems.step(local, previous, final=final)
             self._print(local, last)
@@ -212,19 +210,15 @@ class _Run(Bounds[P]):
             self.systems.leave(local)
         return local
 
-    def _ends(self, local: LocalModel[P], previous: float, *, last: bool, final: bool) -> bool:
+    def _ends(self, local: LocalModel[P], *, last: bool, final: bool) -> bool:
         """Return whether the gap is closed, or iterations ran out.
 
-        Not every point gets a certificate: not where steps hardly shrink, when it has little to add to the last one,
-        not where the step to come says that the gap is open, and not where a subsample ends.
+        Not every point gets a certificate: not where the step to come says that the gap is open.
         """
         exhausted = self.n_iter >= self.settings.max_iter
-        near = previous <= 0.5 * self.tried if previous < np.inf else self.apart <= self.target
-        due = final and (near or self.n_iter - self.n_tried >= self.policy.recheck)
-        if last and (exhausted or (due and local.may_close(partial(self.systems.expected, local), self.target))):
-            self.tried, self.n_tried = previous, self.n_iter
-            if self.certify(local, thorough=exhausted):
-                return True
+        hopeful = final and local.may_close(partial(self.systems.expected, local), self.target)
+        if last and (exhausted or hopeful) and self.certify(local, thorough=exhausted):
+            return True
         if exhausted:
             self.status = "max_iter"
         return exhausted
@@ -238,8 +232,7 @@ class _Run(Bounds[P]):
         if not final:
             return central and local.is_hidden
         rows = local.problem.rows
-        self.apart = self.policy.enough * rows.n_columns / rows.n_rows * local.value
-        return step.decrement <= self.apart
+        return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
 
     def _stalls(self, local: LocalModel[P], decrement: float) -> bool:
         """Return whether too many steps in a row were lost in rounding, and left the gap as it was."""

@@ -23,9 +23,6 @@ class Policy:
     # Steps that are lost in rounding and leave the gap as it is before smoothing goes below the final one, where a
     # problem has such, and as many again before rounding is blamed (measured: ball).
     stalls: int = 6
-    # A point whose decrement is not half of that at the last certificate gets one every so many iterations (measured: a
-    # certificate of error bars costs up to seven times the rest of an iteration).
-    recheck: int = 4
     # Noise levels at which a warm start is tried, as multiples of that of the problem.
     warm_noise: tuple[float, ...] = (1.0, 6.0, 36.0)
     # Solutions of a path from which the next one is extrapolated (measured: errors grow with more).
