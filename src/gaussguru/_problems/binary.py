@@ -520,12 +520,9 @@ class Local(LocalModel[Point]):
 
     def _row_product(self, p: Array, eta: float, shift: float) -> Array:
         """Return ``U' diag(curve) U (p, eta, shift)`` with ``U = [X tilt 1]``."""
-        rows, weights = self.problem.rows, self.row_weights
+        rows, (_, *weights), p = self.problem.rows, self.row_weights, np.ascontiguousarray(p)
         rows.count("product")
-        product: Array = rows.total(
-            _product, weights.curve, weights.tilt, p=np.ascontiguousarray(p), eta=eta, shift=shift
-        )
-        return product
+        return np.asarray(rows.total(_product, *weights, p=p, eta=eta, shift=shift))
 
     def tangent(self, less: Smoothing) -> Array:
         """Return how the gradient changes on the way to less smoothing, to first order; one pass over X.

@@ -297,16 +297,11 @@ class PairLocal(LocalModel[P], Protocol[P]):
 
     def best_dual(self, target: float, wanted: float) -> float:
         """Return the highest dual value of several choices of pairs; no more is done than it takes to reach it."""
-        best = 0.0
-        for used in touching(self.point.mass, target):
-            best = max(best, self.dual(used, wanted))
-            if best >= wanted:
-                break
-        return best
+        return highest((self.dual(used, wanted) for used in touching(self.point.mass, target)), wanted)
 
     def dual(self, used: Array, wanted: float) -> float:
         """Return a dual value with the pairs that are ``used``; no more is done than it takes to reach ``wanted``."""
-        problem, best = self.problem, 0.0
+        problem = self.problem
         kept = balance(np.where(used, self.point.mass, 0.0)) if problem.fit_intercept else 1.0 * used
         if kept is None:
             return 0.0
@@ -321,11 +316,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
         flowing = symmetric(kept)[first, second] != 0
         edges = first[flowing], second[flowing]
         ray = partial(Ray, mass, ridge=problem.l2 * problem.n_classes, excess=norm(rest.ravel()))
-        for roomy in self.rays(ray, kept, edges, bounded):
-            best = max(best, roomy.best(wanted))
-            if best >= wanted:
-                break
-        return best
+        return highest((roomy.best(wanted) for roomy in self.rays(ray, kept, edges, bounded)), wanted)
 
     def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable[Ray]:
         """Return a ``ray`` that is told of the room in the pairs at ``edges``, or several, first what costs least.
@@ -421,6 +412,16 @@ def hinge_values(class_weights: Array, b: Array) -> Array:
 # with at most the second fraction of the slopes of either class. Groups of classes that hardly touch each other need
 # the last: what little flows between them has no room.
 LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-5))
+
+
+def highest(values: Iterable[float], wanted: float) -> float:
+    """Return the highest of values, which are computed until one is what is wanted; at least 0."""
+    best = 0.0
+    for value in values:
+        best = max(best, value)
+        if best >= wanted:
+            break
+    return best
 
 
 def touching(slope: Array, target: float) -> Iterator[Array]:

@@ -24,28 +24,21 @@ from gaussguru._problems.axis import AxisLocal, Face
 from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.linear_systems import Step
-from gaussguru._solvers.policy import DEFAULT
+from gaussguru._solvers.policy import Policy
 from gaussguru.noise import TIED, tied
-
-# Faces visited in one program at most: the model falls from each to the next, so it need not be solved to the end
-# (measured: 7 to 60 differ by 20 %, and not in one direction).
-FACES = 7
-# Trust radius of each free feature at first, in units of a / max_i |x_ij|; it is never below one (measured: a fixed one
-# of 8 takes a third more passes on covtype).
-RADIUS = 16.0
 
 
 class AxisSystems:
     """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self._radius = policy, policy.radius
         self._model: Array | None = None
-        self._radius = RADIUS
 
     def forget(self, *, factor: bool = False) -> None:
         """Forget the model, because the function changed."""
         if factor:
-            self._model, self._radius = None, RADIUS
+            self._model, self._radius = None, self.policy.radius
 
     def leave(self, local: AxisLocal) -> None:
         """Make a model for more rows: what the curvature is here costs little, and it is where they begin."""
@@ -58,8 +51,8 @@ class AxisSystems:
 
     def learn(self, before: AxisLocal, after: AxisLocal, decrement: float) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
-        is_poor = before.value - after.value < DEFAULT.gain * decrement
-        self._radius = max(1.0, min(RADIUS, self._radius / 2)) if is_poor else 2 * self._radius
+        is_poor = before.value - after.value < self.policy.gain * decrement
+        self._radius = max(1.0, min(self.policy.radius, self._radius / 2)) if is_poor else 2 * self._radius
         model = self._model
         if model is None or before.is_cheap:
             return
@@ -75,10 +68,10 @@ class AxisSystems:
         lazy = model is not None and not local.is_cheap and "model" not in local.__dict__
         if model is None or not lazy:
             self._model = model = local.model
-        program = Program(local, model, self._radius)
+        program = Program(local, model, self._radius, self.policy.faces)
         p, decrement = program.minimise(local.problem.smoothing)
         # Where a new model costs few products, an old one must leave less: it may hide what has hardly any curvature.
-        cheap = local.hessian_cost < DEFAULT.cheap_ratio
+        cheap = local.hessian_cost < self.policy.cheap_ratio
         if lazy and decrement > (NEGLIGIBLE if cheap else CONTRACTION) * previous:
             self._model = None
             return self.step(local, previous, final=final)
@@ -88,8 +81,8 @@ class AxisSystems:
 class Program:
     """The quadratic programs at one point, in ``(w, t, b)``; w may be some features, and one for all that are tied."""
 
-    def __init__(self, local: AxisLocal, hessian: Array, radius: float) -> None:
-        point, self.working, self.sigma = local.point, local.working, local.problem.noise.sigma
+    def __init__(self, local: AxisLocal, hessian: Array, radius: float, n_faces: int) -> None:
+        point, self.working, self.n_faces, self.sigma = local.point, local.working, n_faces, local.problem.noise.sigma
         w, forces, peaks = point.coef, local.forces, local.problem.rows.peaks
         length = float(np.abs(w).max())
         self.least = NEGLIGIBLE * length
@@ -146,7 +139,7 @@ class Program:
 
         x, signs = self.x, self.signs
         force, best = model(x)
-        for _ in range(FACES):
+        for _ in range(self.n_faces):
             step = Face(hessian, signs).step(force, self.least - x[-2])
             end = x + step
             over = ((np.abs(end[:-2]) > end[-2] * (1 + 1e-15)) & (signs == 0)).nonzero()[0]

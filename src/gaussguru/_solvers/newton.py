@@ -216,8 +216,8 @@ class _Run(Bounds[P]):
         Not every point gets a certificate: not where the step to come says that the gap is open.
         """
         exhausted = self.n_iter >= self.settings.max_iter
-        hopeful = final and local.may_close(partial(self.systems.expected, local), self.target)
-        if last and (exhausted or hopeful) and self.certify(local, thorough=exhausted):
+        hopeful = last and final and local.may_close(partial(self.systems.expected, local), self.target)
+        if (hopeful or (last and exhausted)) and self.certify(local, thorough=exhausted):
             return True
         if exhausted:
             self.status = "max_iter"
@@ -332,7 +332,7 @@ def _is_usable(coef: Array) -> bool:
 
 def systems_for(problem: Problem[P], policy: Policy) -> Steps[Any]:
     """Return what solves the systems of a problem."""
-    return Systems(policy) if problem.is_smooth else AxisSystems()
+    return Systems(policy) if problem.is_smooth else AxisSystems(policy)
 
 
 def extrapolation(level: float, passed: list[tuple[float, P]]) -> list[tuple[float, P]]:
