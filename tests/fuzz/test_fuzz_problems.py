@@ -38,6 +38,10 @@ FOUND = {
         seed=1577691363, n=50, d=5, classes=7, data="collinear", offset=1.0, estimator="kernel", sigma=2.0**-20,
         errors="one a sample",
     ),
+    "rows that are drawn twice": Problem(
+        seed=1707914609, n=120, d=1, data="rare", offset=1e6, form="strided", noise="axis", sigma=0.5,
+        fit_intercept=False,
+    ),
     "blur that went down too fast": Problem(
         seed=1759873948, n=80, d=40, scale=1e100, form="csr", estimator="adversarial", sigma=2.0**-15, l2=1e-4,
         kernel="linear",

@@ -1,9 +1,13 @@
-"""Faces of the quadratic programs of a noise that is a maximum."""
+"""Noise that is a maximum: the faces of its quadratic programs, and its dual points."""
 
 import numpy as np
 import pytest
 
-from gaussguru._problems.axis import Face
+from gaussguru import GuruClassifier
+from gaussguru._data.rows import Rows
+from gaussguru._problems.axis import AxisBinary, Face
+from gaussguru.losses import Gaussian
+from gaussguru.noise import resolve_noise
 
 
 @pytest.fixture
@@ -34,3 +38,21 @@ def test_a_step_with_the_best_change_of_the_largest_is_the_best(face):
     best = face.step(force)
     for least in (best[1] - 0.1, best[1], best[1] + 1e-12):
         np.testing.assert_allclose(face.step(force, least), best, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slopes_that_some_rows_move_for_all_are_a_dual_point(seed):
+    """More rows are drawn than half of them: a row that was drawn twice would move twice."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((150, 2)) + 5.0
+    y = X @ [1.0, -0.5] + rng.standard_normal(150) > 2.5
+    fit = GuruClassifier(0.3, noise="axis", fit_intercept=False, tol=1e-9).fit(X, y)
+    noise = resolve_noise("axis", 0.3, 2)
+    problem = AxisBinary(Rows(X, y), Gaussian(), noise, fit_intercept=False)
+    local = problem.visit(problem.unknowns(fit.coef_[0] * [1.01, 0.99], 0.0))
+    part = problem.subsample(120, rng)
+    assert len(set(part.places)) == len(part.places) < 150
+    value, alpha = local._moved_dual(part, np.inf)
+    assert 0.5 * fit.objective_ < value <= fit.objective_ * (1 + 1e-9)
+    # The bound is that of alpha, shrunk until it is feasible.
+    assert value <= alpha.sum() * (1 + 1e-9)

@@ -162,8 +162,8 @@ class Local(PairLocal[Point]):
     def hessian_cost(self) -> float:
         """What a factor costs, in units of :meth:`product` and a solution with the factor (measured)."""
         rows = self.problem.rows
-        share = min(1.0, PRECONDITIONER_ROWS * rows.n_columns / rows.n_rows) if self.is_large else 1.0
-        return share * super().hessian_cost
+        share = PRECONDITIONER_ROWS * rows.n_columns / rows.n_rows if self.is_large else 1.0
+        return min(1.0, share) * super().hessian_cost
 
     def factor(self, damping: Array) -> Inverse | None:
         """Return a factor of the damped Hessian, of its diagonal blocks where it is large, or None."""
@@ -187,9 +187,9 @@ class Local(PairLocal[Point]):
 
     def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
         """Return ``sum h t (x, 1)`` by class and how tensions change, with ``t = x.(p_c - p_k) + shift + z rise/a``."""
-        weights, scales, columns = self.row_weights, self.point.scales, np.ascontiguousarray(P.T) if P.any() else None
-        given: dict[str, Any] = {"columns": columns, "shifts": shifts, "eta": rise / scales}
-        out, turns = self.problem.rows.total(_bend, weights.curve, weights.tilt, **given)
+        (_, *weights), scales = self.row_weights, self.point.scales
+        columns = np.ascontiguousarray(P.T) if P.any() else None
+        out, turns = self.problem.rows.total(_bend, *weights, columns=columns, shifts=shifts, eta=rise / scales)
         return out, turns / scales - self.point.tension * rise / scales**2
 
     def main(self) -> "Local":

@@ -312,9 +312,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
         def bounded(c: int, k: int) -> tuple[Array, Array]:
             return flow(c, k), rounding(c, k) + unrouted.get((c, k), 0.0)
 
-        first, second = np.array(pairs_of(problem.n_classes)).T
-        flowing = symmetric(kept)[first, second] != 0
-        edges = first[flowing], second[flowing]
+        edges = np.nonzero(np.triu(symmetric(kept), 1))
         ray = partial(Ray, mass, ridge=problem.l2 * problem.n_classes, excess=norm(rest.ravel()))
         return highest((roomy.best(wanted) for roomy in self.rays(ray, kept, edges, bounded)), wanted)
 

@@ -143,13 +143,10 @@ class Systems:
         factor = self._factor
         if renew and factor is not None and factor.is_exact:
             return factor.solve
-        damping = self._damping * local.problem.unit_damping
+        damping, most = self._damping * local.problem.unit_damping, self.policy.most_products
 
         def by_products(g: Array) -> Array:
-            precondition = factor.solve if factor else None
-            solution, n_products = conjugate_gradients(
-                lambda p: local.product(p) + damping * p, g, precondition, self.policy.most_products
-            )
+            solution, n_products = conjugate_gradients(lambda p: local.product(p) + damping * p, g, factor, most)
             self._debt += n_products
             return solution
 
@@ -168,11 +165,11 @@ class Systems:
         return p
 
 
-def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, most: int) -> tuple[Array, int]:
-    """Return an approximate solution of ``H p = g`` and the number of products it took."""
+def conjugate_gradients(product: Solve, g: Array, factor: Inverse | None, most: int) -> tuple[Array, int]:
+    """Return an approximate solution of ``H p = g`` and the number of products it took; a factor preconditions it."""
+    precondition = np.copy if factor is None else factor.solve
     x, r = np.zeros_like(g), g.copy()
-    z = precondition(r) if precondition else r
-    p = z.copy()
+    p = z = precondition(r)
     rz = float(r @ z)
     goal = NEGLIGIBLE**2 * rz
     n_products = 0
@@ -185,7 +182,7 @@ def conjugate_gradients(product: Solve, g: Array, precondition: Solve | None, mo
         t = rz / curvature
         x += t * p
         r -= t * hp
-        z = precondition(r) if precondition else r
+        z = precondition(r)
         new = float(r @ z)
         if not new > goal:
             break

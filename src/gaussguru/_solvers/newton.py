@@ -119,19 +119,18 @@ class _Run(Bounds[P]):
             return self.result()
         local: LocalModel[P] | None = None
         for level in levels:
-            local = self.descend(level, self._first(level) if local is None else self._next(level, local))
+            local = self.descend(level, self._begin(level, local))
         return self.result()
 
     def _is_constant(self, problem: Problem[P]) -> bool:
         bound = problem.collapse_bound()
         return bound > 0 and problem.constant_near(None)[1] - bound <= self.settings.tol * problem.weight
 
-    def _first(self, level: Problem[P]) -> LocalModel[P]:
-        point, smoothing = level.initial(self.last, self.target)
-        return level.smoothed(smoothing).expand(point)
-
-    def _next(self, level: Problem[P], before: LocalModel[P]) -> LocalModel[P]:
-        """Return where more rows begin."""
+    def _begin(self, level: Problem[P], before: LocalModel[P] | None) -> LocalModel[P]:
+        """Return where the first rows begin, or more of them after those before."""
+        if before is None:
+            point, smoothing = level.initial(self.last, self.target)
+            return level.smoothed(smoothing).expand(point)
         smoothing = before.restart(self.last)
         problem = level.smoothed(smoothing)
         if before.is_final(self.last, self.target) and smoothing == before.problem.smoothing:
