@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 from support.common import Written, every_form, every_loss
 
@@ -143,3 +144,17 @@ def test_the_lowest_place_of_a_step_that_is_too_long():
     assert abs(near.x - 0.05) < 0.05
     assert lowest(start, Place(0.06), Place, 0.02, free=True).x == 0.06
     assert lowest(Place(0.05), end, lambda t: Place(0.05 + t), 1.0, free=True).x == 0.05
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix])
+def test_blocks_of_sparse_rows_are_not_copied(kind, monkeypatch):
+    monkeypatch.setattr("gaussguru._data.rows.BLOCK_BYTES", 5000)
+    X = kind(sp.random(2000, 5, density=0.5, random_state=0, format="csr"))
+    blocks = Rows(X, np.arange(2000) % 2).blocks
+    assert len(blocks) > 2
+    for block in blocks:
+        assert type(block.X) is kind
+        assert np.shares_memory(block.X.data, X.data)
+        assert np.shares_memory(block.X.indices, X.indices)
+        block.X.check_format()
+    np.testing.assert_array_equal(sp.vstack([block.X for block in blocks]).toarray(), X.toarray())

@@ -543,8 +543,11 @@ def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
     if not sp.issparse(X):
         return X[begin:end]
     first, last = int(X.indptr[begin]), int(X.indptr[end])
-    indptr = X.indptr[begin : end + 1] - X.indptr.dtype.type(first)
-    return type(X)((X.data[first:last], X.indices[first:last], indptr), shape=(end - begin, X.shape[1]), copy=False)
+    rows = type(X)((end - begin, X.shape[1]), dtype=X.dtype)
+    # The constructor would copy parts of large arrays.
+    rows.data, rows.indices = X.data[first:last], X.indices[first:last]
+    rows.indptr = X.indptr[begin : end + 1] - X.indptr.dtype.type(first)
+    return rows
 
 
 def summed(parts: Iterable[Any]) -> Any:

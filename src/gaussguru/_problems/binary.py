@@ -192,7 +192,7 @@ class Binary(SpannedProblem[Point]):
         scale = self.noise.scale(w)
         smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
         if self.rows.n_columns > MAX_COLUMNS and smooth > 1 and self.rows.in_memory:
-            point = coordinate_descent(self.smoothed(last), 0.5 * target, NEGLIGIBLE**3)
+            point = coordinate_descent(self.smoothed(last), 0.5 * target, NEGLIGIBLE)
             # A maximum is better approached from where all is tied, unless there is nothing left to do.
             if self.is_smooth or point.value <= 0.5 * target:
                 return point, last

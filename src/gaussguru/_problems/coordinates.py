@@ -14,6 +14,7 @@ import numpy as np
 
 from gaussguru._linalg import Index
 from gaussguru._native import _binding
+from gaussguru._problems.smoothing import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from gaussguru._problems.binary import Binary, Point
@@ -53,5 +54,5 @@ def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int =
             if last or point.value <= enough:
                 break
         sweep(np.union1d(np.argsort(alpha)[-HARDEST:], wrong), HARDEST)
-        within = np.flatnonzero(margin < 1)
+        within = np.flatnonzero(margin < 1 - NEGLIGIBLE)
     return point
