@@ -40,7 +40,8 @@ from gaussguru._problems.protocol import LocalModel
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, balance
 
-# The factor by which mu falls at most, and by which it falls further than what is wanted.
+# The factor by which mu falls at most (measured: with 2.5 covtype takes 63 passes instead of 39), and by which it falls
+# further than is wanted, because what it adds to F may fall more slowly.
 SPEED, BEYOND = 10.0, 1.2
 # Smoothing is small where what it adds to F is at most this fraction of the tolerance.
 SMALL = 0.5
