@@ -8,7 +8,7 @@ are numbered from the lightest to the heaviest. :class:`Posed` undoes all of tha
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,18 +165,6 @@ def _kind(rows: Rows, noise: Noise | None) -> Any:
     if rows.n_classes > 2:
         return Multiclass
     return Binary if noise.smooth else AxisBinary
-
-
-if TYPE_CHECKING:
-    from gaussguru._problems import ball, binary, measured, multiclass
-    from gaussguru._problems.protocol import LossProblem, Problem, SpannedProblem
-
-    def _typed(two: Binary, axis: AxisBinary, many: Multiclass, bars: Measured, balls: Ball) -> None:
-        """Compare what is posed with what solvers ask for; nothing else does before a fit runs."""
-        _: list[SpannedProblem[binary.Point]] = [two, axis]
-        _many: SpannedProblem[multiclass.Point] = many
-        _bars: LossProblem[measured.Point] = bars
-        _balls: Problem[ball.Point] = balls
 
 
 def _noise(model: Model, rows: Rows, units: Posed) -> Noise | None:
