@@ -42,9 +42,9 @@ from gaussguru.certificates.dual_point import Certificate, balance
 
 # The factor by which mu falls at most (measured: with 2.5 covtype takes 63 passes instead of 39), and by which it falls
 # further than is wanted, because what it adds to F may fall more slowly.
-SPEED, BEYOND = 10.0, 1.2
+FASTEST, FURTHER = 10.0, 1.2
 # Smoothing is small where what it adds to F is at most this fraction of the tolerance.
-SMALL = 0.5
+ADDED_SHARE = 0.5
 
 
 @dataclass(eq=False)
@@ -211,15 +211,15 @@ class Local(LocalModel[Point]):
 
     def is_final(self, last: Smoothing, target: float) -> bool:
         """Return whether smoothing adds little enough to F."""
-        return self.noisy <= SMALL * target
+        return self.noisy <= ADDED_SHARE * target
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
         """Return the smoothing to which the minimum is followed next.
 
         What it adds to F falls like mu, or like mu^2 where rows abound: fewer are near a tie.
         """
-        wanted = max(1.0, self.noisy / (SMALL * target))
-        return Smoothing(1.0, self.problem.smoothing.blur / min(SPEED, BEYOND * wanted))
+        wanted = max(1.0, self.noisy / (ADDED_SHARE * target))
+        return Smoothing(1.0, self.problem.smoothing.blur / min(FASTEST, FURTHER * wanted))
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing of this point: it hides how far the minimum of more rows is."""

@@ -38,7 +38,7 @@ from gaussguru.losses import Loss
 from gaussguru.noise import Noise
 
 # Multiply-adds of a Hessian that are not worth saving (about a millisecond).
-CHEAP = 4e6
+CHEAP_GRAM = 4e6
 
 
 class Totals(NamedTuple):
@@ -473,7 +473,7 @@ class Local(LocalModel[Point]):
     def is_cheap(self) -> bool:
         """Whether the Hessian is not worth saving."""
         rows = self.problem.rows
-        return rows.n_values * rows.n_columns < CHEAP
+        return rows.n_values * rows.n_columns < CHEAP_GRAM
 
     @property
     def is_large(self) -> bool:

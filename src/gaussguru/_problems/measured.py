@@ -46,7 +46,7 @@ from gaussguru.certificates.dual_point import Ray
 from gaussguru.losses import Loss
 
 # From this many columns on BLAS forms the Hessian faster (measured: half as fast at 100, level at 250, 1.25 at 400).
-BLAS_COLUMNS = 256
+BLAS_GRAM_COLUMNS = 256
 
 
 @dataclass(eq=False)
@@ -197,7 +197,7 @@ class Local(PairLocal[Point]):
     def blocks(self) -> Iterator[Array]:
         """Yield the Hessian of every pair, from its Gram matrix; a compiled one has no diagonal part."""
         task = self.problem.task
-        task = task._replace(compiled=task.compiled and self.problem.rows.n_columns < BLAS_COLUMNS)
+        task = task._replace(compiled=task.compiled and self.problem.rows.n_columns < BLAS_GRAM_COLUMNS)
         at = self.point.scale, self.point.slack
         grams = self.problem.rows.total(_hessian, *at, task=task, W=self.point.W, metric=self.metric)
         for gram, pair in zip(grams, pairs_of(task.n_classes), strict=True):

@@ -25,7 +25,7 @@ from gaussguru.losses import Loss
 from gaussguru.noise import Quadratic
 
 # Rows with less than this fraction of the mean Hessian weight are left out of products, if the others are few.
-FLAT, FEW = 1e-4, 0.5
+LITTLE_WEIGHT, KEPT_SHARE = 1e-4, 0.5
 # A preconditioner has about this many rows per column.
 PRECONDITIONER_ROWS = 8
 
@@ -198,8 +198,8 @@ class Local(PairLocal[Point]):
         if self.is_cheap or not rows.in_memory:
             return self
         bends = rows.gather([curve.sum(axis=1) for curve in self.row_weights.curve])
-        chosen = np.flatnonzero(bends >= FLAT * bends.mean())
-        if len(chosen) > FEW * len(bends):
+        chosen = np.flatnonzero(bends >= LITTLE_WEIGHT * bends.mean())
+        if len(chosen) > KEPT_SHARE * len(bends):
             return self
         some = rows.take(chosen)
         weights = Weights(*(some.split(rows.gather(part)[chosen]) for part in self.row_weights))

@@ -29,7 +29,7 @@ from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, Quadratic
 
 # Multiply-adds of a factor that are not worth saving (measured: about ten milliseconds).
-CHEAP = 4e7
+CHEAP_FACTOR = 4e7
 
 
 @dataclass(eq=False)
@@ -199,7 +199,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
     @property
     def is_cheap(self) -> bool:
         """Whether a factor is not worth saving."""
-        return len(self.gradient) ** 3 + self._work[1] < CHEAP
+        return len(self.gradient) ** 3 + self._work[1] < CHEAP_FACTOR
 
     def hessian(self) -> Array:
         """Return the Hessian by the unknowns."""

@@ -9,7 +9,7 @@ from gaussguru._problems.protocol import P
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
 # The least factor by which a step is shortened at a time.
-SHORTEST = 0.3
+LEAST_FRACTION = 0.3
 
 
 def is_lost(value: float, decrement: float) -> bool:
@@ -35,11 +35,11 @@ def lowest(start: P, end: P, between: Callable[[float], P], decrement: float, *,
     while t > LOST and not falls(start.value, trial.value, t, decrement):
         # The minimum of the parabola through F, its slope and the trial, within bounds.
         rise = trial.value - start.value + t * decrement
-        t *= min(0.5, max(SHORTEST, 0.5 * t * decrement / rise)) if math.isfinite(rise) else SHORTEST
+        t *= min(0.5, max(LEAST_FRACTION, 0.5 * t * decrement / rise)) if math.isfinite(rise) else LEAST_FRACTION
         trial = between(t)
     if not falls(start.value, trial.value, t, decrement):
         return start
-    while t < (1 if free else SHORTEST):
+    while t < (1 if free else LEAST_FRACTION):
         # Where a step is far too long F bends early, and may be lower still before.
         t *= 0.5
         before = between(t)
