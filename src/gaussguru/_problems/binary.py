@@ -111,8 +111,9 @@ class Binary(SpannedProblem[Point]):
     def constant_near(self, point: Point | None) -> tuple[float, float]:
         """Return the best classifier that ignores the features: whatever led to it, there is one."""
         negative, positive = self.rows.class_weights.tolist()
-        b = float((positive > negative) - (positive < negative)) if self.fit_intercept else 0.0
-        return b, self.constant_value(b)
+        if not self.fit_intercept:
+            return 0.0, negative + positive
+        return float((positive > negative) - (positive < negative)), 2 * min(negative, positive)
 
     def classifier(self, point: Point) -> tuple[Array, float]:
         """Return the coefficients and the intercept."""

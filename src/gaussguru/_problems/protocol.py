@@ -200,7 +200,7 @@ class Problem(Protocol[P]):
         """The diagonal of a Levenberg damping of size 1: as if all rows had a curvature of 1 in scores and in noise."""
         rows = self.rows
         variances = 0.0 if self.noise is None else rows.total_weight * self.noise.variances(rows.n_columns)
-        return np.tile(extended(rows.column_squares + variances, rows.total_weight), rows.n_classes - 1)
+        return np.concatenate([extended(rows.column_squares + variances, rows.total_weight)] * (rows.n_classes - 1))
 
     def smoothed(self, smoothing: Smoothing) -> Self:
         """Return the same problem with other smoothing, and what was computed once."""
