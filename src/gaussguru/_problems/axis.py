@@ -44,7 +44,8 @@ class AxisBinary(Binary):
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
         """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
         rows, offset = self.rows, rng.random()
-        index = np.unique(rows.draw(n_rows, rng, RARE))  # a row that is there twice would move twice
+        index = rows.draw(n_rows, rng, RARE)
+        index = index[np.diff(index, prepend=-1) > 0]  # a row that is there twice would move twice
         part = rows.reweighted(index)
         # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
         # of the largest.

@@ -111,9 +111,8 @@ class Binary(SpannedProblem[Point]):
     def constant_near(self, point: Point | None) -> tuple[float, float]:
         """Return the best classifier that ignores the features: whatever led to it, there is one."""
         negative, positive = self.rows.class_weights.tolist()
-        if not self.fit_intercept:
-            return 0.0, negative + positive
-        return float((positive > negative) - (positive < negative)), 2 * min(negative, positive)
+        b = float((positive > negative) - (positive < negative)) if self.fit_intercept else 0.0
+        return b, 2 * min(negative, positive) if self.fit_intercept else negative + positive
 
     def classifier(self, point: Point) -> tuple[Array, float]:
         """Return the coefficients and the intercept."""
