@@ -548,7 +548,7 @@ class Local(LocalModel[Point]):
         A gap that will not fall to ``target`` is not computed, unless ``thorough``. Where ``target`` is 0, the bounds
         are those of this point itself.
         """
-        if not thorough and self.expected_gap > 2 * target:  # it is known to first order
+        if not thorough and self.expected_gap > 1.5 * target:  # it is known to first order
             return Certificate(self.problem.rounded_up(self.point), 0.0), self.point
         near = self.point
         if target > 0:
