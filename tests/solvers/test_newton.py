@@ -12,6 +12,11 @@ from support.common import every_solver, with_and_without
 from support.data import PROBLEMS, clouds, problem
 
 from gaussguru import CollapseWarning, GuruClassifier
+from gaussguru._data.rows import Rows
+from gaussguru._problems.binary import Binary
+from gaussguru._solvers.bounds import Bounds
+from gaussguru.losses import LOSSES
+from gaussguru.noise import Isotropic
 
 # Generic optimisers are trusted from here upwards; below, linear programming bounds the minimum from both sides.
 MODERATE = 2.0**-4
@@ -207,3 +212,13 @@ def test_any_problem_is_solved_and_certified(seed):
         assert clf.dual_gap_ <= 1e-6 * n
         assert caught in ([], [CollapseWarning])
         np.testing.assert_allclose(value(clf, X, y, l2=l2), clf.objective_, rtol=1e-9, atol=1e-9)
+
+
+def test_a_bound_above_a_value_is_no_bound():
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    posed = Binary(Rows(X, X[:, 0] > 0), LOSSES["gaussian"], Isotropic(0.5))
+    bounds = Bounds("newton", posed, 1e-6, 0)
+    bounds.raise_dual(0.5 * bounds.primal)
+    bounds.raise_dual(1.01 * bounds.primal)
+    assert bounds.dual == 0.5 * bounds.primal
+    assert not bounds.is_closed

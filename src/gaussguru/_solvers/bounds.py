@@ -40,8 +40,8 @@ class Bounds(Generic[P]):
             self.best, self.primal = point, primal
 
     def raise_dual(self, dual: float, alpha: Array | None = None) -> None:
-        """Keep a lower bound, if it is the highest."""
-        if dual > self.dual:
+        """Keep a lower bound, if it is the highest; one above a value that is attained is none."""
+        if self.dual < dual <= self.primal + self.target:
             self.dual, self.alpha = dual, alpha
 
     def result(self) -> Result:
