@@ -526,7 +526,7 @@ class Rows:
         # Each row with the probability of its share, one from each of runs with equal sums of them.
         ends = np.cumsum(share)
         places = np.searchsorted(ends, np.arange(offset, ends[-1]))
-        index = places[np.flatnonzero(np.diff(places, prepend=-1))]
+        index = once(places)
         return index, self.weights[index] / share[index]
 
     def reweighted(self, index: Index, weights: Array | None = None) -> "Rows":
@@ -584,6 +584,11 @@ def signed_weights(labels: NDArray[Any], weights: Array | None) -> Array:
 def draw(n: int, share: int, rng: np.random.Generator) -> Index:
     """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
     return ((np.arange(share) + rng.random(share)) * (n / max(1, share))).astype(np.int64)
+
+
+def once(places: Index) -> Index:
+    """Return sorted places, each of them once."""
+    return places[np.diff(places, prepend=-1) > 0]
 
 
 def draw_classes(

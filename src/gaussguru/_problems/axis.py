@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from gaussguru._cached import cached_property
-from gaussguru._data.rows import combine, margins
+from gaussguru._data.rows import combine, margins, once
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary, Local, Point, Weights
@@ -44,8 +44,7 @@ class AxisBinary(Binary):
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
         """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
         rows, offset = self.rows, rng.random()
-        index = rows.draw(n_rows, rng, RARE)
-        index = index[np.diff(index, prepend=-1) > 0]  # a row that is there twice would move twice
+        index = once(rows.draw(n_rows, rng, RARE))  # a row that is there twice would move twice
         part = rows.reweighted(index)
         # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
         # of the largest.

@@ -299,8 +299,8 @@ class Binary(SpannedProblem[Point]):
     def _place(self, point: Point) -> dict[str, object]:
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
 
-    def dual_value(self, alpha: RowVector) -> tuple[float, Array]:
-        """Return a lower bound of the minimum from any ``0 <= alpha <= 1``, and its ``v = sum s y alpha x``.
+    def dual_value(self, alpha: RowVector) -> float:
+        """Return a lower bound of the minimum from any ``0 <= alpha <= 1``.
 
         Alpha is balanced and shrunk until it is feasible; one pass over X.
         """
@@ -312,7 +312,7 @@ class Binary(SpannedProblem[Point]):
         def level(c: float) -> float:
             return rho * float(rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
 
-        return self.bound(v, mass, level(1.0), level), v
+        return self.bound(v, mass, level(1.0), level)
 
     def slopes_bound(self, point: Point, by_label: Array, error: Array | float, wanted: float) -> tuple[float, float]:
         """Return a lower bound from the slopes of a point, and by how much they violate the constraint of the dual.
@@ -606,7 +606,7 @@ class Local(LocalModel[Point]):
         moved = problem.rows.each(
             _move, weights.residual, weights.curve, weights.tilt, w=w, rise=rise, shift=float(p[-1])
         )
-        return problem.dual_value(moved)[0], None if problem.is_smooth else problem.rows.gather(moved)
+        return problem.dual_value(moved), None if problem.is_smooth else problem.rows.gather(moved)
 
     # --- smoothing ----------------------------------------------------------------------------------------
 

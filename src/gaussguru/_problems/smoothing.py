@@ -36,8 +36,8 @@ NONE = Smoothing()
 
 
 # What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
-# beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, the Hessian
-# weight of a row beside the mean.
+# beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, a slack
+# beside the margin.
 NEGLIGIBLE = 0.1
 # Noise and blur fall by about this factor where the minimum is followed.
 SPEED = 2.5

@@ -121,7 +121,7 @@ class Dual:
 
 def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
     """Update the bounds by a dual point, by a primal one, and by the slopes of the best one."""
-    run.raise_dual(problem.dual_value(problem.rows.split(alpha))[0], alpha)
+    run.raise_dual(problem.dual_value(problem.rows.split(alpha)), alpha)
     size = norm(w)
     if size > 0 and 1e-100 < length < 1e100:
         # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.

@@ -224,12 +224,11 @@ class _Run(Bounds[P]):
 
     def _suffices(self, local: LocalModel[P], step: Step, *, last: bool, final: bool, central: bool) -> bool:
         """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
-        if last and final:
-            self.raise_dual(*local.refined(step.p, step.decrement, self.target))
-        if last:
-            return final and self.is_closed
         if not final:
-            return central and local.is_hidden
+            return not last and central and local.is_hidden
+        if last:
+            self.raise_dual(*local.refined(step.p, step.decrement, self.target))
+            return self.is_closed
         rows = local.problem.rows
         return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
 
