@@ -22,6 +22,7 @@ labels : "positive" rows have label 1, "negative" ones label 0
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -300,29 +301,35 @@ class Binary(SpannedProblem[Point]):
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
 
     def dual_value(self, alpha: RowVector) -> float:
-        """Return a lower bound of the minimum from any ``0 <= alpha <= 1``.
-
-        Alpha is balanced and shrunk until it is feasible; one pass over X.
-        """
+        """Return a lower bound of the minimum from any ``0 <= alpha <= 1``; one pass over X."""
         rows = self.rows
         rows.count("value")
-        by_label, sums = rows.total(_dual_sums, alpha)
-        rho, mass, v = balanced(by_label, *sums.tolist(), fit_intercept=self.fit_intercept)
+        by_label, sums = rows.total(dual_sums, alpha)
 
-        def level(c: float) -> float:
-            return rho * float(rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
+        def level_at(c: float) -> float:
+            return float(rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
 
-        return self.bound(v, mass, level(1.0), level)
+        positive, negative = sums.tolist()
+        totals = Totals(np.inf, positive, negative, np.nan, np.nan, level_at(1.0))
+        return self.slopes_bound(by_label, totals, level_at)[0]
 
-    def slopes_bound(self, point: Point, by_label: Array, error: Array | float, wanted: float) -> tuple[float, float]:
-        """Return a lower bound from the slopes of a point, and by how much they violate the constraint of the dual.
+    def slopes_bound(
+        self,
+        by_label: Array,
+        totals: Totals,
+        level_at: Callable[[float], float],
+        error: Array | float = 0.0,
+        wanted: float = np.inf,
+    ) -> tuple[float, float]:
+        """Return a lower bound of the minimum from some ``alpha``, and by how much they violate the dual constraint.
 
-        Their ``by_label`` is known up to an error in every column, besides rounding.
+        They are balanced, and shrunk until they are feasible. Their ``by_label`` is known up to an error in every
+        column, besides rounding; ``level_at(c)`` is ``sum s f*(c alpha)``. Of the totals, curvatures are not used, and
+        the value may be infinite.
         """
-        totals = point.totals
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=self.fit_intercept)
         level, gain = rho * totals.conjugate, totals.value - totals.conjugate
-        dual = self.bound(v, mass, level, lambda c: rho * self.shrunk_conjugate(point, c), gain, error, wanted)
+        dual = self.bound(v, mass, level, lambda c: rho * level_at(c), gain, error, wanted)
         return dual, self.noise.polar(v) - level
 
     def bound(
@@ -331,7 +338,7 @@ class Binary(SpannedProblem[Point]):
         mass: float,
         level: float,
         level_at: Callable[[float], float],
-        gain: float | None = None,
+        gain: float = np.inf,
         error: Array | float = 0.0,
         wanted: float = np.inf,
     ) -> float:
@@ -345,8 +352,7 @@ class Binary(SpannedProblem[Point]):
         if demand > 0:
             demand += noise.polar_within(error)
         excess = noise.excess(v, level) + norm(error) if self.l2 else np.inf
-        gains = None if gain is None else [gain]
-        ray = Ray(mass, [demand], [level], lambda c: [level_at(c)], gains, self.l2, excess)
+        ray = Ray(mass, [demand], [level], lambda c: [level_at(c)], [gain], self.l2, excess)
         return ray.best(wanted)
 
     # --- length and intercept -----------------------------------------------------------------------------
@@ -589,7 +595,9 @@ class Local(LocalModel[Point]):
         if moved is None:
             return Certificate(primal, 0.0)
         wanted = np.inf if thorough else primal - target
-        return Certificate(primal, problem.slopes_bound(point, *moved, wanted)[0])
+        by_label, error = moved
+        dual, _ = problem.slopes_bound(by_label, totals, partial(problem.shrunk_conjugate, point), error, wanted)
+        return Certificate(primal, dual)
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.
@@ -742,7 +750,7 @@ def _move(block: Block, residual: Array, curve: Array, tilt: Array, w: Array, ri
     return np.clip(moved, 0.0, 1.0)
 
 
-def _dual_sums(block: Block, alpha: Array) -> tuple[Array, Array]:
+def dual_sums(block: Block, alpha: Array) -> tuple[Array, Array]:
     """Return ``sum s y alpha x`` and ``sum s alpha`` by label."""
     residual = block.signed_weight * alpha
     positive = block.labels == 1

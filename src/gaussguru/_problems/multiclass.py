@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gaussguru._data.rows import Block, RowVector, one_hot, scatter, scores
-from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise
+from gaussguru._data.rows import LITTLE_WEIGHT, Block, RowVector, one_hot, scatter, scores
+from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Weights
 from gaussguru._problems.pairs import Flow, PairLocal, PairPoint, PairProblem, mixed, pairs_of, symmetric, unfold
@@ -24,8 +24,8 @@ from gaussguru.certificates.dual_point import Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Quadratic
 
-# Rows with less than this fraction of the mean Hessian weight are left out of products, if the others are few.
-LITTLE_WEIGHT, KEPT_SHARE = 1e-4, 0.5
+# Rows of little Hessian weight are left out of products if the others are at most this fraction of all.
+KEPT_SHARE = 0.5
 # A preconditioner has about this many rows per column.
 PRECONDITIONER_ROWS = 8
 
@@ -178,7 +178,7 @@ class Local(PairLocal[Point]):
             towards = (self.metric[c] - self.metric[k]) / self.point.scales[c, k]
             block = np.empty((d + 1, d + 1))
             tilts, ones = gram[d], gram[d + 1]
-            block[:d, :d] = gram[:d, :d] + np.outer(tilts[:d], towards)
+            block[:d, :d] = mirrored(gram)[:d, :d] + np.outer(tilts[:d], towards)
             # The curvature of the scale, (N - grad a grad a') k / a, joins the terms in grad a grad a'.
             block[:d, :d] += np.outer(towards, tilts[:d] + (tilts[d] - tension[c, k]) * towards)
             block[d, :d] = block[:d, d] = ones[:d] + ones[d] * towards

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gaussguru._linalg import EPS, Array, Index, diagonal, extended
-from gaussguru._problems.axis import AxisLocal, Face
+from gaussguru._problems.axis import AxisBinary, AxisLocal, Face
 from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.linear_systems import Step
@@ -34,6 +34,7 @@ class AxisSystems:
     def __init__(self, policy: Policy) -> None:
         self.policy, self._radius = policy, policy.radius
         self._model: Array | None = None
+        self._part: AxisBinary | None = None  # the rows of which the first model on more of them is made
 
     def forget(self, *, factor: bool = False) -> None:
         """Forget the model, because the function changed."""
@@ -43,7 +44,7 @@ class AxisSystems:
     def leave(self, local: AxisLocal) -> None:
         """Make a model for more rows: what the curvature is here costs little, and it is where they begin."""
         if local.working is None:
-            self._model = local.model
+            self._model, self._part = local.model, local.problem
 
     def expected(self, local: AxisLocal) -> float:
         """Return 0: a step takes a quadratic program."""
@@ -67,7 +68,8 @@ class AxisSystems:
         model = self._model
         lazy = model is not None and not local.is_cheap and "model" not in local.__dict__
         if model is None or not lazy:
-            self._model = model = local.model
+            self._model = model = local.model_on(self._part)
+            self._part = None
         program = Program(local, model, self._radius, self.policy.faces)
         p, decrement = program.minimise(local.problem.smoothing)
         # Where a new model costs few products, an old one must leave less: it may hide what has hardly any curvature.
