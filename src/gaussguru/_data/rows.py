@@ -93,9 +93,12 @@ class Block:
             return
         for begin in range(0, self.n_rows, step):
             where = slice(begin, begin + step)
-            errors = None if self.errors is None else self.errors.take(where)
-            parts = (self.X[where], self.labels[where], self.weights[where], self.signed_weight[where])
-            yield where, Block(*parts, errors)
+            yield where, self.take(where)
+
+    def take(self, where: Index | slice) -> "Block":
+        """Return some of the rows."""
+        errors = None if self.errors is None else self.errors.take(where)
+        return Block(self.X[where], self.labels[where], self.weights[where], self.signed_weight[where], errors)
 
     def dense(self, index: Index | slice = slice(None)) -> Array:
         """Return some rows as a dense array."""
@@ -384,10 +387,10 @@ class Rows:
         """
         self.count("hessian")
         d = self.n_columns
-        if self.is_sparse or d < BLAS_COLUMNS:
-            return self._gram_total(_gram, curve, tilt, direction=direction)
+        if self.is_narrow:
+            return self._gram_total(gram, curve, tilt, direction=direction)
         least = little * self.total(_sum, curve, pointwise=True) / self.n_rows if little else 0.0
-        result = self._gram_total(_gram_blas, curve, tilt, least=least)
+        result = self._gram_total(gram_blas, curve, tilt, least=least)
         if direction is None:
             return result
         tilts, ones, block = result[d], result[d + 1], result[:d, :d]
@@ -396,6 +399,11 @@ class Rows:
         result[d, :d] = ones[:d] + ones[d] * direction
         result[d, d] = ones[d + 1]
         return result[: d + 1, : d + 1]
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether compiled loops form a Gram matrix faster than BLAS."""
+        return self.is_sparse or self.n_columns < BLAS_COLUMNS
 
     def _gram_total(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> Array:
         """Return the sum of Gram matrices, of which the lower triangles count."""
@@ -654,11 +662,13 @@ def _leverages(block: Block, scale: Array) -> Array:
     return out
 
 
-def _gram(block: Block, curve: Array, tilt: Array, direction: Array | None) -> Array:
+def gram(block: Block, curve: Array, tilt: Array, direction: Array | None = None) -> Array:
+    """Return the lower triangle of ``sum curve u u'``, ``u = (x + tilt direction, 1)`` or ``(x, tilt, 1)``."""
     return np.asarray(_binding.gram(0, block.n_rows, block.view, curve, tilt, direction))
 
 
-def _gram_blas(block: Block, curve: Array, tilt: Array, least: float) -> Array:
+def gram_blas(block: Block, curve: Array, tilt: Array, least: float = 0.0) -> Array:
+    """Return that of ``(x, tilt, 1)``; rows with less weight than the ``least`` add to the diagonal alone."""
     main = np.where(curve >= least, curve, 0.0)
     result = block.gram(np.arange(block.n_rows), main, tilt, np.ones(block.n_rows))
     if least:

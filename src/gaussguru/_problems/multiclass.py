@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gaussguru._data.rows import LITTLE_WEIGHT, Block, RowVector, one_hot, scatter, scores
+from gaussguru._data.rows import LITTLE_WEIGHT, Block, RowVector, gram, gram_blas, one_hot, scatter, scores
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Weights
@@ -173,12 +173,13 @@ class Local(PairLocal[Point]):
     def blocks(self) -> Iterator[Array]:
         """Yield the Hessian of every pair, from the Gram matrix of ``(x, z, 1)``."""
         d, C, tension = self.problem.rows.n_columns, self.problem.n_classes, symmetric(self.point.tension)
-        grams = self.problem.rows.total(_pair_grams, self.row_weights.curve, self.row_weights.tilt, n_classes=C)
-        for gram, (c, k) in zip(grams, pairs_of(C), strict=True):
+        rows, (_, *weights) = self.problem.rows, self.row_weights
+        grams = rows.total(_pair_grams, *weights, n_classes=C, task=gram if rows.is_narrow else gram_blas)
+        for found, (c, k) in zip(grams, pairs_of(C), strict=True):
             towards = (self.metric[c] - self.metric[k]) / self.point.scales[c, k]
             block = np.empty((d + 1, d + 1))
-            tilts, ones = gram[d], gram[d + 1]
-            block[:d, :d] = mirrored(gram)[:d, :d] + np.outer(tilts[:d], towards)
+            tilts, ones = found[d], found[d + 1]
+            block[:d, :d] = mirrored(found)[:d, :d] + np.outer(tilts[:d], towards)
             # The curvature of the scale, (N - grad a grad a') k / a, joins the terms in grad a grad a'.
             block[:d, :d] += np.outer(towards, tilts[:d] + (tilts[d] - tension[c, k]) * towards)
             block[d, :d] = block[:d, d] = ones[:d] + ones[d] * towards
@@ -397,12 +398,14 @@ def _combine_kept(block: Block, residual: Array, kept: Array) -> Array:
     return scatter(block, _closed(block, residual * (kept - np.diag(np.diag(kept)))[block.labels]))
 
 
-def _pair_grams(block: Block, curve: Array, tilt: Array, n_classes: int) -> Array:
+def _pair_grams(block: Block, curve: Array, tilt: Array, n_classes: int, task: Callable[..., Array]) -> Array:
     """Return for every pair ``c < k`` the sum of ``h (x, z, 1)(x, z, 1)'``, with ``-z`` for the rows of class k."""
-    mine = [np.flatnonzero(block.labels == c) for c in range(n_classes)]
-
-    def half(c: int, k: int) -> Array:
-        weights, tilts = curve[mine[c], k], tilt[mine[c], k]
-        return block.gram(mine[c], weights, tilts if c < k else -tilts, np.ones(len(tilts)))
-
-    return np.array([half(c, k) + half(k, c) for c, k in pairs_of(n_classes)])
+    width, pairs = block.X.shape[1] + 2, pairs_of(n_classes)
+    grams = dict(zip(pairs, np.zeros((len(pairs), width, width)), strict=True))
+    for c in range(n_classes):
+        mine = np.flatnonzero(block.labels == c)
+        own, curves, tilts = block.take(mine), curve[mine].T.copy(), tilt[mine].T.copy()
+        for k in range(n_classes):
+            if c != k:
+                grams[min(c, k), max(c, k)] += task(own, curves[k], tilts[k] if c < k else -tilts[k])
+    return np.array(list(grams.values()))
