@@ -227,7 +227,10 @@ class _Run(Bounds[P]):
         if not final:
             return not last and central and local.is_hidden
         if last:
-            self.raise_dual(*local.refined(step.p, step.decrement, self.target))
+            dual, alpha = local.refined(step.p, step.decrement, self.target)
+            if dual > self.dual:
+                self.certify(local)  # for the upper bound
+                self.raise_dual(dual, alpha)
             return self.is_closed
         rows = local.problem.rows
         return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
