@@ -289,6 +289,17 @@ def test_gram(form, d):
     np.testing.assert_allclose(leverages, weight * (X**2 @ scale), rtol=1e-12)
 
 
+def test_rows_of_little_weight_add_to_the_diagonal_of_a_wide_gram_matrix():
+    X, _, weight = sample(n=311, d=BLAS_COLUMNS + 3)
+    little = np.arange(311) % 3 == 0
+    weight[little] *= 1e-4 * weight.mean() / weight.max()
+    U = np.column_stack([X, X[:, 0], np.ones(311)])
+    expected = (U.T * np.where(little, 0.0, weight)) @ U
+    expected[np.arange(X.shape[1]), np.arange(X.shape[1])] += (weight * little) @ X**2
+    found = unlabelled(X).gram([weight], [X[:, 0].copy()], little=1e-3)
+    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("d", range(1, 20))
 @every_form
 def test_rows_of_any_width(form, d):

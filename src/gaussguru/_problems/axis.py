@@ -161,12 +161,12 @@ class AxisLocal(Local):
         """Return a lower bound from slopes that are moved until no free feature has a force.
 
         What the slopes of a subsample lose in moving for all is what F has above its minimum, times all rows over
-        those.
+        those. It is too early where that asks for more rows than columns do.
         """
         problem, rows = self.problem, self.problem.rows
         found = super().refined(p, decrement, target)
-        early = decrement > (target if self.is_cheap else NEGLIGIBLE * target)
-        if problem.l2 or rows.n_columns > MAX_COLUMNS or early:
+        share = min(1.0, max(NEGLIGIBLE, PER_COLUMN * rows.n_columns / rows.n_rows))
+        if problem.l2 or rows.n_columns > MAX_COLUMNS or decrement > share * target:
             return found  # with a ridge the gap is of second order as it is
         part, wanted = problem, np.inf
         if target > 0:

@@ -551,12 +551,9 @@ class Local(LocalModel[Point]):
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
         """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
 
-        Where ``target`` is 0, the bounds are those of this point itself. A gap that is not expected to fall to it is
-        not computed, unless ``thorough``.
+        Where ``target`` is 0, the bounds are those of this point itself.
         """
-        near, hopeless = self.point, not thorough and not self.may_close(lambda: 0.0, target)
-        if hopeless:
-            return Certificate(self.problem.rounded_up(near), 0.0), near
+        near = self.point
         if target > 0:
             near = self.problem.lengthened(near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
@@ -566,8 +563,8 @@ class Local(LocalModel[Point]):
         return certificate, near
 
     def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return whether the gap may be so small; it is known to first order."""
-        return self.expected_gap <= 1.5 * target
+        """Return whether the gap may be so small: F itself is, or what is known of the gap to first order."""
+        return min(self.value, self.expected_gap) <= 1.5 * target
 
     @cached_property
     def expected_gap(self) -> float:

@@ -215,8 +215,9 @@ class _Run(Bounds[P]):
         Not every point gets a certificate: not where the step to come says that the gap is open.
         """
         exhausted = self.n_iter >= self.settings.max_iter
-        hopeful = last and final and local.may_close(partial(self.systems.expected, local), self.target)
-        if (hopeful or (last and exhausted)) and self.certify(local, thorough=exhausted):
+        expected = partial(self.systems.expected, local)
+        due = last and final and (self.settings.verbose > 0 or local.may_close(expected, self.target))
+        if (due or (last and exhausted)) and self.certify(local, thorough=exhausted):
             return True
         if exhausted:
             self.status = "max_iter"
