@@ -68,7 +68,7 @@ class AxisBinary(Binary):
 
     def rescaled(self, point: Point, tol: float) -> Point:
         """Return the point with the best coefficients of rare features, then length and intercept."""
-        return self.lengthened(self.swept(point), tol)
+        return super().rescaled(self.swept(point), tol)
 
     def swept(self, point: Point) -> Point:
         """Return a point at which the coefficients of rare features are the best for those of the others.

@@ -302,14 +302,13 @@ class Binary(SpannedProblem[Point]):
 
     def dual_value(self, alpha: RowVector) -> float:
         """Return a lower bound of the minimum from any ``0 <= alpha <= 1``; one pass over X."""
-        rows = self.rows
-        rows.count("value")
-        by_label, sums = rows.total(dual_sums, alpha)
+        self.rows.count("value")
+        by_label, sums = self.rows.total(dual_sums, alpha)
+        positive, negative = sums.tolist()
 
         def level_at(c: float) -> float:
-            return float(rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
+            return float(self.rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
 
-        positive, negative = sums.tolist()
         totals = Totals(np.inf, positive, negative, np.nan, np.nan, level_at(1.0))
         return self.slopes_bound(by_label, totals, level_at)[0]
 
@@ -375,10 +374,6 @@ class Binary(SpannedProblem[Point]):
         return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
 
     def rescaled(self, point: Point, tol: float) -> Point:
-        """Return the point with its best length and intercept."""
-        return self.lengthened(point, tol)
-
-    def lengthened(self, point: Point, tol: float) -> Point:
         """Return the best point with the direction of ``point``, by Newton's method in its length and intercept.
 
         ``tol`` bounds the derivatives that remain, relative to ``a sum s f*``. X is not read.
@@ -555,7 +550,7 @@ class Local(LocalModel[Point]):
         """
         near = self.point
         if target > 0:
-            near = self.problem.lengthened(near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
+            near = Binary.rescaled(self.problem, near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
         if certificate.gap > target and near is not self.point and (thorough or self.expected_gap <= target):
             # The slopes move too far for their curves, of which only a bound of the error is known.

@@ -23,12 +23,12 @@ from gaussguru._linalg import EPS, Array, Index, diagonal, extended
 from gaussguru._problems.axis import AxisBinary, AxisLocal, Face
 from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
-from gaussguru._solvers.linear_systems import Step
+from gaussguru._solvers.linear_systems import Step, Steps
 from gaussguru._solvers.policy import Policy
 from gaussguru.noise import TIED, tied
 
 
-class AxisSystems:
+class AxisSystems(Steps[AxisLocal]):
     """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
 
     def __init__(self, policy: Policy) -> None:
@@ -45,10 +45,6 @@ class AxisSystems:
         """Make a model for more rows: what the curvature is here costs little, and it is where they begin."""
         if local.working is None:
             self._model, self._part = local.model, local.problem
-
-    def expected(self, local: AxisLocal) -> float:
-        """Return 0: a step takes a quadratic program."""
-        return 0.0
 
     def learn(self, before: AxisLocal, after: AxisLocal, decrement: float) -> None:
         """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""

@@ -52,6 +52,7 @@ class Steps(Protocol[L_contra]):
 
     def expected(self, local: L_contra) -> float:
         """Return about the decrement of the step to come, from what is known already; 0 where nothing is."""
+        return 0.0
 
     def learn(self, before: L_contra, after: L_contra, decrement: float) -> None:
         """Learn from a step that was taken."""
