@@ -554,7 +554,8 @@ class Local(LocalModel[Point]):
         certificate = self._certified(near, target, thorough=thorough)
         if certificate.gap > target and near is not self.point and (thorough or self.expected_gap <= target):
             # The slopes move too far for their curves, of which only a bound of the error is known.
-            certificate = self.problem.expand(near)._certified(near, target, thorough=thorough)
+            there = self.problem.visit(near.x)
+            near, certificate = there.point, there._certified(there.point, target, thorough=thorough)
         return certificate, near
 
     def may_close(self, expected: Callable[[], float], target: float) -> bool:
