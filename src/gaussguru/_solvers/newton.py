@@ -107,7 +107,7 @@ class _Run(Bounds[P]):
         self.systems = systems or systems_for(problem, self.policy)
         self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
         self.fastest = 0.0  # the largest blur from which smoothing went down by more than SPEED
-        self.careful = False  # whether that was too early once
+        self.held = np.inf  # the blur above which it goes down by SPEED only, because that was too early
 
     # --- where to begin -----------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class _Run(Bounds[P]):
     def _less(self, local: LocalModel[P]) -> Smoothing:
         """Return the smoothing to which the minimum is followed next."""
         now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
-        if self.careful:
+        if now.blur > self.held:
             return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
         if less.blur < now.blur / SPEED:
             self.fastest = max(self.fastest, now.blur)
@@ -274,9 +274,9 @@ class _Run(Bounds[P]):
         return (poor and dropped) or (not patience and after.problem.rows is self.problem.rows)
 
     def _blurred(self, local: LocalModel[P]) -> LocalModel[P]:
-        """Return to a blur that was given up too early, to go down by SPEED from now on."""
+        """Return to a blur that was given up too early, to go down by SPEED until it is negligible beside that."""
         problem = local.problem.smoothed(local.problem.smoothing._replace(blur=self.fastest / SPEED))
-        self.careful, self.fastest = True, 0.0
+        self.held, self.fastest = NEGLIGIBLE**2 * self.fastest, 0.0
         self.systems.forget(factor=True)
         return problem.expand(problem.again(local.point))
 
