@@ -89,7 +89,8 @@ BUDGETS = [
     Budget("letter", 0.3, (11.2, 0.4, 1, 13), errors=0.3),
     Budget("usps 0-9", 0.1, (38, 71.7, 2.4, 19)),
     Budget("usps 0-9", 1.0, (139, 7, 20, 7)),
-    Budget("mnist 0-9", 1.0, (33, 56, 3.4, 10)),
+    Budget("mnist 0-9", 0.1, (39, 115, 4.2, 16)),
+    Budget("mnist 0-9", 1.0, (29, 56, 3.4, 10)),
     Budget("covtype", 0.1, (38.8, 3, 13.3, 46), {"ball": True}),
 ]
 
