@@ -213,29 +213,31 @@ class Binary(SpannedProblem[Point]):
         ``v = S_min (mu_+ - mu_-)``, and its dual value is ``2 S_min``, F of the best constant classifier. It is
         feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``. Without an intercept ``alpha = 1`` on all rows.
         """
-        v, mass, level = self._uniform_dual
-        return self.bound(v, mass, level, lambda c: 0.0, wanted=0.0)
+        return self.slopes_bound(*self._uniform_dual, lambda c: 0.0, wanted=0.0)[0]
 
     @property
-    def _uniform_dual(self) -> tuple[Array, float, float]:
-        if not self.fit_intercept:
-            return self.pull, self.weight, 0.0
-        light, heavy = sorted(self.rows.class_weights.tolist())
-        return light * self.pull, 2 * light, heavy * float(self.loss.conjugate(np.asarray(light / heavy)))
+    def _uniform_alpha(self) -> Array:
+        weights = self.rows.class_weights
+        return weights.min() / weights if self.fit_intercept else np.ones(2)
+
+    @property
+    def _uniform_dual(self) -> tuple[Array, Totals]:
+        alpha, weights = self._uniform_alpha, self.rows.class_weights
+        negative, positive = (alpha * weights).tolist()
+        level = float(weights @ self.loss.conjugate(alpha))
+        second, first = alpha[:, np.newaxis] * self.rows.moments.sums
+        return np.array([first, -second]), Totals(np.inf, positive, negative, np.nan, np.nan, level)
 
     @property
     def collapse_factor(self) -> float:
         """The factor on the noise from which on the uniform dual point is feasible."""
-        v, _, level = self._uniform_dual
-        pull = self.noise.polar(v)
+        by_label, totals = self._uniform_dual
+        pull, level = self.noise.polar(by_label.sum(axis=0)), totals.conjugate
         return pull / level if level > 0 else (np.inf if pull > 0 else 0.0)
 
     def constant_slopes(self) -> Array:
         """Return ``alpha`` of the uniform dual point."""
-        if not self.fit_intercept:
-            return np.ones(self.rows.n_rows)
-        share = self.rows.class_weights.min() / self.rows.class_weights
-        return np.asarray(share[self.rows.labels])
+        return np.asarray(self._uniform_alpha[self.rows.labels])
 
     def rounded_up(self, point: Point) -> float:
         """Return F at a point and what rounding may hide: a margin is known to ``eps sum |x_j w_j|``."""
@@ -322,37 +324,18 @@ class Binary(SpannedProblem[Point]):
     ) -> tuple[float, float]:
         """Return a lower bound of the minimum from some ``alpha``, and by how much they violate the dual constraint.
 
-        They are balanced, and shrunk until they are feasible. Their ``by_label`` is known up to an error in every
-        column, besides rounding; ``level_at(c)`` is ``sum s f*(c alpha)``. Of the totals, curvatures are not used, and
-        the value may be infinite.
+        They are balanced, and shrunk until they are feasible (:class:`Ray`): a graph with one edge. Their ``by_label``
+        is known up to an error in every column, besides rounding; ``level_at(c)`` is ``sum s f*(c alpha)``. Of the
+        totals, curvatures are not used, and the value may be infinite.
         """
+        noise = self.noise
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=self.fit_intercept)
-        level, gain = rho * totals.conjugate, totals.value - totals.conjugate
-        dual = self.bound(v, mass, level, lambda c: rho * level_at(c), gain, error, wanted)
-        return dual, self.noise.polar(v) - level
-
-    def bound(
-        self,
-        v: Array,
-        mass: float,
-        level: float,
-        level_at: Callable[[float], float],
-        gain: float = np.inf,
-        error: Array | float = 0.0,
-        wanted: float = np.inf,
-    ) -> float:
-        """Return the best dual value among ``c alpha`` for some balanced alpha (:class:`Ray`): a graph with one edge.
-
-        ``v = sum s y alpha x`` is known to its rounding and the ``error`` of every column, ``level`` is
-        ``sum s f*(alpha)`` and ``level_at(c)`` the same at ``c alpha``.
-        """
-        noise, error = self.noise, self.rounding(mass) + error
-        demand = noise.polar(v)
-        if demand > 0:
-            demand += noise.polar_within(error)
+        level, gain, error = rho * totals.conjugate, totals.value - totals.conjugate, self.rounding(mass) + error
+        polar = noise.polar(v)
+        demand = polar + noise.polar_within(error) if polar > 0 else 0.0
         excess = noise.excess(v, level) + norm(error) if self.l2 else np.inf
-        ray = Ray(mass, [demand], [level], lambda c: [level_at(c)], [gain], self.l2, excess)
-        return ray.best(wanted)
+        ray = Ray(mass, [demand], [level], lambda c: [rho * level_at(c)], [gain], self.l2, excess)
+        return ray.best(wanted), polar - level
 
     # --- length and intercept -----------------------------------------------------------------------------
 
