@@ -13,7 +13,7 @@ F is a smooth function ``Phi(w, a, b)`` of its arguments and grows with a. Steps
   forces of all away; each then moves for all those that are like it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from gaussguru._cached import cached_property
 from gaussguru._data.rows import LITTLE_WEIGHT, margins, once
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.binary import Binary, Local, Point, Weights, dual_sums
+from gaussguru._problems.binary import Binary, Local, Point, Totals, Weights, dual_sums
 from gaussguru._problems.coordinates import SWEEPS
 from gaussguru._problems.smoothing import NEGLIGIBLE, RARE
 from gaussguru.noise import tied
@@ -39,7 +39,8 @@ PER_COLUMN = 100
 class AxisBinary(Binary):
     """The problem of :class:`gaussguru._problems.binary.Binary` with such a noise."""
 
-    places: Index | None = None
+    # Where the rows are among those of which they are a subsample.
+    places: Index | slice = field(default_factory=lambda: slice(None))
     is_smooth: ClassVar[bool] = False
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
@@ -152,8 +153,7 @@ class AxisLocal(Local):
 
     def drawn(self, part: AxisBinary) -> Point:
         """Return the point with the margins of a subsample."""
-        places = slice(None) if part.places is None else part.places
-        return self.point._replace(margin=part.rows.split(self.problem.rows.gather(self.point.margin)[places]))
+        return self.point._replace(margin=part.rows.split(self.problem.rows.gather(self.point.margin)[part.places]))
 
     # --- dual points --------------------------------------------------------------------------------------
 
@@ -183,9 +183,8 @@ class AxisLocal(Local):
         leave of them. These stay there, and another step moves the others.
         """
         problem, point, rows, all_rows = self.problem, self.point, part.rows, self.problem.rows
-        places = slice(None) if part.places is None else part.places
         # A row moves for all those that it stands for; of its weight in the subsample, this fraction is its own.
-        own = all_rows.weights[places]
+        own = all_rows.weights[part.places]
         shares = np.divide(own, rows.weights, out=np.ones(rows.n_rows), where=own > 0)
         drawn = self.drawn(part)
         weights, start, signs = part.row_weights(drawn), part.slopes(drawn), np.copysign(own, rows.signed_weight)
@@ -211,7 +210,7 @@ class AxisLocal(Local):
             alpha = np.clip(alpha - bend * along, 0.0, 1.0)
             now = rest + sums(alpha)
             by_label, (positive, negative, conjugate) = now[:-3].reshape(2, -1), now[-3:].tolist()
-            totals = totals._replace(value=np.inf, slope_pos=positive, slope_neg=negative, conjugate=conjugate)
+            totals = Totals.of_slopes(positive, negative, conjugate)
             moved = AxisLocal(problem, point._replace(totals=totals), by_label)
 
             def level_at(c: float, alpha: Array = alpha) -> float:
@@ -224,7 +223,7 @@ class AxisLocal(Local):
             if value >= wanted or not 0 < violation < 0.5 * last:  # it is enough, or another move would gain little
                 value, alpha = best
                 slopes = problem.slopes(point)
-                slopes[places] = alpha
+                slopes[part.places] = alpha
                 return value, slopes
             bend = np.where((alpha > 0) & (alpha < 1), bend, 0.0)
             hessian = curvature(part, weights._replace(curve=rows.split(signs * bend)))

@@ -52,6 +52,11 @@ class Totals(NamedTuple):
     curve_neg: float
     conjugate: float
 
+    @classmethod
+    def of_slopes(cls, positive: float, negative: float, conjugate: float) -> "Totals":
+        """Return those of slopes that belong to no point: neither F nor its curvature is known."""
+        return cls(np.inf, positive, negative, np.nan, np.nan, conjugate)
+
 
 class Point(NamedTuple):
     """A place in parameter space, with what its margins tell: the coefficients are ``stretch * w``.
@@ -226,7 +231,7 @@ class Binary(SpannedProblem[Point]):
         negative, positive = (alpha * weights).tolist()
         level = float(weights @ self.loss.conjugate(alpha))
         second, first = alpha[:, np.newaxis] * self.rows.moments.sums
-        return np.array([first, -second]), Totals(np.inf, positive, negative, np.nan, np.nan, level)
+        return np.array([first, -second]), Totals.of_slopes(positive, negative, level)
 
     @property
     def collapse_factor(self) -> float:
@@ -311,8 +316,7 @@ class Binary(SpannedProblem[Point]):
         def level_at(c: float) -> float:
             return float(self.rows.total(_conjugates, alpha, loss=self.loss, factor=c, pointwise=True))
 
-        totals = Totals(np.inf, positive, negative, np.nan, np.nan, level_at(1.0))
-        return self.slopes_bound(by_label, totals, level_at)[0]
+        return self.slopes_bound(by_label, Totals.of_slopes(positive, negative, level_at(1.0)), level_at)[0]
 
     def slopes_bound(
         self,
@@ -326,7 +330,7 @@ class Binary(SpannedProblem[Point]):
 
         They are balanced, and shrunk until they are feasible (:class:`Ray`): a graph with one edge. Their ``by_label``
         is known up to an error in every column, besides rounding; ``level_at(c)`` is ``sum s f*(c alpha)``. Of the
-        totals, curvatures are not used, and the value may be infinite.
+        totals, curvatures are not used.
         """
         noise = self.noise
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=self.fit_intercept)
@@ -533,6 +537,7 @@ class Local(LocalModel[Point]):
         """
         near = self.point
         if target > 0:
+            # Length and intercept alone, whatever else a problem improves: slopes are moved along one direction.
             near = Binary.rescaled(self.problem, near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         certificate = self._certified(near, target, thorough=thorough)
         if certificate.gap > target and near is not self.point and (thorough or self.expected_gap <= target):
