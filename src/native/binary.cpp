@@ -118,28 +118,34 @@ void column_sums_of(const Rows& x, int64_t begin, int64_t end, const double* shi
     }
 }
 
+// Rows with weight 0 are not read.
 template <class T>
 void product_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
                 const double* p, double eta, double shift, double* out, double* sums) {
-    int64_t i = begin;
+    const T* rows[kRows];
+    int64_t place[kRows];
     double t[kRows];
-    for (; i + kRows <= end; i += kRows) {
-        const double* c = weight + i;
-        if (c[0] == 0.0 && c[1] == 0.0 && c[2] == 0.0 && c[3] == 0.0) continue;
-        dot4(x, i, p, t);
-        for (int k = 0; k < kRows; ++k) {
-            t[k] = c[k] * (t[k] + tilt[i + k] * eta + shift);
-            sums[0] += c[k] == 0.0 ? 0.0 : t[k] * tilt[i + k];
-            sums[1] += t[k];
-        }
-        add4(x.n_columns, x.row(i), x.row(i + 1), x.row(i + 2), x.row(i + 3), t, out);
-    }
-    for (; i < end; ++i) {
+    int filled = 0;
+    const auto weigh = [&](int k) {
+        const int64_t i = place[k];
+        t[k] = weight[i] * (t[k] + tilt[i] * eta + shift);
+        sums[0] += t[k] * tilt[i];
+        sums[1] += t[k];
+    };
+    for (int64_t i = begin; i < end; ++i) {
         if (weight[i] == 0.0) continue;
-        const double u = weight[i] * (dot(x, i, p) + tilt[i] * eta + shift);
-        sums[0] += u * tilt[i];
-        sums[1] += u;
-        add(x, i, u, out);
+        rows[filled] = x.row(i);
+        place[filled++] = i;
+        if (filled < kRows) continue;
+        dot4(x.n_columns, rows[0], rows[1], rows[2], rows[3], p, t);
+        for (int k = 0; k < kRows; ++k) weigh(k);
+        add4(x.n_columns, rows[0], rows[1], rows[2], rows[3], t, out);
+        filled = 0;
+    }
+    for (int k = 0; k < filled; ++k) {
+        t[k] = dot(x, place[k], p);
+        weigh(k);
+        add(x, place[k], t[k], out);
     }
 }
 

@@ -54,11 +54,10 @@ void with_rows(const Matrix& m, F&& body) {
 constexpr int64_t kRows = 4;
 
 template <class T>
-inline void dot4(const Dense<T>& x, int64_t i, const double* w, double* out) {
-    const T *x0 = x.row(i), *x1 = x.row(i + 1), *x2 = x.row(i + 2), *x3 = x.row(i + 3);
+inline void dot4(int64_t n_columns, const T* x0, const T* x1, const T* x2, const T* x3, const double* w, double* out) {
     double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
-    for (int64_t j = 0; j < x.n_columns; ++j) {
+    for (int64_t j = 0; j < n_columns; ++j) {
         s0 += x0[j] * w[j];
         s1 += x1[j] * w[j];
         s2 += x2[j] * w[j];
@@ -119,7 +118,9 @@ inline void add(const Csr<T, I>& x, int64_t i, double r, double* out) {
 template <class T>
 GAUSSGURU_APART void margins_of(const Dense<T>& x, int64_t begin, int64_t end, const double* w, double* out) {
     int64_t i = begin;
-    for (; i + kRows <= end; i += kRows) dot4(x, i, w, out + i);
+    for (; i + kRows <= end; i += kRows) {
+        dot4(x.n_columns, x.row(i), x.row(i + 1), x.row(i + 2), x.row(i + 3), w, out + i);
+    }
     for (; i < end; ++i) out[i] = dot(x, i, w);
 }
 

@@ -300,6 +300,35 @@ def test_rows_of_little_weight_add_to_the_diagonal_of_a_wide_gram_matrix():
     np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=1e-11, atol=1e-11)
 
 
+@every_form
+def test_a_product_reads_no_row_without_weight(form):
+    X, _, weight = sample(n=311, d=7)
+    weight[np.random.default_rng(5).random(311) < 0.6] = 0.0
+    weight[100:140] = 0.0
+    U, p = np.column_stack([X, X[:, 1], np.ones(311)]), np.linspace(-1, 2, 7)
+    expected = U.T @ (weight * (U @ np.concatenate([p, [0.5, -0.2]])))
+    X[weight == 0] = np.nan
+    found = unlabelled(form(X)).total(
+        binary._product, [weight], [np.where(weight > 0, U[:, -2], np.nan)], p=p, eta=0.5, shift=-0.2
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
+@every_loss
+def test_the_main_part_of_a_hessian_leaves_out_rows_of_little_weight(loss):
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((20_000, 20)), np.where(rng.random(20_000) < 0.5, 1.0, -1.0)
+    X[:, 0] += 5 * y
+    local = make(X, y, np.ones(20_000), loss=loss).visit(np.append(np.eye(20)[0], 0.1))
+    main, p = local.main(), rng.standard_normal(21)
+    (curve,), (kept,) = local.row_weights.curve, main.row_weights.curve
+    np.testing.assert_array_equal(kept, np.where(curve < 0.01 * curve.mean(), 0.0, curve))
+    assert 0 < np.count_nonzero(kept) < 15_000
+    np.testing.assert_array_equal(main.gradient, local.gradient)
+    exact = local.product(p)
+    np.testing.assert_allclose(main.product(p), exact, rtol=0, atol=0.02 * np.abs(exact).max())
+
+
 @pytest.mark.parametrize("d", range(1, 20))
 @every_form
 def test_rows_of_any_width(form, d):

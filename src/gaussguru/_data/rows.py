@@ -389,7 +389,7 @@ class Rows:
         d = self.n_columns
         if self.is_narrow:
             return self._gram_total(gram, curve, tilt, direction=direction)
-        least = little * self.total(_sum, curve, pointwise=True) / self.n_rows if little else 0.0
+        least = little * self.total(total_of, curve, pointwise=True) / self.n_rows if little else 0.0
         result = self._gram_total(gram_blas, curve, tilt, least=least)
         if direction is None:
             return result
@@ -676,7 +676,8 @@ def gram_blas(block: Block, curve: Array, tilt: Array, least: float = 0.0) -> Ar
     return result
 
 
-def _sum(block: Block, values: Array) -> float:
+def total_of(block: Block, values: Array) -> float:
+    """Return the sum of numbers of the rows."""
     return float(values.sum())
 
 

@@ -21,14 +21,14 @@ labels : "positive" rows have label 1, "negative" ones label 0
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from gaussguru._cached import cached_property
-from gaussguru._data.rows import Block, RowVector, combine, margins
+from gaussguru._data.rows import Block, RowVector, combine, margins, total_of
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Intercept, diagonal, extended, norm
 from gaussguru._native import _binding
 from gaussguru._problems.coordinates import coordinate_descent
@@ -484,7 +484,7 @@ class Local(LocalModel[Point]):
             hessian[-1, -1] = 1.0
         return hessian
 
-    @property
+    @cached_property
     def _scale_curvature(self) -> tuple[float, Array | None]:
         """Factor c, and vector t if any, of ``k Hess a = c Hess n + t t'`` with ``a = hypot(noise n, blur)``."""
         (noise, blur), point, level = self.problem.smoothing, self.point, self.point.totals.conjugate
@@ -497,14 +497,26 @@ class Local(LocalModel[Point]):
         """Return the Hessian times ``p``; one pass over X."""
         problem, g = self.problem, self.noise_gradient
         out = self._row_product(p[:-1], float(g @ p[:-1]), float(p[-1]) if problem.fit_intercept else 0.0)
-        bend, turn = self._scale_curvature
-        result = extended(out[:-2] + out[-2] * g, out[-1] if problem.fit_intercept else p[-1])
+        (tilts, ones), (bend, turn), result = out[-2:], self._scale_curvature, out[:-1]
+        result[-1] = ones if problem.fit_intercept else p[-1]
+        result[:-1] += tilts * g
         result[:-1] += bend * problem.noise.hessian_product(self.point.coef, p[:-1])
         if turn is not None:
             result[:-1] += turn * float(turn @ p[:-1])
         if problem.l2:
             result[:-1] += problem.l2 * p[:-1]
         return result
+
+    def main(self) -> "Local":
+        """Return the same with no Hessian weight for rows that have little: these are not read."""
+        if self.is_cheap:
+            return self
+        rows, weights = self.problem.rows, self.row_weights
+        least = NEGLIGIBLE**2 * rows.total(total_of, weights.curve, pointwise=True) / rows.n_rows
+        local = replace(self)
+        local.row_weights = weights._replace(curve=rows.each(_main, weights.curve, pointwise=True, least=least))
+        local.gradient = self.gradient
+        return local
 
     def _row_product(self, p: Array, eta: float, shift: float) -> Array:
         """Return ``U' diag(curve) U (p, eta, shift)`` with ``U = [X tilt 1]``."""
@@ -563,8 +575,11 @@ class Local(LocalModel[Point]):
         return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
 
     def is_near(self, target: float) -> bool:
-        """Return whether the gap may be closed after one more step: near the minimum it falls by 10 to 100 times."""
-        return NEGLIGIBLE**2 * self.expected_gap <= target
+        """Return whether the gap may be closed after one more step: it falls by 10 to 1000 times, and at last by more.
+
+        The pass that tells costs less than another one after it.
+        """
+        return NEGLIGIBLE**3 * self.expected_gap <= target
 
     def _certified(self, point: Point, target: float, *, thorough: bool) -> Certificate:
         """Return bounds from the slopes of a point: this one or one of the same direction.
@@ -722,6 +737,10 @@ def _visit(
         0, block.n_rows, loss.code, block.view, w, block.signed_weight, b, scale, margin, curved, measured
     )
     return margin, sums
+
+
+def _main(block: Block, curve: Array, least: float) -> Array:
+    return np.where(curve >= least, curve, 0.0)
 
 
 def _product(block: Block, curve: Array, tilt: Array, p: Array, eta: float, shift: float) -> Array:
