@@ -391,9 +391,8 @@ class Binary(SpannedProblem[Point]):
 
     def _backtrack(self, point: Point, step_c: float, step_b: float, decrease: float) -> Point | None:
         # The quadratic model is trusted up to a fifth of the length, four times it, or a few units of the intercept.
-        t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0))
         reach = 2.0 * (1 + abs(point.b))
-        t = min(t, reach / max(abs(step_b), reach))
+        t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0), reach / max(abs(step_b), reach))
         while t > 1e-18:
             trial = self.stretched(point, point.stretch * (1 + t * step_c), point.b + t * step_b)
             if trial.value <= point.value - 1e-4 * t * decrease + 4 * EPS * point.value:
@@ -652,15 +651,13 @@ class Local(LocalModel[Point]):
         at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square. None where
         these are not known, or where the scale is not in proportion to the length, because of blur.
         """
-        here, unit = self.point, self.point.scale / self.point.stretch
-        shift_pos = ((1 - point.b) / point.stretch - (1 - here.b) / here.stretch) / unit
-        shift_neg = ((1 + point.b) / point.stretch - (1 + here.b) / here.stretch) / unit
-        problem, similar = self.problem, abs(point.scale / point.stretch - unit) <= 4 * EPS * unit
+        problem, here, unit, y = self.problem, self.point, self.point.scale / self.point.stretch, np.array([1.0, -1.0])
+        similar = abs(point.scale / point.stretch - unit) <= 4 * EPS * unit
         if self.curves is None or not similar or not math.isfinite(problem.loss.jerk):
             return None
-        shifts = np.array([[shift_pos], [-shift_neg]]) * here.scale
-        by_label = self.by_label + shifts * self.curves
-        largest = max(shift_pos * shift_pos, shift_neg * shift_neg)
+        shifts = ((1 - y * point.b) / point.stretch - (1 - y * here.b) / here.stretch) / unit
+        by_label = self.by_label + (y * shifts * here.scale)[:, np.newaxis] * self.curves
+        largest = float((shifts**2).max())
         error = 0.5 * problem.loss.jerk * largest * math.sqrt(problem.weight) * problem.rows.column_lengths
         rounding = 4 * EPS * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
         error += rounding * here.scale * np.abs(self.curves).sum(axis=0)

@@ -1,10 +1,9 @@
 """How far to go along a step; ``between(t)`` evaluates the point a fraction t of the way."""
 
 import math
-from collections.abc import Callable
 
 from gaussguru._linalg import EPS, LOST
-from gaussguru._problems.protocol import P
+from gaussguru._problems.protocol import P, Problem
 
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
@@ -26,11 +25,12 @@ def falls(start: float, trial: float, t: float, decrement: float) -> bool:
     return trial <= start - DECREASE * t * decrement + slack * start
 
 
-def lowest(start: P, end: P, between: Callable[[float], P], decrement: float, *, free: bool) -> P:
-    """Return the end of a Newton step; if F does not fall there, about the lowest point on the way, or the start.
+def lowest(problem: Problem[P], start: P, end: P, decrement: float) -> P:
+    """Return the end of a step; if F does not fall there, about the lowest point on the way to it, or the start."""
 
-    ``free`` says that points between cost no pass over X.
-    """
+    def between(t: float) -> P:
+        return problem.mixture([(1 - t, start), (t, end)])
+
     t, trial = 1.0, end
     while t > LOST and not falls(start.value, trial.value, t, decrement):
         # The minimum of the parabola through F, its slope and the trial, within bounds.
@@ -39,7 +39,7 @@ def lowest(start: P, end: P, between: Callable[[float], P], decrement: float, *,
         trial = between(t)
     if not falls(start.value, trial.value, t, decrement):
         return start
-    while t < (1 if free else LEAST_FRACTION):
+    while t < (1 if problem.is_linear else LEAST_FRACTION):
         # Where a step is far too long F bends early, and may be lower still before.
         t *= 0.5
         before = between(t)

@@ -284,8 +284,7 @@ class _Run(Bounds[P]):
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
-            start = problem.again(local.point)
-            best = _lowest(problem, start, end, 0.0)
+            best = lowest(problem, problem.again(local.point), end, 0.0)
         return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
     def _advance(self, local: LocalModel[P], step: Step, *, curved: bool) -> LocalModel[P]:
@@ -298,7 +297,7 @@ class _Run(Bounds[P]):
             end = visited.point
         else:
             end = problem.point(local.x + step.p)
-        trial = _lowest(problem, start, end, decrement)
+        trial = lowest(problem, start, end, decrement)
         # The nearer the end, the more exactly.
         tol = NEGLIGIBLE * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
         return problem.expand(problem.rescaled(trial, tol))
@@ -320,11 +319,6 @@ class _Run(Bounds[P]):
         note += "" if noise == 1 else f"  noise x {noise:.3g}"
         note += "" if blur <= self.last.blur else f"  blur {blur:.2g}"
         self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
-
-
-def _lowest(problem: Problem[P], start: P, end: P, decrement: float) -> P:
-    """Return the end of a step, or a lower point on the way to it."""
-    return lowest(start, end, lambda t: problem.mixture([(1 - t, start), (t, end)]), decrement, free=problem.is_linear)
 
 
 def _is_usable(coef: Array) -> bool:
