@@ -129,21 +129,28 @@ class Place:
         self.x, self.value = x, abs(x - 0.05) + 0.01 * x
 
 
+class Line:
+    """What a line search asks of a problem: places between two of them, which cost no pass."""
+
+    is_linear = True
+
+    def __init__(self):
+        self.tried = []
+
+    def mixture(self, parts):
+        self.tried.append(Place(sum(share * place.x for share, place in parts)))
+        return self.tried[-1]
+
+
 def test_the_lowest_place_of_a_step_that_is_too_long():
-    start, end = Place(0.0), Place(1.0)
-    tried = []
-
-    def between(t):
-        tried.append(Place(t))
-        return tried[-1]
-
-    near = lowest(start, end, between, 1.0, free=True)
+    line, start, end = Line(), Place(0.0), Place(1.0)
+    near = lowest(line, start, end, 1.0)
     # Not the first place at which F falls as it should, but a lower one.
-    far = next(place for place in tried if falls(start.value, place.value, place.x, 1.0))
+    far = next(place for place in line.tried if falls(start.value, place.value, place.x, 1.0))
     assert near.value < far.value < start.value
     assert abs(near.x - 0.05) < 0.05
-    assert lowest(start, Place(0.06), Place, 0.02, free=True).x == 0.06
-    assert lowest(Place(0.05), end, lambda t: Place(0.05 + t), 1.0, free=True).x == 0.05
+    assert lowest(line, start, Place(0.06), 0.02).x == 0.06
+    assert lowest(line, Place(0.05), Place(1.05), 1.0).x == 0.05
 
 
 @pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix])

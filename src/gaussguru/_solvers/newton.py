@@ -90,7 +90,8 @@ class Newton:
         levels: list[Problem[P]] = []
         policy, rows = self.policy, problem.rows
         n, least = rows.n_rows if rows.most_drawn else 0, policy.least_rows(rows.n_columns, rows.width)
-        while n >= policy.smaller * least:
+        times = policy.smaller if rows.width == 1 and rows.errors is None else policy.smaller / 2
+        while n >= times * least:
             n = int(min(max(n // policy.growth, least), rows.most_drawn))
             rng = np.random.default_rng(self.seed)
             levels.insert(0, (levels[0] if levels else problem).subsample(n, rng))
