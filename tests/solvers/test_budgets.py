@@ -59,7 +59,7 @@ BUDGETS = {
     "cancer 0.3": (cancer, 0.3, {}, None, (11, 1, 5, 5)),
     "cancer, logistic": (cancer, 0.3, {"loss": "logistic"}, None, (12, 1, 5, 5)),
     "gaussian, subsamples": (gaussian, 0.1, {}, None, (6, 1, 1, 6)),
-    "digits 0.3": (lambda: load_digits(return_X_y=True), 0.3, {}, None, (44, 59, 4, 21)),
+    "digits 0.3": (lambda: load_digits(return_X_y=True), 0.3, {}, None, (44, 49, 4, 21)),
     "digits, axis 0.1": (threes, 0.1, {"noise": "axis"}, None, (42, 0, 14, 20)),
     "digits, axis, separated": (threes, 0.01, {"noise": "axis"}, None, (46, 0, 15, 21)),
     "digits 1": (lambda: load_digits(return_X_y=True), 1.0, {}, None, (103, 6, 18, 5)),

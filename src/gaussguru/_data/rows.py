@@ -37,9 +37,6 @@ BLOCK_BYTES = 4 << 20
 MAX_BLOCKS = 64
 # From this many dense columns on BLAS forms a Gram matrix faster (measured: level at 100, 2.7 times at 784).
 BLAS_COLUMNS = 96
-# A row with less than this fraction of the mean Hessian weight has little of it (measured on mnist, noise that is a
-# maximum: 1e-8 takes 15 % more time, from 1e-2 on there are more iterations).
-LITTLE_WEIGHT = 1e-4
 # A column is rare if at most so many rows, and at most this fraction of them, have it; rare columns together hold at
 # most this fraction of the values of X.
 FEW_ROWS, FEW = 1000, 1 / 64

@@ -51,7 +51,7 @@ def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int =
         found = problem.point(np.append(params[:-1], bias * params[-1]))
         margin = np.copysign(1.0, signed) * (rows.gather(found.margin) + found.b)
         wrong, found = np.flatnonzero(margin < 0), problem.rescaled(found, tol)
-        if best is not None and found.value > (1 - NEGLIGIBLE) * best.value:
+        if best is not None and not found.value <= (1 - NEGLIGIBLE) * best.value:
             return min(best, found, key=lambda either: either.value)
         best = found
         if best.value <= enough or len(wrong) > n / HARDEST:

@@ -30,9 +30,9 @@ class Policy:
 
     # --- subsamples
     # A subsample has at least this many rows, and rows per column (and half as many for each class of several), and is
-    # this much smaller than the next; there is one if there are so many times more rows, or half as many times where rows
-    # have several scores or error bars, and take longer (measured: 2 saves 5 to 45 % of such fits, and costs up to 30 % of
-    # others with 8,000 to 16,000 rows).
+    # this much smaller than the next. There is one if there are so many times more rows, or half as many times where
+    # rows have several scores or error bars, and take longer (measured: 2 saves 5 to 45 % of such fits with 8,000 to
+    # 16,000 rows, and costs up to 30 % of others).
     min_rows: int = 4000
     rows_per_column: int = 8
     growth: int = 16
