@@ -508,9 +508,9 @@ class Local(LocalModel[Point]):
 
     def main(self) -> "Local":
         """Return the same with no Hessian weight for rows that have little: these are not read."""
-        if self.is_cheap:
-            return self
         rows, weights = self.problem.rows, self.row_weights
+        if self.is_cheap or not rows.in_memory:
+            return self
         least = NEGLIGIBLE**2 * rows.total(total_of, weights.curve, pointwise=True) / rows.n_rows
         local = replace(self)
         local.row_weights = weights._replace(curve=rows.each(_main, weights.curve, pointwise=True, least=least))
