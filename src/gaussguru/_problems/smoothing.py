@@ -37,7 +37,7 @@ NONE = Smoothing()
 
 # What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
 # beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, a slack
-# beside the margin.
+# beside the margin. Its square: the Hessian weight of a row beside their mean.
 NEGLIGIBLE = 0.1
 # Noise and blur fall by about this factor where the minimum is followed.
 SPEED = 2.5

@@ -1,4 +1,4 @@
-"""How far to go along a step; ``between(t)`` evaluates the point a fraction t of the way."""
+"""How far to go along a step."""
 
 import math
 
