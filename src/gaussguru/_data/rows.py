@@ -268,6 +268,10 @@ class Rows:
         """Return the n row vectors of which a row vector of tuples is made."""
         return [list(part) for part in zip(*parts, strict=True)]
 
+    def mean(self, vector: RowVector) -> float:
+        """Return the mean of a row vector of numbers."""
+        return float(self.total(_sum, vector, pointwise=True)) / self.n_rows
+
     def std(self, vector: RowVector) -> Any:
         """Return the standard deviation of a row vector, or of each of its columns."""
         return np.std(self.gather(vector), axis=0)
@@ -386,7 +390,7 @@ class Rows:
         d = self.n_columns
         if self.is_narrow:
             return self._gram_total(gram, curve, tilt, direction=direction)
-        least = little * self.total(total_of, curve, pointwise=True) / self.n_rows if little else 0.0
+        least = little * self.mean(curve) if little else 0.0
         result = self._gram_total(gram_blas, curve, tilt, least=least)
         if direction is None:
             return result
@@ -673,8 +677,7 @@ def gram_blas(block: Block, curve: Array, tilt: Array, least: float = 0.0) -> Ar
     return result
 
 
-def total_of(block: Block, values: Array) -> float:
-    """Return the sum of numbers of the rows."""
+def _sum(block: Block, values: Array) -> float:
     return float(values.sum())
 
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._cached import cached_property
-from gaussguru._data.rows import Block, RowVector, combine, margins, total_of
+from gaussguru._data.rows import Block, RowVector, combine, margins
 from gaussguru._linalg import EPS, LOST, MAX_COLUMNS, Array, Intercept, diagonal, extended, norm
 from gaussguru._native import _binding
 from gaussguru._problems.coordinates import coordinate_descent
@@ -508,11 +508,11 @@ class Local(LocalModel[Point]):
 
     def main(self) -> "Local":
         """Return the same with no Hessian weight for rows that have little: these are not read."""
-        rows, weights = self.problem.rows, self.row_weights
+        rows = self.problem.rows
         if self.is_cheap or not rows.in_memory:
             return self
-        least = NEGLIGIBLE**2 * rows.total(total_of, weights.curve, pointwise=True) / rows.n_rows
-        local = replace(self)
+        local, weights = replace(self), self.row_weights
+        least = NEGLIGIBLE**2 * rows.mean(weights.curve)
         local.row_weights = weights._replace(curve=rows.each(_main, weights.curve, pointwise=True, least=least))
         local.gradient = self.gradient
         return local
