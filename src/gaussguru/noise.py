@@ -59,12 +59,12 @@ class Noise(ABC):
         """Return the gradient of ``a``; it does not depend on the length of ``w``."""
 
     @abstractmethod
-    def add_hessian(self, w: Array, factor: float, out: Array) -> None:
-        """Add ``factor`` times the Hessian of ``a`` to the square array ``out``."""
+    def metric_at(self, w: Array, p: Array) -> Array:
+        """Return half the Hessian of ``a^2``, which is ``M = a Hess a + grad a grad a'``, times ``p``."""
 
     @abstractmethod
-    def hessian_product(self, w: Array, p: Array) -> Array:
-        """Return the Hessian of ``a`` times ``p``."""
+    def add_metric_at(self, w: Array, factor: float, out: Array) -> None:
+        """Add ``factor`` times that matrix to the square array ``out``."""
 
     @abstractmethod
     def polar(self, v: Array) -> float:
@@ -127,7 +127,7 @@ class Quadratic(Noise):
 
     ::
 
-        grad a = A w / a        Hess a = (A - grad a grad a') / a        polar(v)^2 = v' A^-1 v
+        grad a = A w / a        M = A        polar(v)^2 = v' A^-1 v
     """
 
     @property
@@ -157,16 +157,13 @@ class Quadratic(Noise):
         product = self.metric(w)
         return np.asarray(product / math.sqrt(float(w @ product)))
 
-    def add_hessian(self, w: Array, factor: float, out: Array) -> None:
-        """Add ``factor (A - grad a grad a') / a``."""
-        scale, gradient = self.scale(w), self.gradient(w)
-        self.add_metric(factor / scale, out)
-        out -= gradient[:, np.newaxis] * (gradient * (factor / scale))
+    def metric_at(self, w: Array, p: Array) -> Array:
+        """Return ``A p``, whatever w is."""
+        return self.metric(p)
 
-    def hessian_product(self, w: Array, p: Array) -> Array:
-        """Return ``(A p - grad a (grad a . p)) / a``."""
-        gradient = self.gradient(w)
-        return np.asarray((self.metric(p) - gradient * float(gradient @ p)) / self.scale(w))
+    def add_metric_at(self, w: Array, factor: float, out: Array) -> None:
+        """Add ``factor A``."""
+        self.add_metric(factor, out)
 
 
 @dataclass(frozen=True)
@@ -207,22 +204,6 @@ class Isotropic(Quadratic):
     def gradient(self, w: Array) -> Array:
         """Return ``sigma w / ||w||``."""
         return w * (self.sigma / norm(w))
-
-    def add_hessian(self, w: Array, factor: float, out: Array) -> None:
-        """Add ``factor sigma (I - w w'/||w||^2) / ||w||``."""
-        length = norm(w)
-        curvature = factor * self.sigma / length
-        diagonal(out)[:] += curvature
-        unit = w * (math.sqrt(curvature) / length)
-        out -= unit[:, np.newaxis] * unit
-
-    def hessian_product(self, w: Array, p: Array) -> Array:
-        """Return ``sigma (p - w (w.p)/||w||^2) / ||w||``."""
-        length = norm(w)
-        result = w * (-float(w @ p) / length / length)
-        result += p
-        result *= self.sigma / length
-        return result
 
     def variances(self, n_features: int) -> Array:
         """Return ``sigma^2`` for every feature."""
@@ -610,12 +591,15 @@ class Axis(Noise):
         result[largest] = math.copysign(self.sigma, w[largest])
         return result
 
-    def add_hessian(self, w: Array, factor: float, out: Array) -> None:
-        """Add nothing: ``a`` is linear where it is smooth."""
+    def metric_at(self, w: Array, p: Array) -> Array:
+        """Return ``grad a (grad a . p)``: a is linear where it is smooth."""
+        gradient = self.gradient(w)
+        return gradient * float(gradient @ p)
 
-    def hessian_product(self, w: Array, p: Array) -> Array:
-        """Return 0."""
-        return np.zeros_like(p)
+    def add_metric_at(self, w: Array, factor: float, out: Array) -> None:
+        """Add ``factor grad a grad a'``."""
+        gradient = self.gradient(w)
+        out += factor * gradient[:, np.newaxis] * gradient
 
     def variances(self, n_features: int) -> Array:
         """Return ``sigma^2`` for every feature."""

@@ -180,11 +180,12 @@ def test_moved_slopes_are_within_their_error(form, stretch, shift, blur):
     point = stretched(problem, x, stretch, shift)
     np.testing.assert_array_equal(point.x, np.append(stretch * x[:-1], x[-1] + shift))
     if blur > 1e-9 and stretch != 1:  # the scale is not in proportion to the length
-        assert visited.moved(point) is None
+        assert visited.moved(point)[1] is None
         return
     moved, error = visited.moved(point)
+    assert moved.point is point
     exact = problem.expand(point).by_label
-    assert np.all(np.abs((moved - exact).sum(axis=0)) <= error + 1e-12)
+    assert np.all(np.abs((moved.by_label - exact).sum(axis=0)) <= error + 1e-12)
     step = max(abs(stretch - 1), abs(shift))
     assert np.max(error) <= (10 * step**2 + 1e-12) * np.abs(weight).sum() * np.abs(X).max() * X.shape[1]
 

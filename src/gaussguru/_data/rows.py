@@ -15,6 +15,7 @@ gradient), "product" (Hessian times vector) and "hessian".
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -40,6 +41,8 @@ BLAS_COLUMNS = 96
 # A column is rare if at most so many rows, and at most this fraction of them, have it; rare columns together hold at
 # most this fraction of the values of X.
 FEW_ROWS, FEW = 1000, 1 / 64
+# What the only block has of a row vector.
+_only = itemgetter(0)
 # Rows below which a task that reads no X is not worth handing to threads (the same 0.2 ms).
 POINTWISE_ROWS = 50_000
 
@@ -310,13 +313,13 @@ class Rows:
         A ``pointwise`` task reads some numbers a row and not X; of few rows the calling thread runs it.
         """
         if len(self.blocks) == 1:
-            return [task(self.blocks[0], *[vector[0] for vector in vectors], **shared)]
+            return [task(self.blocks[0], *map(_only, vectors), **shared)]
         return list(self._mapped(task, vectors, shared, pointwise))
 
     def total(self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
         """Return the sum over the blocks, in their order, of what a task returns: an array, or a tuple of arrays."""
         if len(self.blocks) == 1:
-            return task(self.blocks[0], *[vector[0] for vector in vectors], **shared)
+            return task(self.blocks[0], *map(_only, vectors), **shared)
         return summed(self._mapped(task, vectors, shared, pointwise))
 
     def collected(
@@ -328,7 +331,7 @@ class Rows:
     def both(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
         """Return a row vector and a sum, of a task that returns a pair of them."""
         if len(self.blocks) == 1:
-            vector, total = task(self.blocks[0], *[vector[0] for vector in vectors], **shared)
+            vector, total = task(self.blocks[0], *map(_only, vectors), **shared)
             return [vector], total
         kept: RowVector = []
 

@@ -198,7 +198,7 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     some = values[:: max(1, len(values) // FEW)]
     size, is_near = _extent(some)
     if not SMALLEST < size < LARGEST:
-        size, is_near = _extent(values)[0], False
+        size, is_near = float(np.abs(values).max(initial=0.0)), False
     x = unit_of(size)
     if centred and not is_near and not is_sparse:
         shift = centre(some, X.size)
@@ -232,14 +232,15 @@ def unit_of(size: float) -> float:
 
 
 def _extent(values: Any) -> tuple[float, bool]:
-    """Return the largest absolute value, and whether the ranges of all columns tell that none is far from the origin.
+    """Return the root mean square of the largest column, and whether no column is far from the origin, or nearly so.
 
-    n values with a range r have a spread of at least ``r / sqrt(2n)``. What sparse rows store is one column.
+    What sparse rows store is one column.
     """
+    n = max(1, len(values))
     with np.errstate(over="ignore", invalid="ignore"):
-        low, high = values.min(axis=0, initial=np.inf), values.max(axis=0, initial=-np.inf)
-        sizes = np.maximum(-low, high)
-        return float(sizes.max()), bool((sizes * math.sqrt(2 * len(values)) <= FAR * (high - low)).all())
+        means, squares = np.ones(len(values)) @ values / n, np.einsum("ij,ij->j", values, values) / n
+        near = means**2 <= (0.1 * FAR) ** 2 * (squares - means**2)
+        return math.sqrt(squares.max()), bool(near.all())
 
 
 def _floors(rows: Rows, units: Posed) -> Array:

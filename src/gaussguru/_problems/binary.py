@@ -10,7 +10,8 @@ With ``z = m / a``, ``alpha = f'(z)``, ``v = sum s y alpha x`` and ``k = sum s (
     Hess F   = sum (s f''/a) u u' + k Hess a + l2 I,     u_i = (x_i + y_i z_i grad a, 1)
 
 (the sign ``y_i`` of ``u_i`` cancels). With smoothing (:mod:`gaussguru._problems.smoothing`) the scale is
-``a = hypot(noise n(w), blur)`` for the scale ``n`` of the noise model.
+``a = hypot(noise n(w), blur)`` for the scale ``n`` of the noise model. Half the Hessian of ``a^2`` is that of
+``noise^2 n^2``, the metric ``M`` of the noise, so ``Hess a = (noise^2 M - grad a grad a') / a``.
 
 Conventions
 -----------
@@ -26,6 +27,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsyr
 
 from gaussguru._cached import cached_property
 from gaussguru._data.rows import Block, RowVector, combine, margins
@@ -218,6 +220,8 @@ class Binary(SpannedProblem[Point]):
         ``v = S_min (mu_+ - mu_-)``, and its dual value is ``2 S_min``, F of the best constant classifier. It is
         feasible when ``polar(v) <= S_maj f*(S_min/S_maj)``. Without an intercept ``alpha = 1`` on all rows.
         """
+        if self.collapse_factor > 1 and not self.l2:
+            return 0.0
         return self.slopes_bound(*self._uniform_dual, lambda c: 0.0, wanted=0.0)[0]
 
     @property
@@ -225,7 +229,7 @@ class Binary(SpannedProblem[Point]):
         weights = self.rows.class_weights
         return weights.min() / weights if self.fit_intercept else np.ones(2)
 
-    @property
+    @cached_property
     def _uniform_dual(self) -> tuple[Array, Totals]:
         alpha, weights = self._uniform_alpha, self.rows.class_weights
         negative, positive = (alpha * weights).tolist()
@@ -349,16 +353,16 @@ class Binary(SpannedProblem[Point]):
         They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1. The second ones neglect
         the blur, beside which the distance must be large.
         """
-        b, scale, totals = point.b, point.scale, point.totals
+        value, slope_pos, slope_neg, curve_pos, curve_neg, conjugate = point.totals
+        scale, pos, neg = point.scale, 1 - point.b, 1 + point.b
         ridge = self.l2 * point.stretch**2 * float(point.w @ point.w) if self.l2 else 0.0
-        pos, neg = totals.curve_pos / scale, totals.curve_neg / scale
         blurred = self.smoothing.blur**2 / scale  # a - da/dc
-        f_c = scale * totals.value - totals.slope_pos * (1 - b) - totals.slope_neg * (1 + b) + ridge
-        f_c -= blurred * totals.conjugate
-        f_cc = pos * (1 - b) * (1 - b) + neg * (1 + b) * (1 + b) + ridge
+        f_c = scale * value - slope_pos * pos - slope_neg * neg - blurred * conjugate + ridge
+        f_cc = (curve_pos * pos * pos + curve_neg * neg * neg) / scale + ridge
         if not self.fit_intercept:
             return f_c, 0.0, f_cc, 0.0, 1.0
-        return f_c, totals.slope_neg - totals.slope_pos, f_cc, pos * (1 - b) - neg * (1 + b), pos + neg
+        f_cb, f_bb = (curve_pos * pos - curve_neg * neg) / scale, (curve_pos + curve_neg) / scale
+        return f_c, slope_neg - slope_pos, f_cc, f_cb, f_bb
 
     def rescaled(self, point: Point, tol: float) -> Point:
         """Return the best point with the direction of ``point``, by Newton's method in its length and intercept.
@@ -472,38 +476,32 @@ class Local(LocalModel[Point]):
         problem, g = self.problem, self.noise_gradient
         hessian = problem.rows.gram(self.row_weights.curve, self.row_weights.tilt, g)
         block = hessian[:-1, :-1]
-        bend, turn = self._scale_curvature
-        problem.noise.add_hessian(self.point.coef, bend, block)
-        if turn is not None:
-            block += turn[:, np.newaxis] * turn
+        problem.noise.add_metric_at(self.point.w, self.tension * problem.smoothing.noise**2, block)
         if problem.l2:
             diagonal(block)[:] += problem.l2
+        # To BLAS, which counts by columns, the lower triangle is the upper one of the transpose.
+        hessian = np.asarray(dsyr(-self.tension, extended(g, 0.0), a=hessian.T)).T
         if not problem.fit_intercept:
             hessian[-1, :-1] = 0.0
             hessian[-1, -1] = 1.0
         return hessian
 
-    @cached_property
-    def _scale_curvature(self) -> tuple[float, Array | None]:
-        """Factor c, and vector t if any, of ``k Hess a = c Hess n + t t'`` with ``a = hypot(noise n, blur)``."""
-        (noise, blur), point, level = self.problem.smoothing, self.point, self.point.totals.conjugate
-        bend = level * noise * point.distance / point.scale
-        if not blur:
-            return bend, None
-        return bend, math.sqrt(level / point.scale) * noise * blur / point.scale * self.problem.noise.gradient(point.w)
+    @property
+    def tension(self) -> float:
+        """``k / a``, what the metric of the noise counts in the Hessian."""
+        return self.point.totals.conjugate / self.point.scale
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; one pass over X."""
-        problem, g = self.problem, self.noise_gradient
-        out = self._row_product(p[:-1], float(g @ p[:-1]), float(p[-1]) if problem.fit_intercept else 0.0)
-        (tilts, ones), (bend, turn), result = out[-2:], self._scale_curvature, out[:-1]
+        problem, g, w, tension = self.problem, self.noise_gradient, p[:-1], self.tension
+        eta = float(g @ w)
+        out = self._row_product(w, eta, float(p[-1]) if problem.fit_intercept else 0.0)
+        (tilts, ones), result = out[-2:], out[:-1]
         result[-1] = ones if problem.fit_intercept else p[-1]
-        result[:-1] += tilts * g
-        result[:-1] += bend * problem.noise.hessian_product(self.point.coef, p[:-1])
-        if turn is not None:
-            result[:-1] += turn * float(turn @ p[:-1])
+        result[:-1] += (tilts - tension * eta) * g
+        result[:-1] += tension * problem.smoothing.noise**2 * problem.noise.metric_at(self.point.w, w)
         if problem.l2:
-            result[:-1] += problem.l2 * p[:-1]
+            result[:-1] += problem.l2 * w
         return result
 
     def main(self) -> "Local":
@@ -550,12 +548,13 @@ class Local(LocalModel[Point]):
         if target > 0:
             # Length and intercept alone, whatever else a problem improves: slopes are moved along one direction.
             near = Binary.rescaled(self.problem, near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
-        certificate = self._certified(near, target, thorough=thorough)
-        if certificate.gap > target and near is not self.point and (thorough or self.expected_gap <= target):
+        local, error = self.moved(near) if near is not self.point else (self, 0.0)
+        certificate = local._certified(error, target, thorough=thorough)
+        if certificate.gap > target and local is not self and (thorough or local.expected_gap <= target):
             # The slopes move too far for their curves, of which only a bound of the error is known.
-            there = self.problem.visit(near.x)
-            near, certificate = there.point, there._certified(there.point, target, thorough=thorough)
-        return certificate, near
+            local = self.problem.visit(near.x)
+            certificate = local._certified(0.0, target, thorough=thorough)
+        return certificate, local.point
 
     def may_close(self, expected: Callable[[], float], target: float) -> bool:
         """Return whether the gap may be so small: F itself is, or what is known of the gap to first order."""
@@ -580,23 +579,19 @@ class Local(LocalModel[Point]):
         """
         return NEGLIGIBLE**3 * self.expected_gap <= target
 
-    def _certified(self, point: Point, target: float, *, thorough: bool) -> Certificate:
-        """Return bounds from the slopes of a point: this one or one of the same direction.
+    def _certified(self, error: Array | float | None, target: float, *, thorough: bool) -> Certificate:
+        """Return bounds from the slopes here, where ``v`` is known up to an error in every column, or not at all.
 
         Both allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
         """
-        problem, primal = self.problem, self.problem.rounded_up(point)
-        totals = point.totals
+        problem, point = self.problem, self.point
+        primal, totals = problem.rounded_up(point), point.totals
         most = 2 * min(totals.slope_pos, totals.slope_neg) if problem.fit_intercept else point.mass
-        if primal <= target or (primal - most > target and not thorough):
-            return Certificate(primal, 0.0)
-        moved = (self.by_label, 0.0) if point is self.point else self.moved(point)
-        if moved is None:
+        if error is None or primal <= target or (primal - most > target and not thorough):
             return Certificate(primal, 0.0)
         wanted = np.inf if thorough else primal - target
-        by_label, error = moved
-        dual, _ = problem.slopes_bound(by_label, totals, partial(problem.shrunk_conjugate, point), error, wanted)
-        return Certificate(primal, dual)
+        level_at = partial(problem.shrunk_conjugate, point)
+        return Certificate(primal, problem.slopes_bound(self.by_label, totals, level_at, error, wanted)[0])
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
         """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.
@@ -644,24 +639,24 @@ class Local(LocalModel[Point]):
 
     # --- points nearby ------------------------------------------------------------------------------------
 
-    def moved(self, point: Point) -> tuple[Array, Array | float] | None:
-        """Return ``by_label`` at a point of the same direction, and a bound on the error of its sum in every column.
+    def moved(self, point: Point) -> tuple["Local", Array | None]:
+        """Return what is known at a point of the same direction, and a bound on the error of ``v`` in every column.
 
         Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
-        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square. None where
-        these are not known, or where the scale is not in proportion to the length, because of blur.
+        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square. There is no
+        bound where these are not known, or where the scale is not in proportion to the length, because of blur.
         """
         problem, here, unit, y = self.problem, self.point, self.point.scale / self.point.stretch, np.array([1.0, -1.0])
         similar = abs(point.scale / point.stretch - unit) <= 4 * EPS * unit
         if self.curves is None or not similar or not math.isfinite(problem.loss.jerk):
-            return None
+            return problem.local(point, self.by_label), None
         shifts = ((1 - y * point.b) / point.stretch - (1 - y * here.b) / here.stretch) / unit
         by_label = self.by_label + (y * shifts * here.scale)[:, np.newaxis] * self.curves
         largest = float((shifts**2).max())
         error = 0.5 * problem.loss.jerk * largest * math.sqrt(problem.weight) * problem.rows.column_lengths
         rounding = 4 * EPS * (1 + abs(here.b)) / min(here.stretch, point.stretch) / unit
         error += rounding * here.scale * np.abs(self.curves).sum(axis=0)
-        return by_label, error
+        return problem.local(point, by_label), error
 
 
 def least_blur(distance: float, last: float) -> float:
