@@ -104,11 +104,14 @@ class Block:
         """Return some rows as a dense array."""
         return dense(self.X[index])
 
-    def gram(self, index: Index, curve: Array, *columns: Array) -> Array:
-        """Return the lower triangle of ``sum h u u'`` over some rows; u are values of X and of further columns."""
+    def gram(self, index: Index, curve: Array, *columns: Array, out: Array | None = None) -> Array:
+        """Return the lower triangle of ``sum h u u'`` over some rows, added to an array if there is one.
+
+        u are values of X and of further columns.
+        """
         d = self.X.shape[1]
         width, used = d + len(columns), np.flatnonzero(curve)
-        step, result = piece_rows(width), np.zeros((width, width), order="F")
+        step, result = piece_rows(width), np.zeros((width, width)) if out is None else out
         buffer = np.empty((min(step, len(used)), width))
         for first in range(0, len(used), step):
             chosen = used[first : first + step]
@@ -120,8 +123,8 @@ class Block:
             for place, column in enumerate(columns, d):
                 np.multiply(column[chosen], root, out=piece[:, place])
             # To BLAS, which counts by columns, the lower triangle is the upper one of the transpose.
-            dsyrk(1.0, piece.T, beta=1.0, c=result, overwrite_c=True)
-        return result.T
+            dsyrk(1.0, piece.T, beta=1.0, c=result.T, overwrite_c=True)
+        return result
 
 
 def dense(rows: Matrix) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gaussguru._data.rows import Block, RowVector, gram, gram_blas, one_hot, scatter, scores
+from gaussguru._data.rows import Block, RowVector, gram, one_hot, scatter, scores
 from gaussguru._linalg import MAX_COLUMNS, Array, Index, diagonal, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Weights
@@ -176,7 +176,7 @@ class Local(PairLocal[Point]):
         """Yield the Hessian of every pair, from the Gram matrix of ``(x, z, 1)``."""
         d, C, tension = self.problem.rows.n_columns, self.problem.n_classes, symmetric(self.point.tension)
         rows, (_, *weights) = self.problem.rows, self.row_weights
-        grams = rows.total(_pair_grams, *weights, n_classes=C, task=gram if rows.is_narrow else gram_blas)
+        grams = rows.total(_pair_grams, *weights, n_classes=C, narrow=rows.is_narrow)
         for found, (c, k) in zip(grams, pairs_of(C), strict=True):
             towards = (self.metric[c] - self.metric[k]) / self.point.scales[c, k]
             block = np.empty((d + 1, d + 1))
@@ -400,14 +400,21 @@ def _combine_kept(block: Block, residual: Array, kept: Array) -> Array:
     return scatter(block, _closed(block, residual * (kept - np.diag(np.diag(kept)))[block.labels]))
 
 
-def _pair_grams(block: Block, curve: Array, tilt: Array, n_classes: int, task: Callable[..., Array]) -> Array:
+def _pair_grams(block: Block, curve: Array, tilt: Array, n_classes: int, narrow: bool) -> Array:
     """Return for every pair ``c < k`` the sum of ``h (x, z, 1)(x, z, 1)'``, with ``-z`` for the rows of class k."""
     width, pairs = block.X.shape[1] + 2, pairs_of(n_classes)
-    grams = dict(zip(pairs, np.zeros((len(pairs), width, width)), strict=True))
+    grams = np.zeros((len(pairs), width, width))
+    of_pair = dict(zip(pairs, grams, strict=True))
     for c in range(n_classes):
         mine = np.flatnonzero(block.labels == c)
         own, curves, tilts = block.take(mine), curve[mine].T.copy(), tilt[mine].T.copy()
+        every, ones = np.arange(len(mine)), np.ones(len(mine))
         for k in range(n_classes):
-            if c != k:
-                grams[min(c, k), max(c, k)] += task(own, curves[k], tilts[k] if c < k else -tilts[k])
-    return np.array(list(grams.values()))
+            if c == k:
+                continue
+            found, z = of_pair[min(c, k), max(c, k)], tilts[k] if c < k else -tilts[k]
+            if narrow:
+                found += gram(own, curves[k], z)
+            else:
+                own.gram(every, curves[k], z, ones, out=found)
+    return grams
