@@ -284,6 +284,11 @@ def test_gram(form, d):
     apart = np.column_stack([X, tilt, np.ones(311)])
     found = unlabelled(form(X)).gram([weight], [tilt])
     np.testing.assert_allclose(np.tril(found), np.tril((apart.T * weight) @ apart), rtol=1e-11, atol=1e-11)
+    rows, chosen = unlabelled(form(X)), [(index, weight[index]) for index in (np.arange(5, 311, 4), np.arange(20))]
+    for (index, h), found in zip(chosen, rows.grams(chosen), strict=True):
+        u = np.column_stack([X[index], np.ones(len(index))])
+        np.testing.assert_allclose(np.tril(found), np.tril((u.T * h) @ u), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(rows.passes["hessian"], (77 + 20) / 311, rtol=1e-12)
     squares = weight @ X**2
     scale = np.divide(1.0, squares, out=np.zeros(d), where=squares > 0)
     leverages = Rows(form(X), np.zeros(311, dtype=bool), weight).leverages

@@ -407,6 +407,13 @@ class Rows:
         result[d, d] = ones[d + 1]
         return result[: d + 1, : d + 1]
 
+    def grams(self, chosen: Sequence[tuple[Index, Array]]) -> Iterable[Array]:
+        """Return ``sum h (x, 1)(x, 1)'`` over some rows with their weights, for each of several choices of them."""
+        for index, _ in chosen:
+            self.count("hessian", len(index) / self.n_rows)
+        block = Block(self.X, self.labels, self.weights, self.signed_weight)
+        return self.map(lambda rows: _gram_of_some(block, *rows), chosen)
+
     @property
     def is_narrow(self) -> bool:
         """Whether compiled loops form a Gram matrix faster than BLAS."""
@@ -672,6 +679,11 @@ def _leverages(block: Block, scale: Array) -> Array:
 def gram(block: Block, curve: Array, tilt: Array, direction: Array | None = None) -> Array:
     """Return the lower triangle of ``sum curve u u'``, ``u = (x + tilt direction, 1)`` or ``(x, tilt, 1)``."""
     return np.asarray(_binding.gram(0, block.n_rows, block.view, curve, tilt, direction))
+
+
+def _gram_of_some(block: Block, index: Index, curve: Array) -> Array:
+    d, ones = block.X.shape[1], np.ones(len(index))
+    return gram(block.take(index), curve, ones, np.zeros(d)) if sp.issparse(block.X) else block.gram(index, curve, ones)
 
 
 def gram_blas(block: Block, curve: Array, tilt: Array, least: float = 0.0) -> Array:

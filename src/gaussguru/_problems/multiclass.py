@@ -8,7 +8,7 @@ Conventions
 scores : row vector of (n_rows, C), ``W x_i`` without intercepts
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -271,18 +271,18 @@ class Preconditioner:
         return np.asarray((P[:-1] - P[-1]).ravel())
 
 
-def _drawn_grams(local: Local) -> Iterator[Array]:
-    """Yield ``sum h (x, 1)(x, 1)'`` for every class, from the drawn rows alone."""
-    rows, rng = local.problem.rows, np.random.default_rng(0)
-    d, most, curve = rows.n_columns, PRECONDITIONER_ROWS * rows.n_columns, rows.gather(local.row_weights.curve)
+def _drawn_grams(local: Local) -> Iterable[Array]:
+    """Return ``sum h (x, 1)(x, 1)'`` for every class, from the drawn rows alone."""
+    rows, rng, drawn = local.problem.rows, np.random.default_rng(0), []
+    most, curve = PRECONDITIONER_ROWS * rows.n_columns, rows.gather(local.row_weights.curve)
     for c in range(rows.n_classes):
         weight = np.where(rows.labels == c, curve.sum(axis=1), curve[:, c])
         unit = float(weight.sum()) / most
         if rows.n_rows > most and unit > 0:
             weight = unit * rng.poisson(weight / unit)
         used = np.flatnonzero(weight) if weight.any() else np.arange(1)
-        some = rows.take(used)
-        yield some.gram(some.split(weight[used]), some.split(np.zeros(len(used))), np.zeros(d))
+        drawn.append((used, weight[used]))
+    return rows.grams(drawn)
 
 
 def _streamed_grams(local: Local) -> Array:
