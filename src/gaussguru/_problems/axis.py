@@ -156,7 +156,7 @@ class AxisLocal(Local):
 
     def drawn(self, part: AxisBinary) -> Point:
         """Return the point with the margins of a subsample."""
-        return self.point._replace(margin=part.rows.split(self.problem.rows.gather(self.point.margin)[part.places]))
+        return replace(self.point, margin=part.rows.split(self.problem.rows.gather(self.point.margin)[part.places]))
 
     # --- dual points --------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class AxisLocal(Local):
             now = rest + sums(alpha)
             by_label, (positive, negative, conjugate) = now[:-3].reshape(2, -1), now[-3:].tolist()
             totals = Totals.of_slopes(positive, negative, conjugate)
-            moved = AxisLocal(problem, point._replace(totals=totals), by_label)
+            moved = AxisLocal(problem, replace(point, totals=totals), by_label)
 
             def level_at(c: float, alpha: Array = alpha) -> float:
                 return problem.shrunk_conjugate(point, c) - level(c * start) + level(c * alpha)

@@ -60,7 +60,8 @@ class Totals(NamedTuple):
         return cls(np.inf, positive, negative, np.nan, np.nan, conjugate)
 
 
-class Point(NamedTuple):
+@dataclass(slots=True, eq=False)  # fits of a millisecond take 2 % more with a named tuple, which is read more slowly
+class Point:
     """A place in parameter space, with what its margins tell: the coefficients are ``stretch * w``.
 
     ``own`` is the noise scale ``n(w)``, ``distance`` is ``noise stretch n(w)`` and ``scale`` ``hypot(distance, blur)``.
