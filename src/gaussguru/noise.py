@@ -59,12 +59,15 @@ class Noise(ABC):
         """Return the gradient of ``a``; it does not depend on the length of ``w``."""
 
     @abstractmethod
-    def metric_at(self, w: Array, p: Array) -> Array:
-        """Return half the Hessian of ``a^2``, which is ``M = a Hess a + grad a grad a'``, times ``p``."""
+    def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
+        """Return the metric ``M = a Hess a + grad a grad a'``, half the Hessian of ``a^2``, times ``p``.
+
+        It is that of the noise multiplied by ``times``: the square of a tiny one alone would be 0.
+        """
 
     @abstractmethod
-    def add_metric_at(self, w: Array, factor: float, out: Array) -> None:
-        """Add ``factor`` times that matrix to the square array ``out``."""
+    def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
+        """Add ``factor`` times that metric to the square array ``out``."""
 
     @abstractmethod
     def polar(self, v: Array) -> float:
@@ -141,11 +144,11 @@ class Quadratic(Noise):
         return True
 
     @abstractmethod
-    def metric(self, W: Array) -> Array:
-        """Return ``W A``, for one w or for many."""
+    def metric(self, W: Array, times: float = 1.0) -> Array:
+        """Return ``W A``, for one w or for many, of the noise multiplied by ``times``."""
 
     @abstractmethod
-    def add_metric(self, factor: float, out: Array) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor A`` to the square array ``out``."""
 
     def scale(self, w: Array) -> float:
@@ -157,13 +160,13 @@ class Quadratic(Noise):
         product = self.metric(w)
         return np.asarray(product / math.sqrt(float(w @ product)))
 
-    def metric_at(self, w: Array, p: Array) -> Array:
+    def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
         """Return ``A p``, whatever w is."""
-        return self.metric(p)
+        return self.metric(p, times)
 
-    def add_metric_at(self, w: Array, factor: float, out: Array) -> None:
+    def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor A``."""
-        self.add_metric(factor, out)
+        self.add_metric(factor, out, times)
 
 
 @dataclass(frozen=True)
@@ -238,13 +241,13 @@ class Isotropic(Quadratic):
             return rng.normal(0.0, self.sigma / math.sqrt(len(w)), (*size, len(w)))
         return rng.normal(0.0, self.sigma, (*size, 1)) * (w / norm(w))
 
-    def metric(self, W: Array) -> Array:
+    def metric(self, W: Array, times: float = 1.0) -> Array:
         """Return ``sigma^2 W``."""
-        return self.sigma**2 * W
+        return (times * self.sigma) ** 2 * W
 
-    def add_metric(self, factor: float, out: Array) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor sigma^2 I``."""
-        diagonal(out)[:] += factor * self.sigma**2
+        diagonal(out)[:] += factor * (times * self.sigma) ** 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,13 +292,13 @@ class PerFeature(Quadratic):
         scaled = w * self.std
         return scaled * self.std / norm(scaled)
 
-    def metric(self, W: Array) -> Array:
+    def metric(self, W: Array, times: float = 1.0) -> Array:
         """Return ``W diag(d^2)``."""
-        return W * self.std**2
+        return np.asarray(W * (times * self.std) ** 2)
 
-    def add_metric(self, factor: float, out: Array) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor diag(d^2)``."""
-        diagonal(out)[:] += factor * self.std**2
+        diagonal(out)[:] += factor * (times * self.std) ** 2
 
     def variances(self, n_features: int) -> Array:
         """Return ``d^2``."""
@@ -357,11 +360,10 @@ class Covariance(Quadratic):
     sigma: float
     shape: "Shape"
 
-    def metric(self, W: Array) -> Array:
+    def metric(self, W: Array, times: float = 1.0) -> Array:
         """Return ``sigma^2 W C``."""
-        return np.asarray(
-            W @ (self.sigma**2 * self.shape.matrix) if W.ndim > 1 else self.sigma**2 * (self.shape.matrix @ W)
-        )
+        square = (times * self.sigma) ** 2
+        return np.asarray(W @ (square * self.shape.matrix) if W.ndim > 1 else square * (self.shape.matrix @ W))
 
     def scale(self, w: Array) -> float:
         """Return ``sigma ||L' w||``."""
@@ -371,9 +373,9 @@ class Covariance(Quadratic):
         """Return ``2 eps sigma || |L'| |w| ||``."""
         return 2 * EPS * self.sigma * norm(np.abs(w) @ np.abs(self.shape.factor))
 
-    def add_metric(self, factor: float, out: Array) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor sigma^2 C``."""
-        out += (factor * self.sigma**2) * self.shape.matrix
+        out += (factor * (times * self.sigma) ** 2) * self.shape.matrix
 
     def variances(self, n_features: int) -> Array:
         """Return the diagonal of ``sigma^2 C``."""
@@ -430,9 +432,9 @@ class SingularCovariance(Quadratic):
         directions, sizes, _ = svd(self.root / self.floors[:, np.newaxis], full_matrices=False)
         return directions, sizes
 
-    def metric(self, W: Array) -> Array:
+    def metric(self, W: Array, times: float = 1.0) -> Array:
         """Return ``W (sigma^2 R R' + diag(floors^2))``."""
-        return np.asarray(self.sigma**2 * ((W @ self.root) @ self.root.T) + W * self.floors**2)
+        return np.asarray((times * self.sigma) ** 2 * ((W @ self.root) @ self.root.T) + W * (times * self.floors) ** 2)
 
     def scale(self, w: Array) -> float:
         """Return ``hypot(sigma ||R' w||, ||floors w||)``."""
@@ -442,9 +444,9 @@ class SingularCovariance(Quadratic):
         """Return ``2 eps sigma || |R'| |w| ||``: all of it where w is in the null space of R'."""
         return 2 * EPS * len(w) * self.sigma * norm(np.abs(w) @ np.abs(self.root))
 
-    def add_metric(self, factor: float, out: Array) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor`` times the covariance."""
-        out += factor * self.worst_covariance(self.floors)
+        out += factor * replace(self, sigma=times * self.sigma, floors=times * self.floors).worst_covariance(out)
 
     def _split(self, v: Array) -> tuple[Array, Array, Array]:
         """Return the part of ``v / floors`` across U, that along U, and the standard deviations of the latter."""
@@ -591,14 +593,14 @@ class Axis(Noise):
         result[largest] = math.copysign(self.sigma, w[largest])
         return result
 
-    def metric_at(self, w: Array, p: Array) -> Array:
+    def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
         """Return ``grad a (grad a . p)``: a is linear where it is smooth."""
-        gradient = self.gradient(w)
+        gradient = times * self.gradient(w)
         return gradient * float(gradient @ p)
 
-    def add_metric_at(self, w: Array, factor: float, out: Array) -> None:
+    def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor grad a grad a'``."""
-        gradient = self.gradient(w)
+        gradient = times * self.gradient(w)
         out += factor * gradient[:, np.newaxis] * gradient
 
     def variances(self, n_features: int) -> Array:

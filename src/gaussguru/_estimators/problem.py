@@ -239,6 +239,7 @@ def _extent(values: Any) -> tuple[float, bool]:
     n = max(1, len(values))
     with np.errstate(over="ignore", invalid="ignore"):
         means, squares = np.ones(len(values)) @ values / n, np.einsum("ij,ij->j", values, values) / n
+        # A tenth of FAR: sums of squares in float32 have too few digits to tell more.
         near = means**2 <= (0.1 * FAR) ** 2 * (squares - means**2)
         return math.sqrt(squares.max()), bool(near.all())
 

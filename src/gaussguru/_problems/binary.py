@@ -477,7 +477,7 @@ class Local(LocalModel[Point]):
         problem, g = self.problem, self.noise_gradient
         hessian = problem.rows.gram(self.row_weights.curve, self.row_weights.tilt, g)
         block = hessian[:-1, :-1]
-        problem.noise.add_metric_at(self.point.w, self.tension * problem.smoothing.noise**2, block)
+        problem.noise.add_metric_at(self.point.w, self.tension, block, problem.smoothing.noise)
         if problem.l2:
             diagonal(block)[:] += problem.l2
         # To BLAS, which counts by columns, the lower triangle is the upper one of the transpose.
@@ -500,7 +500,7 @@ class Local(LocalModel[Point]):
         (tilts, ones), result = out[-2:], out[:-1]
         result[-1] = ones if problem.fit_intercept else p[-1]
         result[:-1] += (tilts - tension * eta) * g
-        result[:-1] += tension * problem.smoothing.noise**2 * problem.noise.metric_at(self.point.w, w)
+        result[:-1] += tension * problem.noise.metric_at(self.point.w, w, problem.smoothing.noise)
         if problem.l2:
             result[:-1] += problem.l2 * w
         return result
