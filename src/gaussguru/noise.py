@@ -157,8 +157,8 @@ class Quadratic(Noise):
 
     def gradient(self, w: Array) -> Array:
         """Return ``A w / a``."""
-        product = self.metric(w)
-        return np.asarray(product / math.sqrt(float(w @ product)))
+        scale = self.scale(w)
+        return scale * self.metric(w, 1 / scale)
 
     def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
         """Return ``A p``, whatever w is."""
@@ -317,8 +317,9 @@ class PerFeature(Quadratic):
         return distance_to_ellipsoid(v, level * self.std)
 
     def steepest(self, v: Array) -> Array:
-        """Return ``v / d^2``."""
-        return v / self.std / self.std
+        """Return ``v / d^2``, in units of the largest d."""
+        std = self.std / self.std.max()
+        return v / std / std
 
     def worst_covariance(self, w: Array) -> Array:
         """Return ``diag(d^2)``, whatever w is."""
