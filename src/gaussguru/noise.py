@@ -319,7 +319,7 @@ class PerFeature(Quadratic):
     def steepest(self, v: Array) -> Array:
         """Return ``v / d^2``, in units of the largest d."""
         std = self.std / self.std.max()
-        return v / std / std
+        return np.asarray(v / std / std)
 
     def worst_covariance(self, w: Array) -> Array:
         """Return ``diag(d^2)``, whatever w is."""
