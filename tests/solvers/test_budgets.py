@@ -52,7 +52,7 @@ BUDGETS = {
     "iris, error bars": (iris, 0.3, {}, 0.3, (10, 4, 8, 8)),
     "ionosphere 0.01": (ionosphere, 0.01, {}, None, (32, 4, 17, 17)),
     "ionosphere 0.1": (ionosphere, 0.1, {}, None, (17, 2, 9, 9)),
-    "ionosphere 1": (ionosphere, 1.0, {}, None, (11, 0, 5, 5)),
+    "ionosphere 1": (ionosphere, 1.0, {}, None, (10, 0, 5, 5)),
     "ionosphere, axis": (ionosphere, 0.3, {"noise": "axis"}, None, (19, 0, 10, 10)),
     "ionosphere, error bars": (ionosphere, 0.3, {}, 0.3, (8, 3, 6, 6)),
     "cancer 0.01": (cancer, 0.01, {}, None, (28, 4, 15, 15)),
