@@ -121,8 +121,9 @@ class Dual:
 
 def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
     """Update the bounds by a dual point, by a primal one, and by the slopes of the best one."""
-    run.raise_dual(problem.dual_value(problem.rows.split(alpha)), alpha)
-    size = norm(w)
+    dual, size = problem.dual_value(problem.rows.split(alpha)), norm(w)
+    # What is proven without a ridge is the value of alpha shrunk until it is feasible.
+    run.raise_dual(dual, alpha if problem.l2 else alpha * (dual / float(problem.rows.weights @ alpha)))
     if size > 0 and 1e-100 < length < 1e100:
         # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
         point = problem.rescaled(problem.point(problem.unknowns(length / size * w, b)), 0.0)
