@@ -409,9 +409,7 @@ def _pair_grams(block: Block, curve: Array, tilt: Array, n_classes: int, narrow:
         mine = np.flatnonzero(block.labels == c)
         own, curves, tilts = block.take(mine), curve[mine].T.copy(), tilt[mine].T.copy()
         every, ones = np.arange(len(mine)), np.ones(len(mine))
-        for k in range(n_classes):
-            if c == k:
-                continue
+        for k in (*range(c), *range(c + 1, n_classes)):
             found, z = of_pair[min(c, k), max(c, k)], tilts[k] if c < k else -tilts[k]
             if narrow:
                 found += gram(own, curves[k], z)
