@@ -447,7 +447,7 @@ class SingularCovariance(Quadratic):
 
     def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
         """Add ``factor`` times the covariance."""
-        out += factor * replace(self, sigma=times * self.sigma, floors=times * self.floors).worst_covariance(out)
+        out += factor * self.converted(times).worst_covariance(self.floors)
 
     def _split(self, v: Array) -> tuple[Array, Array, Array]:
         """Return the part of ``v / floors`` across U, that along U, and the standard deviations of the latter."""

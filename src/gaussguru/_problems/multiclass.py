@@ -309,12 +309,12 @@ def _bends(block: Block, curve: Array) -> Array:
 def _thinned_grams(block: Block, curve: Array, units: Array) -> Array:
     """Return the Gram matrix of ``(x, 1)`` for every class, of rows drawn in units of Hessian weight if there are."""
     rng, weights = np.random.default_rng([0, block.number]), _class_bends(block, curve)
-    grams = []
-    for unit, weight in zip(units.tolist(), weights.T, strict=True):
+    grams = np.zeros((len(units), block.X.shape[1] + 1, block.X.shape[1] + 1))
+    for found, unit, weight in zip(grams, units.tolist(), weights.T, strict=True):
         drawn = unit * rng.poisson(weight / unit) if unit > 0 else weight
         used = np.flatnonzero(drawn)
-        grams.append(block.gram(used, drawn[used], np.ones(len(used))))
-    return np.array(grams)
+        block.gram(used, drawn[used], np.ones(len(used)), out=found)
+    return grams
 
 
 def _slacks(block: Block, found: Array, b: Array, scales: Array, margin: float) -> tuple[Array, Array]:
