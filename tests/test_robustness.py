@@ -27,8 +27,9 @@ from support.error_bars import conditional
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
 from gaussguru._data.em import population_of
+from gaussguru._errors import check_errors
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.errors import LowRank, Measured, check_errors
+from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
 from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities

@@ -27,12 +27,12 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
+from gaussguru._errors import Measured, check_products, split_errors, take_rows
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Measured, check_products, split_errors, take_rows
 from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance
 from gaussguru.sources import Fields, as_source, subsample

@@ -29,6 +29,8 @@ except ModuleNotFoundError as error:
 
 import gaussguru
 from gaussguru._blocks import rows_at_once
+from gaussguru._errors import Limits as LimitErrors
+from gaussguru._errors import Measured
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
@@ -36,8 +38,6 @@ from gaussguru._tables.files import Limits, TableError, quoted, writing
 from gaussguru._tables.model_checks import check_estimator
 from gaussguru._tables.schema import MISSING, Layout, label_value
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.errors import Limits as LimitErrors
-from gaussguru.errors import Measured
 from gaussguru.preprocessing import SIDES
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 

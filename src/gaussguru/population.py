@@ -25,6 +25,7 @@ from gaussguru._data.rows import BlockMap
 from gaussguru._data.streamed_readings import noise_range, read_sample, unlabelled, varies
 from gaussguru._data.streams import Part
 from gaussguru._data.threads import block_map
+from gaussguru._errors import Asymmetric, Components, Limits, Measured, like, split_errors, with_more
 from gaussguru._estimators.base import OrUnchanged, outside
 from gaussguru._estimators.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._estimators.validation import (
@@ -36,7 +37,6 @@ from gaussguru._estimators.validation import (
     check_weights,
 )
 from gaussguru._linalg import Array
-from gaussguru.errors import Asymmetric, Components, Limits, Measured, like, split_errors, with_more
 from gaussguru.sources import Fields, Mapped, Reading, Source, Split, as_source, drawn
 
 # An error above so many spreads of a feature says nothing: the value was not measured.

@@ -16,8 +16,8 @@ from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._blocks import row_blocks, rows_at_once
+from gaussguru._errors import Errors
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Errors
 
 # Independent scrambles of the sequence, whose spread measures the error, and the points of each.
 SCRAMBLES = 8

@@ -25,10 +25,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
 from gaussguru._blocks import row_blocks
+from gaussguru._errors import Asymmetric, Limits, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
-from gaussguru.errors import Asymmetric, Limits, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.probabilities import (
     bivariate_normal,

@@ -22,18 +22,9 @@ from support.data import MEASURED, clouds, groups, measured
 from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier
+from gaussguru._errors import Covariances, Diagonal, Factored, PerSample, check_errors, finite_least
 from gaussguru._problems.protocol import MAX_UNKNOWNS
-from gaussguru.errors import (
-    Covariances,
-    Diagonal,
-    Factored,
-    LowRank,
-    Measured,
-    PerSample,
-    Population,
-    check_errors,
-    finite_least,
-)
+from gaussguru.errors import LowRank, Measured, Population
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer
 
 # What a generic optimiser can miss, relative to F(0).

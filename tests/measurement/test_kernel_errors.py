@@ -22,10 +22,11 @@ from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._data.kernel_errors import KernelErrors, kind_of, noisy_features
 from gaussguru._data.kernel_matrix import Features, Kernel, exact_features
 from gaussguru._data.rows import Rows
+from gaussguru._errors import check_errors
 from gaussguru._problems.measured import Measured as MeasuredProblem
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.errors import LowRank, Measured, check_errors
+from gaussguru.errors import LowRank, Measured
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
 from gaussguru.population import Deconvolve

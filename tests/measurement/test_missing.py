@@ -19,7 +19,8 @@ from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
 from gaussguru._data.em import population_of
 from gaussguru._data.mixtures import Mixture
 from gaussguru._data.readings import read
-from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population, check_errors, split_errors, with_more
+from gaussguru._errors import check_errors, split_errors, with_more
+from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors, errors_from_frame
 from gaussguru.sources import Arrays

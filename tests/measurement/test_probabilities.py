@@ -13,8 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from support.data import groups
 
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
+from gaussguru._errors import check_errors, check_products
 from gaussguru.calibration import margin_and_spread, score_moments
-from gaussguru.errors import LowRank, Measured, check_errors, check_products
+from gaussguru.errors import LowRank, Measured
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import (
     independent_log_probabilities,

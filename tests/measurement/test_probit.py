@@ -11,11 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from support.error_bars import covariances, every_form, matrices
 
 from gaussguru._data.rows import Rows
+from gaussguru._errors import check_errors
 from gaussguru._estimators.probit import CachedRows, ProbitWithErrors, probit_path, rows_of
 from gaussguru._estimators.validation import check_samples
 from gaussguru._problems.probit import Probit
 from gaussguru._solvers.modified_newton import minimise
-from gaussguru.errors import check_errors
 
 
 def problem(n=60, d=4, seed=0, slope=1.5):

@@ -10,10 +10,10 @@ from support.error_bars import bars, covariances, every_form, matrices, value
 
 from gaussguru import GuruClassifier
 from gaussguru._data.rows import Rows
+from gaussguru._errors import Diagonal, Factored, check_errors
 from gaussguru._problems.measured import Local, Measured
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.newton import Newton
-from gaussguru.errors import Diagonal, Factored, check_errors
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
 

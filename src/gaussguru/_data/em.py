@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
+from gaussguru._errors import LEAST, Population, has_unmeasured, positive, take_rows, units_of
 from gaussguru._linalg import Array, Index, diagonal
-from gaussguru.errors import LEAST, Population, has_unmeasured, positive, take_rows, units_of
 
 # Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
 INNER = 10

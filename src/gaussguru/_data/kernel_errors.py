@@ -32,8 +32,8 @@ from scipy.linalg import solve_triangular
 from gaussguru._blocks import MOST_STORED, row_blocks, rows_at_once
 from gaussguru._data.kernel_matrix import PANEL, Features, Kernel, is_singular
 from gaussguru._data.rows import BlockMap
+from gaussguru._errors import Errors, Factored, Roots, any_roots, check_positive, check_variances
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Errors, Factored, Roots, any_roots, check_positive, check_variances
 
 # Terms of a Gram matrix below this part of the largest are left out: it is the matrix of a step, not of a proof.
 NEGLIGIBLE = 1e-6

@@ -24,9 +24,9 @@ from scipy.special import log_ndtr
 
 from gaussguru._data.readings import Readings
 from gaussguru._data.rows import BlockMap
+from gaussguru._errors import LowRank
 from gaussguru._linalg import Array, Index, log_sum
 from gaussguru._native import _binding
-from gaussguru.errors import LowRank
 
 
 class Seen(NamedTuple):

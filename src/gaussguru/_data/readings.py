@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from gaussguru._blocks import rows_at_once
+from gaussguru._errors import ROUNDING, Limits, LowRank, as_numbers
+from gaussguru._errors.arrays import finite_least
 from gaussguru._linalg import Array
-from gaussguru.errors import ROUNDING, Limits, LowRank, as_numbers
-from gaussguru.errors.arrays import finite_least
 
 # The most rows of a block (measured with 3 features: of fewer NumPy has little to do at a time, more leave the cache).
 ROWS = 4096

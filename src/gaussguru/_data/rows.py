@@ -25,9 +25,9 @@ from scipy.linalg.blas import dsyrk
 
 from gaussguru._blocks import rows_at_once
 from gaussguru._cached import cached_property
+from gaussguru._errors import Errors
 from gaussguru._linalg import Array, Index, diagonal
 from gaussguru._native import _binding
-from gaussguru.errors import Errors
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or float64
 RowVector = list[Any]

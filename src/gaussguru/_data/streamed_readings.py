@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from gaussguru._data.em import Sample, State
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.streams import Blocks, Part, check_part_weights
+from gaussguru._errors import split_errors
 from gaussguru._linalg import Array
-from gaussguru.errors import split_errors
 
 # What EM reads of a part: readings of positive weight, and their weights.
 Item = tuple[Readings, Array | None]

@@ -38,8 +38,8 @@ from gaussguru._data.rows import (
     signed_weights,
     summed,
 )
+from gaussguru._errors import Errors, check_errors
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Errors, check_errors
 
 Task = Callable[..., Any]
 

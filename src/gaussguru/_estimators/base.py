@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru._data.em import population_of
 from gaussguru._data.rows import linear_scores
 from gaussguru._data.threads import block_map
+from gaussguru._errors import Population, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.problem import Posed
 from gaussguru._estimators.streamed import accuracy, by_parts
 from gaussguru._estimators.validation import (
@@ -40,7 +41,6 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._problems.protocol import P, Problem
 from gaussguru._solvers.registry import SOLVERS, Method
 from gaussguru._solvers.result import Result
-from gaussguru.errors import Population, check_products, has_unmeasured, split_errors
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.probabilities import (

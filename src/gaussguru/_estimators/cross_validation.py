@@ -12,12 +12,12 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from gaussguru._data.threads import Pool, n_threads
+from gaussguru._errors import Measured, split_errors
 from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
 from gaussguru._estimators.validation import Samples, check_jobs, check_samples
 from gaussguru._linalg import SAME, Array
-from gaussguru.errors import Measured, split_errors
 from gaussguru.losses import Loss
 from gaussguru.sources import Source, as_source, subsample
 

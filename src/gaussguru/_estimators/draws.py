@@ -23,11 +23,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.em import population_of
+from gaussguru._errors import Errors, Population, check_causes, has_unmeasured, like, split_errors, take_rows
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
-from gaussguru.errors import Errors, Population, check_causes, has_unmeasured, like, split_errors, take_rows
 
 # Sets of draws among which training samples have theirs: so many displacements, in either direction, of a direction of
 # the noise are seen by a classifier.

@@ -19,6 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from gaussguru._data.kernel_errors import noisy_features, noisy_scores
 from gaussguru._data.kernel_matrix import Kernel, exact_features, features_of, kernel_scores
+from gaussguru._errors import check_errors, check_products, split_errors
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -29,7 +30,6 @@ from gaussguru._estimators.posteriors import Fold, Table
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path, rows_of
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import score_moments
-from gaussguru.errors import check_errors, check_products, split_errors
 
 METHODS = ("shrunk", "posterior", "probit")
 # The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is

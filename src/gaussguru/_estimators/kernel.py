@@ -25,6 +25,7 @@ from gaussguru._data.kernel_matrix import (
 )
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
+from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.validation import (
@@ -44,7 +45,6 @@ from gaussguru._solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._solvers.result import Result
 from gaussguru._solvers.subspace import OfSamples, Subspace
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
 

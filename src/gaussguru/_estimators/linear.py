@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
+from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.streamed import Gaps, Streamed, names_of, note_features, surveyed
@@ -25,7 +26,6 @@ from gaussguru._linalg import Array
 from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Quadratic, resolve_noise
 from gaussguru.sources import Fields, Opened, Reading, Source, as_source

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
+from gaussguru._errors import Errors, split_errors
 from gaussguru._estimators.base import outside
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.problem import pose
@@ -24,7 +25,6 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._linalg import Array
 from gaussguru._solvers.result import Result
-from gaussguru.errors import Errors, split_errors
 from gaussguru.losses import Loss
 
 # The bottom of a grid of sigmas, relative to its top.

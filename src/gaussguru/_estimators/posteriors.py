@@ -11,9 +11,7 @@ from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._estimators.validation import Samples
-from gaussguru._linalg import Array, Index
-from gaussguru.errors import (
+from gaussguru._errors import (
     Limits,
     LowRank,
     Measured,
@@ -23,6 +21,8 @@ from gaussguru.errors import (
     unmeasured,
     with_more,
 )
+from gaussguru._estimators.validation import Samples
+from gaussguru._linalg import Array, Index
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import AffineComponents

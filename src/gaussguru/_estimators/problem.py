@@ -14,6 +14,7 @@ import numpy as np
 
 from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import Block, BlockMap, Rows
+from gaussguru._errors import Errors
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import EPS, Array, Index, Intercept
 from gaussguru._problems.axis import AxisBinary
@@ -23,7 +24,6 @@ from gaussguru._problems.measured import Measured
 from gaussguru._problems.multiclass import Multiclass
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
-from gaussguru.errors import Errors
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise, PerFeature
 

@@ -36,12 +36,7 @@ from gaussguru._data.streams import (
     joined,
     survey,
 )
-from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
-from gaussguru._estimators.validation import Samples, class_factors
-from gaussguru._linalg import Array, Index
-from gaussguru._problems.smoothing import RARE
-from gaussguru._solvers.policy import DEFAULT
-from gaussguru.errors import (
+from gaussguru._errors import (
     Errors,
     Population,
     check_errors,
@@ -50,6 +45,11 @@ from gaussguru.errors import (
     take_rows,
     unmeasured,
 )
+from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
+from gaussguru._estimators.validation import Samples, class_factors
+from gaussguru._linalg import Array, Index
+from gaussguru._problems.smoothing import RARE
+from gaussguru._solvers.policy import DEFAULT
 from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed, stacked
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from gaussguru._errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import KERNELS, ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -26,7 +27,6 @@ from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.schema import Data, Layout, deviations, label_values
-from gaussguru.errors import Measured, has_unmeasured, mean_spread, split_errors
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners

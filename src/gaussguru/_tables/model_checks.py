@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, Robu
 
 from gaussguru._data.kernel_matrix import Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
+from gaussguru._errors import Population
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -25,7 +26,6 @@ from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._estimators.validation import check_real
 from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.errors import Population
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gaussguru._errors import Asymmetric, Limits
 from gaussguru._linalg import Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, nearest, quoted
-from gaussguru.errors import Asymmetric, Limits
 from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns, similar_columns
 
 __all__ = [

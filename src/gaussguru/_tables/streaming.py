@@ -24,6 +24,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._data.streams import Part
+from gaussguru._errors import Limits
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
@@ -37,7 +38,6 @@ from gaussguru._tables.fitting import (
     messages_of,
 )
 from gaussguru._tables.schema import Layout, deviations, read_parts
-from gaussguru.errors import Limits
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays, Dask, Mapped, Source, needed

@@ -10,9 +10,9 @@ from scipy.special import logsumexp, ndtr
 from sklearn.utils import Bunch, check_random_state
 
 from gaussguru._blocks import row_blocks
+from gaussguru._errors import check_errors, unmeasured
 from gaussguru._estimators.validation import check_choice, check_count, check_real
 from gaussguru._linalg import Array
-from gaussguru.errors import check_errors, unmeasured
 from gaussguru.probabilities import top_probabilities
 
 PATTERNS = ("uniform", "varied", "by-sample", "by-feature", "two-level", "correlated")

@@ -19,9 +19,9 @@ from scipy.io import loadmat
 from sklearn import datasets
 from sklearn.utils import Bunch
 
+from gaussguru._errors import Measured
 from gaussguru._estimators.validation import check_choice
 from gaussguru._linalg import Array
-from gaussguru.errors import Measured
 
 
 class DataNotFoundError(FileNotFoundError):

@@ -10,13 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
+from gaussguru._errors import Measured, mean_spread, split_errors
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._estimators.validation import check_choice, check_count
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Measured, mean_spread, split_errors
 from gaussguru.plotting import style
 from gaussguru.robustness import robustness_curve
 

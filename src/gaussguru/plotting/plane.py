@@ -7,11 +7,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from gaussguru._errors import check_errors, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.validation import check_real
 from gaussguru._linalg import Array
-from gaussguru.errors import check_errors, split_errors
 from gaussguru.plotting import style
 
 RESOLUTION = 301

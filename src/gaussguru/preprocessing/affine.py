@@ -11,9 +11,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._blocks import row_blocks
+from gaussguru._errors import LowRank, Measured, check_errors, like
 from gaussguru._estimators.base import LinearScores
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import LowRank, Measured, check_errors, like
 
 # Points at which a function is found to scale feature by feature, which saves the square of the number of features.
 SCALING_PROBES = 64

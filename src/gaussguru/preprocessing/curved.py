@@ -26,8 +26,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from gaussguru._blocks import MOST_STORED, row_blocks
+from gaussguru._errors import Errors, LowRank, Measured, check_causes, like, take_rows
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Errors, LowRank, Measured, check_causes, like, take_rows
 from gaussguru.preprocessing.affine import dense
 
 # Points of Gauss and Hermite. (Of log, sqrt, arcsinh, power and quantile transforms, errors of up to half a spread:

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
+from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties
 from gaussguru._linalg import Array
-from gaussguru.errors import Asymmetric, Limits, frame_and_units, split_uncertainties
 
 # How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
 SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))

@@ -11,8 +11,7 @@ from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._data.em import population_of
-from gaussguru._estimators.validation import check_choice
-from gaussguru.errors import (
+from gaussguru._errors import (
     Limits,
     Measured,
     has_unmeasured,
@@ -21,6 +20,7 @@ from gaussguru.errors import (
     split_errors,
     unmeasured,
 )
+from gaussguru._estimators.validation import check_choice
 from gaussguru.preprocessing.affine import AffineMap, dense
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 

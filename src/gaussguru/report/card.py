@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru.errors import Limits, LowRank, split_errors
+from gaussguru._errors import Limits, LowRank, split_errors
 from gaussguru.preprocessing import final_estimator
 
 # Rows hashed at a time; with them the hash of texts would change.

@@ -14,11 +14,11 @@ from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
+from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, split_errors, take_rows, unmeasured
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
 from gaussguru._linalg import Array, Index
-from gaussguru.errors import Limits, Measured, check_errors, has_unmeasured, split_errors, take_rows, unmeasured
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import final_estimator

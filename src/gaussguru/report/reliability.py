@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gaussguru._errors import Limits, LowRank, Measured, check_errors, like, split_errors
 from gaussguru._linalg import SAME, Array
 from gaussguru.calibration import margin_and_spread
-from gaussguru.errors import Limits, LowRank, Measured, check_errors, like, split_errors
 from gaussguru.plotting import style
 from gaussguru.preprocessing import final_estimator
 

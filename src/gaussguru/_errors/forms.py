@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from gaussguru._errors.arrays import ROUNDING, check_variances, roots_of
 from gaussguru._linalg import Array, Index, diagonal, norm
-from gaussguru.errors.arrays import ROUNDING, check_variances, roots_of
 
 
 class Errors(ABC):

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru.errors.arrays import like, names_of
-from gaussguru.errors.given import Asymmetric, Limits, LowRank, Measured, marked
+from gaussguru._errors.arrays import like, names_of
+from gaussguru._errors.given import Asymmetric, Limits, LowRank, Measured, marked
 
 
 def split_errors(X: Any, X_err: Any = None) -> tuple[Any, Any]:

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru.errors.arrays import as_numbers, check_finite, check_sign, check_symmetric, roots_of, symmetric_roots
-from gaussguru.errors.forms import Covariances, Diagonal, Errors, Factored, PerSample
-from gaussguru.errors.given import LowRank
-from gaussguru.errors.missing import survey_limits
+from gaussguru._errors.arrays import as_numbers, check_finite, check_sign, check_symmetric, roots_of, symmetric_roots
+from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample
+from gaussguru._errors.given import LowRank
+from gaussguru._errors.missing import survey_limits
 
 
 def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:

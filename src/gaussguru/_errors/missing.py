@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from gaussguru._blocks import MOST_STORED, row_blocks
+from gaussguru._errors.arrays import any_roots, as_numbers, check_finite, check_sign, finite_least, like
+from gaussguru._errors.given import Limits, LowRank
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru._native import _binding
-from gaussguru.errors.arrays import any_roots, as_numbers, check_finite, check_sign, finite_least, like
-from gaussguru.errors.given import Limits, LowRank
 
 # Rows of which deviations are formed at a time.
 PIECE = 4096

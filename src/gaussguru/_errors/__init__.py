@@ -5,7 +5,7 @@ plain arrays, ``split`` takes values and errors out of what carries both, ``miss
 were not measured, ``checks`` makes ``forms`` of all of it: error bars as the rest of the library asks for them.
 """
 
-from gaussguru.errors.arrays import (
+from gaussguru._errors.arrays import (
     ROUNDING,
     any_roots,
     as_numbers,
@@ -15,10 +15,10 @@ from gaussguru.errors.arrays import (
     like,
     take_rows,
 )
-from gaussguru.errors.checks import check_causes, check_errors, check_products
-from gaussguru.errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
-from gaussguru.errors.given import Asymmetric, Components, Limits, LowRank, Measured, with_more
-from gaussguru.errors.missing import (
+from gaussguru._errors.checks import check_causes, check_errors, check_products
+from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
+from gaussguru._errors.given import Asymmetric, Components, Limits, LowRank, Measured, with_more
+from gaussguru._errors.missing import (
     LEAST,
     Population,
     has_unmeasured,
@@ -27,7 +27,7 @@ from gaussguru.errors.missing import (
     units_of,
     unmeasured,
 )
-from gaussguru.errors.split import (
+from gaussguru._errors.split import (
     frame_and_units,
     holds_uncertainties,
     mark_unmeasured,
@@ -73,6 +73,6 @@ __all__ = [
     "with_more",
 ]
 
-# What users see, and what is stored in model files and pickles, has the path of this package: modules may change.
+# What users see, and what is stored in model files and pickles, has the path of the public module.
 for _kind in (Asymmetric, Components, Limits, LowRank, Measured, Population):
-    _kind.__module__ = __name__
+    _kind.__module__ = "gaussguru.errors"

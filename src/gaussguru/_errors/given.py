@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gaussguru._errors.arrays import as_numbers, check_given, check_sign, like, names_of, take_rows
 from gaussguru._linalg import Array
-from gaussguru.errors.arrays import as_numbers, check_given, check_sign, like, names_of, take_rows
 
 
 @dataclass(frozen=True)
