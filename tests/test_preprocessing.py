@@ -105,7 +105,7 @@ class Recorder(ClassifierMixin, BaseEstimator):
 
 
 def covariances(X_err, X):
-    errors = check_errors(X_err, X)
+    errors = check_errors(split_errors(X, X_err)[1], X)
     return np.array([errors.covariance(i) for i in range(len(X))])
 
 
@@ -628,7 +628,7 @@ def test_not_measured_and_not_said():
         (-STD, "nonnegative"),
         (STD[:5], r"got shape \(5, 4\)"),
         (STD * np.nan, "X_err has NaN"),
-        (COVARIANCES[:, :2], "does not fit"),
+        (COVARIANCES[:, :2], r"covariances of shape \(40, 4, 4\).*got shape \(40, 2, 4\)"),
         (LowRank(FACTORS[:, :2]), "X_err.factors must have shape"),
     ],
 )

@@ -27,11 +27,12 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import Measured, check_products, split_errors, take_rows
+from gaussguru._errors import Measured, check_products, split_errors
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
+from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
 from gaussguru.preprocessing import linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance
@@ -123,7 +124,7 @@ def _walk(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
 
 def _with_errors(X: Any, X_err: Any) -> Any:
     """Return X and its errors in one."""
-    return X if X_err is None or isinstance(X, Measured) else Measured(X, X_err)
+    return X if X_err is None or isinstance(X, Measured) else Measured.checked(*split_errors(X, X_err))
 
 
 def takes_errors(estimator: Any) -> bool:
@@ -515,10 +516,10 @@ def _rows_of(X: Any) -> Any:
     """Return X as something of which rows can be taken."""
     if sp.issparse(X):
         return X.tocsr()
-    if isinstance(X, Measured) or hasattr(X, "iloc"):
+    if isinstance(X, Measured) or is_frame(X):
         return X
     # What the values are is for the estimator to check; that there are rows of them, here.
-    return check_array(X, dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
+    return check_array(unmasked(X, "X"), dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
 
 
 def _weight_names(estimator: Any) -> list[str]:

@@ -25,7 +25,7 @@ from gaussguru._data.rows import BlockMap
 from gaussguru._data.streamed_readings import noise_range, read_sample, unlabelled, varies
 from gaussguru._data.streams import Part
 from gaussguru._data.threads import block_map
-from gaussguru._errors import Asymmetric, Components, Limits, Measured, like, split_errors, with_more
+from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
 from gaussguru._estimators.base import OrUnchanged, outside
 from gaussguru._estimators.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._estimators.validation import (
@@ -36,6 +36,7 @@ from gaussguru._estimators.validation import (
     check_real,
     check_weights,
 )
+from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.sources import Fields, Mapped, Reading, Source, Split, as_source, drawn
 
@@ -254,7 +255,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             values = self._extended(X, np.column_stack([means, exact]))
             covariances = with_more(covariances, (len(rows), rows.n_features), exact.shape[1], 0.0)
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
-        return Measured(values, covariances, components)
+        return Measured.checked(values, covariances, components)
 
     def _transformed(self, source: Source, X_err: Any) -> Mapped:
         """Return a source of posteriors."""
@@ -267,9 +268,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     def _extended(self, X: Any, values: Array) -> Any:
         """Return values with more columns than X, in its form."""
-        if hasattr(X, "iloc"):
-            return type(X)(values, index=X.index, columns=self.get_feature_names_out(X.columns))
-        return values.astype(X.dtype, copy=False)
+        return like(X, values, self.get_feature_names_out(column_names(X)) if is_frame(X) else None)
 
     @by_parts
     def score_samples(self, X: Any, X_err: Any = None) -> Array:
@@ -457,7 +456,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 "are not zeros; use X.toarray()"
             )
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
-        return X if hasattr(X, "iloc") else array, array, X_err
+        return X if is_frame(X) else array, array, X_err
 
     def _rows(self, X: Any, X_err: Any) -> tuple[Any, Readings]:
         """Return X, and the readings of new samples."""
@@ -826,7 +825,7 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
     ndarray of shape (n_features,), or float with a direction
     """
     X, X_err = split_errors(X, X_err)
-    array = np.asarray(X, dtype=np.float64)
+    array = as_numbers(X, "X")
     if array.ndim != 2 or not len(array):
         raise ValueError(f"X must have two dimensions, samples and features; got shape {array.shape}")
     rows, spreads, _, _ = _surveyed(read(array, X_err), None)
@@ -866,9 +865,14 @@ def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
         For more than two classes the mean over classes, each against the rest.
     """
     y = column_or_1d(y)
-    sizes = _sizes(X_err)
-    if len(sizes) != len(y):
-        raise ValueError(f"X_err and y must have the same number of samples; got {len(sizes)} and {len(y)}")
+    n, *widths = X_err.shape if hasattr(X_err, "shape") else np.shape(X_err)
+    if n != len(y):
+        raise ValueError(f"X_err and y must have the same number of samples; got {n} and {len(y)}")
+    blank = np.zeros((n, widths[0] if widths else 1))
+    errors = split_errors(like(X_err, blank), X_err)[1]
+    sizes = standard_deviations(errors, blank.shape)
+    if isinstance(errors, Limits):
+        sizes = np.where(errors.limits == 0, sizes, np.inf)
     usual = np.isfinite(sizes) & (sizes > 0)
     logs = np.log(np.where(usual, sizes, 1.0))
     centre = logs.sum(axis=0) / np.maximum(usual.sum(axis=0), 1)
@@ -883,26 +887,3 @@ def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
     if chances.shape[1] == 2:
         return float(roc_auc_score(y, chances[:, 1]))
     return float(roc_auc_score(y, chances, multi_class="ovr"))
-
-
-def _sizes(X_err: Any) -> Array:
-    """Return the standard deviations of error bars, (n_samples, n_features) or (n_samples, 1)."""
-    if isinstance(X_err, Limits):
-        return np.where(X_err.sides == 0, _sizes(X_err.err), np.inf)
-    if isinstance(X_err, Asymmetric):
-        shape = (*X_err.shape, 1)[:2]
-        return np.asarray(X_err.symmetric(np.zeros(shape))[1])
-    if sp.issparse(X_err):
-        return np.asarray(X_err.toarray(), dtype=np.float64)
-    if hasattr(X_err, "factors"):
-        own = np.zeros(len(X_err)) if X_err.std is None else np.asarray(X_err.std, dtype=np.float64)
-        own = own[:, np.newaxis] if own.ndim == 1 else own
-        return np.asarray(np.sqrt(np.square(own) + np.square(np.asarray(X_err.factors)).sum(axis=2)))
-    errors = np.asarray(X_err, dtype=np.float64)
-    if errors.ndim not in (1, 2, 3):
-        raise ValueError(f"X_err must have one to three dimensions; got shape {errors.shape}")
-    if errors.ndim == 3:
-        errors = np.sqrt(np.einsum("ijj->ij", errors))
-    if np.any(errors < 0):
-        raise ValueError(f"X_err must hold nonnegative standard deviations; got {np.nanmin(errors):g}")
-    return errors if errors.ndim == 2 else errors[:, np.newaxis]

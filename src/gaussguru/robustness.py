@@ -25,8 +25,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import Asymmetric, Limits, Measured, check_errors, has_unmeasured, like, split_errors, take_rows
+from gaussguru._errors import Asymmetric, Limits, Measured, check_errors, has_unmeasured, split_errors
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
+from gaussguru._frames import as_numbers, is_frame, like, take_rows
 from gaussguru._linalg import EPS, Array
 from gaussguru.calibration import score_moments
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
@@ -251,12 +252,12 @@ def robustness_curve(
         return RobustnessCurve(levels, accuracy, error)
     check_count("n_repeats", n_repeats, low=2)
     rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    values = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    values = X.toarray() if sp.issparse(X) else as_numbers(X, "X")
     for i, level in enumerate(levels):
         runs = []
         for _ in range(n_repeats if level > 0 else 1):
             noisy = values + level * errors_at_one.sample(rng)
-            noisy = type(X)(noisy, index=X.index, columns=X.columns) if hasattr(X, "iloc") else noisy
+            noisy = like(X, noisy) if is_frame(X) else noisy
             runs.append(accuracy_score(y, estimator.predict(noisy), sample_weight=sample_weight))
         accuracy[i] = np.mean(runs)
         error[i] = np.std(runs, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else 0.0
@@ -335,7 +336,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
         X = X.toarray()
     n, d = X.shape
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
-    better = _better_errors(errors, new_err, n, d, stds=per_feature)
+    better = _better_errors(X, errors, new_err, stds=per_feature)
     parts = [
         _block_gain(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
         for rows in row_blocks(n, d**2)
@@ -343,7 +344,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
 
 
-def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> Any:
+def _better_errors(X: Any, X_err: Any, new_err: Any, *, stds: bool) -> Any:
     """Return the errors after a new reading, checked against those of now where both are standard deviations.
 
     What covariances make of a score is checked when it is known (:func:`_check_smaller`).
@@ -353,27 +354,23 @@ def _better_errors(X_err: Any, new_err: Any, n: int, d: int, *, stds: bool) -> A
             f"new_err must hold standard deviations or covariances; got {type(new_err).__name__}. "
             "X_err.symmetric(X)[1] are the standard deviations of two-sided errors"
         )
-    split_errors(X_err, new_err)  # tables with the same columns and rows
-    new = new_err.toarray() if sp.issparse(new_err) else new_err
     # Standard deviations have up to two dimensions; covariances and their factors have three.
-    now_ndim, ndim = (len(part.shape) if hasattr(part, "shape") else np.ndim(part) for part in (X_err, new))
-    if stds and max(now_ndim, ndim) > 2:
+    is_number = np.ndim(new_err) == 0 and not hasattr(new_err, "shape")
+    new = X_err if is_number else split_errors(like(X, np.zeros(X.shape)), new_err, "new_err")[1]
+    if stds and max(len(X_err.shape), len(new.shape)) > 2:
         raise ValueError("X_err and new_err must be standard deviations with per_feature=True; got covariances")
-    if ndim == 0:
-        level = check_real("new_err", new, inclusive=True)
-        return np.full(n, level) if now_ndim > 2 else like(X_err, np.minimum(np.asarray(X_err, np.float64), level))
-    if max(now_ndim, ndim) <= 2:
-        _check_deviations(np.asarray(X_err, dtype=np.float64), np.asarray(new, dtype=np.float64), n, d)
+    if is_number:
+        level = check_real("new_err", new_err, inclusive=True)
+        return np.full(X.shape[0], level) if len(X_err.shape) > 2 else np.minimum(X_err, level)
+    new = new.toarray() if sp.issparse(new) else new
+    if max(len(X_err.shape), len(new.shape)) <= 2:
+        _check_deviations(X_err, new)
     return new
 
 
-def _check_deviations(now: Array, then: Array, n: int, d: int) -> None:
+def _check_deviations(now: Array, then: Array) -> None:
     """Raise if standard deviations are not those of better readings."""
-    if then.shape not in ((n,), (n, d)):
-        raise ValueError(f"new_err must be a number or of shape ({n},) or ({n}, {d}); got {then.shape}")
-    if np.isnan(then).any() or np.any(then < 0):
-        raise ValueError("new_err must hold nonnegative numbers, without NaN")
-    now, then = np.broadcast_arrays(now.reshape(n, -1), then.reshape(n, -1))
+    now, then = np.broadcast_arrays(now.reshape(len(now), -1), then.reshape(len(now), -1))
     worse = np.argwhere(then > now * (1 + LARGER))
     if len(worse):
         i, j = worse[0]
@@ -386,7 +383,7 @@ def _check_deviations(now: Array, then: Array, n: int, d: int) -> None:
 def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
     now = _latent_scores(model, X, X_err)
     # Covariances do not depend on the values: any will do where there are none yet.
-    values = np.asarray(X, dtype=np.float64)
+    values = as_numbers(X, "X")
     gone = np.isnan(values)
     filled = X
     if gone.any():

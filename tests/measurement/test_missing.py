@@ -319,7 +319,7 @@ def test_two_sides_in_a_table(up, low):
     assert list(X_err.upper.columns) == ["a", "b", "c"]
     values, errors = split_errors(X, X_err)
     assert values.loc[3, "a"] == pytest.approx(1 + np.sqrt(2 / np.pi) * 0.1)
-    assert np.isinf(errors.loc[5, "a"])
+    assert np.isinf(errors[2, 0])
 
 
 def test_limits_in_a_table():

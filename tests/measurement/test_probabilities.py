@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from support.data import groups
 
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
-from gaussguru._errors import check_errors, check_products
+from gaussguru._errors import check_errors, split_errors
 from gaussguru.calibration import margin_and_spread, score_moments
 from gaussguru.errors import LowRank, Measured
 from gaussguru.preprocessing import WithErrors
@@ -222,11 +222,11 @@ def test_covariances_that_are_none():
     X = np.zeros((2, 2))
     bad = np.array([np.eye(2), [[1.0, 2.0], [2.0, 1.0]]])
     with pytest.raises(ValueError, match="positive semidefinite covariances; that of sample 1"):
-        check_products(bad, X).variances(np.array([[1.0, -1.0]]))
+        split_errors(X, bad)
     with pytest.raises(ValueError, match="symmetric covariances; that of sample 0"):
-        check_products(np.array([[[1.0, 0.5], [0.0, 1.0]]] * 2), X)
+        split_errors(X, np.array([[[1.0, 0.5], [0.0, 1.0]]] * 2))
     with pytest.raises(ValueError, match="X_err has NaN"):
-        check_products(np.nan * bad, X)
+        split_errors(X, np.nan * bad)
 
 
 # --- score, and what is asked for by default

@@ -272,7 +272,7 @@ def test_classifiers_without_calibration(data):
         ({"new_err": -1.0}, "new_err"),
         ({"new_err": np.nan}, "new_err"),
         ({"new_err": "double"}, r"new_err.*larger than X_err.*row 0"),
-        ({"new_err": np.zeros((5, 2))}, r"new_err must be a number or of shape \(10,\)"),
+        ({"new_err": np.zeros((5, 2))}, r"new_err must hold standard deviations of shape \(10,\)"),
         ({"new_err": np.full((10, 3), np.nan)}, "new_err.*NaN"),
         ({"new_err": np.tile(50.0 * np.eye(3), (10, 1, 1))}, "new_err must not be larger"),
         ({"per_feature": True, "X_err": np.tile(np.eye(3), (10, 1, 1))}, "standard deviations"),

@@ -12,7 +12,8 @@ from scipy.special import logsumexp
 from gaussguru._data.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import LEAST, Population, has_unmeasured, positive, take_rows, units_of
+from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units_of
+from gaussguru._frames import as_numbers, take_rows
 from gaussguru._linalg import Array, Index, diagonal
 
 # Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
@@ -303,13 +304,10 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
     """
     gaps = has_unmeasured(X_err) if gaps is None else gaps
     marginal = Population.of(X, X_err, sample_weight, gaps=gaps)
-    values = np.asarray(X)
+    values = as_numbers(X, "X")
     used = np.arange(len(values)) if sample_weight is None else np.flatnonzero(sample_weight)
     part = used[covariance_rows(len(used), values.shape[1], gaps=gaps)]
-    try:
-        errors = None if X_err is None else take_rows(X_err, part)
-    except (ValueError, IndexError):  # what is wrong with the errors is said where they are checked
-        return marginal
+    errors = None if X_err is None else take_rows(X_err, part)
     weight = None if sample_weight is None else sample_weight[part]
     return with_covariance(marginal, take_rows(values, part), errors, weight, gaps=gaps)
 
@@ -325,13 +323,10 @@ def with_covariance(
 ) -> Population:
     """Return a population of known means and spreads with the covariance that some samples tell."""
     d = values.shape[1]
-    # What is wrong with the values or the errors is said where they are checked.
+    # The estimator says which values are not finite.
     if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
         return marginal
-    try:
-        rows = read(values, X_err)
-    except (ValueError, IndexError):
-        return marginal
+    rows = read(values, X_err)
     covariance = _pairs(rows, weight, marginal)
     if gaps and d <= EM_FEATURES:
         units = units_of(marginal.means, marginal.spreads)

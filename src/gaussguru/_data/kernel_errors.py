@@ -32,7 +32,7 @@ from scipy.linalg import solve_triangular
 from gaussguru._blocks import MOST_STORED, row_blocks, rows_at_once
 from gaussguru._data.kernel_matrix import PANEL, Features, Kernel, is_singular
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import Errors, Factored, Roots, any_roots, check_positive, check_variances
+from gaussguru._errors import Errors, Factored, Roots, any_roots
 from gaussguru._linalg import Array, Index
 
 # Terms of a Gram matrix below this part of the largest are left out: it is the matrix of a step, not of a proof.
@@ -576,14 +576,11 @@ def noisy_scores(
         found: Expected = kind.expected(rows, V, points)
         scores[part] = found.values @ coef.T
         if exact:
-            check_positive(V, begin)
             covariances = _second_moments(kind, rows, V, points, coef)
             covariances -= scores[part, :, np.newaxis] * scores[part, np.newaxis]
         else:
             gradients = found.gradients(at, coef)
             covariances = gradients @ turned(V, gradients).transpose(0, 2, 1)
-            sizes = np.abs(V).reshape(len(V), -1).max(axis=1) * np.square(gradients).sum(axis=(1, 2))
-            check_variances(np.einsum("icc->ic", covariances), sizes, begin)
         spreads[part] = of(covariances)
 
     list(mapped(fill, *_blocks(n, 4 * m + 2 * d * d + 2 * n_scores * d)))

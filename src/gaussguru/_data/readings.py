@@ -5,12 +5,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from gaussguru._blocks import rows_at_once
-from gaussguru._errors import ROUNDING, Limits, LowRank, as_numbers
+from gaussguru._errors import Limits, LowRank, standard_deviations
 from gaussguru._errors.arrays import finite_least
 from gaussguru._linalg import Array
 
@@ -129,101 +128,36 @@ class Readings:
 
 
 def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
-    """Return the values of a dense X and their noise, checked.
+    """Return the values of a dense X, and their noise from parsed error bars.
 
-    Not measured is what has NaN for a value, or an infinite error, or one above the limit of its feature.
+    A value that is NaN, has an infinite error, or one above the limit of its feature, was not measured.
     """
     values = np.asarray(X)
-    missing = np.isnan(values)
+    shape = (values.shape[0], values.shape[1])
+    sizes = standard_deviations(X_err, shape)
+    missing = np.isnan(values) | np.isinf(sizes)
+    if limits is not None:
+        missing |= sizes > limits
     if isinstance(X_err, Limits):
-        return _read_limits(values, X_err, missing, limits)
-    if X_err is None:
-        rows, sizes = Readings(values, np.broadcast_to(0.0, values.shape)), None
-    elif isinstance(X_err, LowRank):
-        rows, sizes = _read_factors(values, X_err, missing)
+        return _read_limits(values, X_err, missing)
+    if isinstance(X_err, LowRank):
+        std = np.zeros(shape) if X_err.std is None else X_err.std
+        rows = Readings(values, np.square(std), None, X_err.factors)
+    elif X_err is not None and X_err.ndim == 3:
+        rows = Readings(values, None, None, None, X_err)
     else:
-        rows, sizes = _read_array(values, X_err, missing)
-    if sizes is not None:
-        missing |= np.isinf(sizes) if limits is None else np.isinf(sizes) | (sizes > limits)
+        with np.errstate(over="ignore"):
+            rows = Readings(values, np.square(sizes))
     rows = rows.without(missing) if missing.any() else rows
     if finite_least(rows.values) is None:
         assert_all_finite(rows.values, input_name="X")
-    if rows.covariances is not None:
-        _check_covariances(rows.covariances)
     return rows
 
 
-def _read_limits(values: Array, X_err: Limits, missing: NDArray[np.bool_], limits: Array | None) -> Readings:
+def _read_limits(values: Array, X_err: Limits, missing: NDArray[np.bool_]) -> Readings:
     """Return values of which some are limits: these are not measured, but known to be on one side."""
-    std = X_err.deviations((values.shape[0], values.shape[1]))
-    sides = np.where(missing, 0, X_err.sides).astype(np.int8)
-    _check_std(std, missing, "X_err")
-    if np.any(np.isinf(std) & (sides != 0)):
-        raise ValueError("X_err must be finite for limits")
-    rows = read(values, np.where(sides == 0, std, np.inf), limits)
-    bounds = np.where(sides == 0, 0.0, values)
+    is_limit = X_err.limits != 0
+    rows = read(values, np.where(missing | is_limit, np.inf, X_err.err))
+    bounds = np.where(is_limit, values, 0.0)
     assert_all_finite(bounds, input_name="X")
-    return replace(rows, sides=sides, bounds=bounds, doubts=np.where(sides == 0, 0.0, np.square(std)))
-
-
-def _read_factors(values: Array, X_err: LowRank, missing: NDArray[np.bool_]) -> tuple[Readings, Array]:
-    """Return values with noise of few causes, and the standard deviation of every value."""
-    n, d = values.shape
-    factors = as_numbers(X_err.factors, "X_err.factors")
-    if factors.ndim != 3 or factors.shape[:2] != (n, d):
-        raise ValueError(f"X_err.factors must have shape ({n}, {d}, rank); got {factors.shape}")
-    if not np.isfinite(factors).all():
-        raise ValueError("X_err.factors must be finite")
-    std = np.zeros((n, d)) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
-    if std.shape not in ((n,), (n, d)):
-        raise ValueError(f"X_err.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
-    std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (n, d))
-    _check_std(std, missing, "X_err.std")
-    variances = np.square(std)
-    sizes = np.sqrt(variances + np.einsum("ijr,ijr->ij", factors, factors))
-    return Readings(values, variances, None, factors), sizes
-
-
-def _read_array(values: Array, X_err: Any, missing: NDArray[np.bool_]) -> tuple[Readings, Array]:
-    """Return values with standard deviations or covariances, and the standard deviation of every value."""
-    n, d = values.shape
-    # In one order, as sums depend on it.
-    errors = np.ascontiguousarray(X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err"))
-    if errors.shape not in ((n,), (n, d), (n, d, d)):
-        raise ValueError(
-            f"X_err must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape "
-            f"({n}, {d}, {d}), for X of shape ({n}, {d}); got shape {errors.shape}"
-        )
-    if errors.ndim == 3:
-        variances = np.einsum("ijj->ij", errors)
-        _check_std(variances, missing, "the diagonal of X_err")
-        return Readings(values, None, None, None, errors), np.sqrt(variances)
-    sizes = np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], (n, d))
-    _check_std(sizes, missing, "X_err")
-    with np.errstate(over="ignore"):
-        return Readings(values, np.square(sizes)), sizes
-
-
-def _check_std(std: Array, missing: NDArray[np.bool_], name: str) -> None:
-    if np.isnan(std[~missing] if missing.any() else std).any():
-        raise ValueError(
-            f"{name} has NaN: an error bar must be a number; give infinity for what was not measured, 0 for what is "
-            "exact"
-        )
-    least = float(np.min(std, initial=0.0, where=~np.isnan(std)))
-    if least < 0:
-        raise ValueError(f"{name} must hold nonnegative standard deviations; got {least:g}")
-
-
-def _check_covariances(covariances: Array) -> None:
-    if not np.isfinite(covariances).all():
-        raise ValueError("X_err must hold finite covariances but for the variances of what was not measured")
-    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
-    if apart.max(initial=0.0) > ROUNDING:
-        i = int(np.argmax(apart))
-        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
-    try:
-        np.linalg.cholesky(covariances / largest[:, np.newaxis, np.newaxis] + ROUNDING * np.eye(covariances.shape[1]))
-    except np.linalg.LinAlgError:
-        raise ValueError("X_err must hold positive semidefinite covariances; got one that is not") from None
+    return replace(rows, sides=X_err.limits, bounds=bounds, doubts=np.where(is_limit, np.square(X_err.err), 0.0))

@@ -1,20 +1,11 @@
 """Error bars: the noise covariance ``Sigma_i`` of every sample, in any form.
 
-An error is a standard deviation, in the units of the feature. ``given`` has the forms in which errors are given beside
-plain arrays, ``split`` takes values and errors out of what carries both, ``missing`` has what stands for values that
-were not measured, ``checks`` makes ``forms`` of all of it: error bars as the rest of the library asks for them.
+An error is a standard deviation, in the units of the feature. ``given`` has the forms in which users give errors beside
+plain arrays; ``parse`` makes the few forms of them that the library uses, checked; ``missing`` fills in values that
+were not measured; ``forms`` has error bars as problems compute with them, which ``checks`` makes of parsed ones.
 """
 
-from gaussguru._errors.arrays import (
-    ROUNDING,
-    any_roots,
-    as_numbers,
-    check_positive,
-    check_variances,
-    finite_least,
-    like,
-    take_rows,
-)
+from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
 from gaussguru._errors.checks import check_causes, check_errors, check_products
 from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
 from gaussguru._errors.given import Asymmetric, Components, Limits, LowRank, Measured, with_more
@@ -24,16 +15,12 @@ from gaussguru._errors.missing import (
     has_unmeasured,
     mean_spread,
     positive,
+    refuse_unmeasured,
+    standard_deviations,
     units_of,
     unmeasured,
 )
-from gaussguru._errors.split import (
-    frame_and_units,
-    holds_uncertainties,
-    mark_unmeasured,
-    split_errors,
-    split_uncertainties,
-)
+from gaussguru._errors.parse import frame_and_units, marked, split_errors, split_uncertainties
 
 __all__ = [
     "LEAST",
@@ -51,23 +38,19 @@ __all__ = [
     "Population",
     "Roots",
     "any_roots",
-    "as_numbers",
     "check_causes",
     "check_errors",
-    "check_positive",
     "check_products",
-    "check_variances",
     "finite_least",
     "frame_and_units",
     "has_unmeasured",
-    "holds_uncertainties",
-    "like",
-    "mark_unmeasured",
+    "marked",
     "mean_spread",
     "positive",
+    "refuse_unmeasured",
     "split_errors",
     "split_uncertainties",
-    "take_rows",
+    "standard_deviations",
     "units_of",
     "unmeasured",
     "with_more",

@@ -1,13 +1,13 @@
-"""Numbers that users give, as arrays; and what must hold of standard deviations and covariances."""
+"""Standard deviations and covariances as arrays: their checks, and roots of covariances."""
 
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_array
 
 from gaussguru._blocks import rows_at_once
+from gaussguru._frames import as_numbers
 from gaussguru._linalg import Array
 from gaussguru._native import _binding
 
@@ -16,45 +16,8 @@ ROUNDING = 1e-8
 # Pivots of a covariance that is far from singular, relative to the largest: variances by products then have ten digits.
 DEFINITE = 1e-3
 
-
-def as_numbers(values: Any, name: str) -> Array:
-    """Return values as an array of float64, finite or not."""
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.size:
-        return values
-    try:
-        array = check_array(values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} must hold numbers: {error}") from error
-    return np.asarray(array)
-
-
-def take_rows(values: Any, index: Any) -> Any:
-    """Return rows of an array, sparse matrix, DataFrame, list or :class:`LowRank`."""
-    if isinstance(index, tuple):  # scikit-learn asks for array[rows, ...]
-        index = index[0]
-    if hasattr(values, "iloc"):
-        return values.iloc[index]
-    if not hasattr(values, "shape"):
-        values = np.asarray(values)
-    return values[index]
-
-
-def like(X: Any, values: Array) -> Any:
-    """Return values as a DataFrame with the names of X, if X is one, and in its precision if it is an array."""
-    if hasattr(X, "iloc"):
-        return type(X)(values, index=X.index if len(X) == len(values) else None, columns=X.columns)
-    return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
-
-
-def names_of(table: Any, axis: str) -> NDArray[Any] | None:
-    """Return the names of columns (as in scikit-learn, texts) or rows of a table, if it has any."""
-    names = getattr(table, axis, None)
-    if names is None or callable(names):  # a list has a method of that name
-        return None
-    named = np.asarray(names)
-    if axis == "columns":
-        return named if all(isinstance(name, str) for name in names) else None
-    return named
+# Which values were not measured, (n_samples, n_features); None where all were.
+Gaps = NDArray[np.bool_] | None
 
 
 def block_firsts(values: Any) -> range:
@@ -75,15 +38,6 @@ def finite_least(values: Array, map: Any = map) -> float | None:
     return min((least for _, least in parts), default=np.inf) if all(finite for finite, _ in parts) else None
 
 
-def check_finite(values: Array, name: str, map: Any) -> float:
-    """Return the least of values, all of them finite."""
-    least = finite_least(values, map)
-    if least is not None:
-        return least
-    check_given(values, name)
-    raise ValueError(f"{name} has infinity where only finite numbers are allowed")
-
-
 def check_given(values: Array, name: str) -> None:
     """Raise if there is a value without an error bar."""
     if np.isnan(values).any():
@@ -93,42 +47,48 @@ def check_given(values: Array, name: str) -> None:
         )
 
 
-def check_sign(least: float, name: str) -> None:
-    """Raise if the least of standard deviations is negative."""
+def error_numbers(given: Any, name: str) -> Array:
+    """Return error bars as numbers, infinite under a mask: a value whose error is masked was not measured."""
+    errors = np.ascontiguousarray(as_numbers(given, name))  # sums depend on the order in memory
+    if isinstance(given, np.ma.MaskedArray) and given.mask is not np.ma.nomask:
+        errors = np.where(given.mask, np.inf, errors)
+    return errors
+
+
+def deviations(std: Array, name: str, gaps: Gaps) -> Array:
+    """Return standard deviations, checked; NaN only for values that were not measured."""
+    least = finite_least(std)
+    if least is None:
+        lost = gaps if gaps is None or std.ndim == 2 else gaps.all(axis=1)
+        check_given(std if lost is None else np.where(lost, 0.0, std), name)
+        least = float(np.nanmin(std, initial=0.0))
     if least < 0:
         raise ValueError(f"{name} must hold nonnegative standard deviations; got {least:g}")
+    return std
 
 
-def check_symmetric(covariances: Array, first: int = 0) -> Array:
-    """Return the largest entries of matrices, all of them symmetric; ``first`` is the number of the first one."""
-    largest = np.maximum(np.abs(covariances).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-    apart = np.abs(covariances - covariances.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
-    if apart.max(initial=0.0) > ROUNDING:
-        i = first + int(np.argmax(apart))
-        raise ValueError(f"X_err must hold symmetric covariances; that of sample {i} differs from its transpose")
-    return np.asarray(largest)
-
-
-def check_positive(covariances: Array, first: int = 0) -> None:
-    """Raise if one of some covariances has a negative eigenvalue; ``first`` is the number of the first one."""
-    if covariances.ndim < 3:
-        return
-    least = np.linalg.eigvalsh(covariances)[:, 0]
-    wrong = np.flatnonzero(least < -ROUNDING * np.abs(covariances).max(axis=(1, 2)))
-    if len(wrong):
-        raise _not_semidefinite(first + wrong[0], f"has the eigenvalue {least[wrong[0]]:.3g}")
-
-
-def check_variances(variances: Array, sizes: Array, first: int = 0) -> None:
-    """Raise if covariances make variances, of shape (n_samples, n_directions), that are negative beside their sizes."""
-    least = variances.min(axis=1, initial=0.0)
-    wrong = np.flatnonzero(least < -ROUNDING * sizes)
-    if len(wrong):
-        raise _not_semidefinite(first + wrong[0], f"makes the variance {least[wrong[0]]:.3g}")
-
-
-def _not_semidefinite(sample: int, why: str) -> ValueError:
-    return ValueError(f"X_err must hold positive semidefinite covariances; that of sample {sample} {why}")
+def check_semidefinite(covariances: Array, name: str) -> None:
+    """Raise unless covariances, all of them finite, are symmetric and positive semidefinite."""
+    firsts = block_firsts(covariances)
+    for first in firsts:
+        some = covariances[first : first + firsts.step]
+        largest = np.maximum(np.abs(some).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+        skew = np.abs(some - some.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+        if skew.max(initial=0.0) > ROUNDING:
+            sample = first + int(np.argmax(skew))
+            raise ValueError(
+                f"{name} must hold symmetric covariances; that of sample {sample} differs from its transpose"
+            )
+        try:  # ten times as fast as eigenvalues, which tell which one is wrong
+            np.linalg.cholesky(some / largest[:, np.newaxis, np.newaxis] + ROUNDING * np.eye(some.shape[1]))
+        except np.linalg.LinAlgError:
+            least = np.linalg.eigvalsh(some)[:, 0]
+            wrong = np.flatnonzero(least < -ROUNDING * largest)
+            if len(wrong):
+                raise ValueError(
+                    f"{name} must hold positive semidefinite covariances; that of sample {first + wrong[0]} has the "
+                    f"eigenvalue {least[wrong[0]]:.3g}"
+                ) from None
 
 
 def symmetric_roots(values: Array, axes: Array) -> Array:
@@ -140,15 +100,14 @@ def symmetric_roots(values: Array, axes: Array) -> Array:
 def roots_of(covariances: Array, map: Any = map) -> tuple[Array, bool]:
     """Return R with ``R' R`` the covariances, and whether all are far from singular; blocks of rows are mapped.
 
-    R are Cholesky factors or, in blocks with singular covariances, symmetric. What is no covariance raises.
+    R are Cholesky factors or, in blocks with singular covariances, symmetric.
     """
     firsts = block_firsts(covariances)
     roots = np.empty(covariances.shape)
 
     def fill(first: int) -> bool:
         some = covariances[first : first + firsts.step]
-        largest = check_symmetric(some, first)
-        try:  # ten times as fast as eigenvalues, which tell what is wrong, or singular
+        try:
             lower = np.linalg.cholesky(some)
         except np.linalg.LinAlgError:
             values, axes = np.linalg.eigh(some)
@@ -156,10 +115,6 @@ def roots_of(covariances: Array, map: Any = map) -> tuple[Array, bool]:
             roots[first : first + firsts.step] = lower.transpose(0, 2, 1)
             pivots = np.einsum("ijj->ij", lower)
             return bool(np.all(pivots.min(axis=1) > DEFINITE * pivots.max(axis=1)))
-        least = values[:, 0] / largest
-        if least.min(initial=0.0) < -ROUNDING:
-            i = int(np.argmin(least))
-            raise _not_semidefinite(first + i, f"has the eigenvalue {values[i, 0]:.3g}")
         roots[first : first + firsts.step] = symmetric_roots(values, axes)
         return False
 

@@ -1,6 +1,6 @@
 """Forms in which error bars are given, and samples that carry them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._errors.arrays import as_numbers, check_given, check_sign, like, names_of, take_rows
+from gaussguru._errors.arrays import deviations, error_numbers
+from gaussguru._frames import as_numbers, check_same_names, is_frame, like, take_rows
 from gaussguru._linalg import Array
 
 
@@ -49,13 +50,6 @@ class LowRank:
 
     def __getitem__(self, index: Any) -> "LowRank":
         return LowRank(take_rows(self.factors, index), None if self.std is None else take_rows(self.std, index))
-
-    def marked(self, gaps: NDArray[np.bool_]) -> "LowRank":
-        """Return the same with infinite errors at gaps; of another shape, as it is: :func:`check_errors` says so."""
-        if np.shape(self.factors)[:2] != gaps.shape:
-            return self
-        std = np.zeros(gaps.shape) if self.std is None else as_numbers(self.std, "X_err.std")
-        return LowRank(self.factors, np.where(gaps, np.inf, std if std.ndim == 2 else std[:, np.newaxis]))
 
 
 @dataclass(frozen=True)
@@ -105,29 +99,25 @@ class Asymmetric:
         -------
         X, X_err : in the form of X
         """
-        sides = []
-        for name, side in (("lower", self.lower), ("upper", self.upper)):
-            for axis in ("columns", "index"):
-                names, others = names_of(X, axis), names_of(side, axis)
-                if names is not None and others is not None and not np.array_equal(names, others):
-                    raise ValueError(f"{name} errors must have the {axis} of X, in the same order")
-            sides.append(as_numbers(side, f"the {name} sides of X_err"))
-        lower, upper = sides
         values = as_numbers(X, "X")
         n, d = values.shape
-        if lower.shape != upper.shape or lower.shape not in ((n,), (n, d)):
-            raise ValueError(
-                f"both sides of X_err must have shape ({n},) or ({n}, {d}), for X of shape ({n}, {d}); got "
-                f"{lower.shape} and {upper.shape}"
-            )
-        lower, upper = (side if side.ndim == 2 else np.repeat(side[:, np.newaxis], d, axis=1) for side in sides)
-        check_sign(float(np.nanmin([lower, upper], initial=0.0)), "both sides of X_err")
-        lost = np.isinf(lower) | np.isinf(upper) | np.isnan(values)
-        check_given(np.where(lost, 0.0, lower + upper), "X_err")
-        apart = np.where(lost, 0.0, upper) - np.where(lost, 0.0, lower)
-        variances = (1 - 2 / np.pi) * np.square(apart) + np.where(lost, 0.0, upper) * np.where(lost, 0.0, lower)
+        gaps, sides = np.isnan(values), []
+        for name, given in (("lower", self.lower), ("upper", self.upper)):
+            check_same_names(X, given, f"{name} errors")
+            side = error_numbers(given, f"the {name} side of X_err")
+            if side.shape not in ((n,), (n, d)) or np.shape(self.lower) != np.shape(self.upper):
+                raise ValueError(
+                    f"both sides of X_err must have shape ({n},) or ({n}, {d}), for X of shape ({n}, {d}); got "
+                    f"{np.shape(self.lower)} and {np.shape(self.upper)}"
+                )
+            side = deviations(side, f"the {name} side of X_err", gaps)
+            sides.append(side if side.ndim == 2 else np.repeat(side[:, np.newaxis], d, axis=1))
+        lost = gaps | np.isinf(sides[0]) | np.isinf(sides[1])
+        lower, upper = (np.where(lost, 0.0, side) for side in sides)
+        shift = np.sqrt(2 / np.pi) * (upper - lower)
+        variances = (1 - 2 / np.pi) * np.square(upper - lower) + upper * lower
         std = np.where(lost, np.inf, np.sqrt(variances))
-        return like(X, values + np.sqrt(2 / np.pi) * apart), like(X, std) if hasattr(X, "iloc") else std
+        return like(X, values + shift), like(X, std) if is_frame(X) else std
 
 
 @dataclass(frozen=True)
@@ -181,42 +171,6 @@ class Limits:
             )
         return given.astype(np.int8)
 
-    def deviations(self, shape: tuple[int, int]) -> Array:
-        """Return the standard deviations of all values, checked to be of this shape."""
-        if isinstance(self.err, LowRank | Limits) or sp.issparse(self.err):
-            raise ValueError(f"errors of limits must be standard deviations; got {type(self.err).__name__}")
-        errors = as_numbers(self.err, "X_err")
-        if self.sides.shape != shape or errors.shape not in (shape, shape[:1]):
-            raise ValueError(
-                f"X_err must hold limits of shape {shape} and their standard deviations; got {self.sides.shape} and "
-                f"{errors.shape}"
-            )
-        return np.array(np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape))
-
-    def marked(self, gaps: NDArray[np.bool_]) -> "Limits":
-        """Return the same with infinite errors at gaps; of another shape, as it is: whoever reads it says so."""
-        if self.sides.shape != gaps.shape:
-            return self
-        return Limits(marked(self.err, gaps), np.where(gaps, 0, self.sides))
-
-    def unmeasured(self, shape: tuple[int, int]) -> Array:
-        """Return the standard deviations, infinite for limits."""
-        return np.where(self.sides == 0, self.deviations(shape), np.inf)
-
-
-def marked(X_err: Any, gaps: NDArray[np.bool_]) -> Any:
-    """Return standard deviations or covariances with infinity at gaps; of another shape, as they are."""
-    errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
-    n, d = gaps.shape
-    if errors.shape not in ((n,), (n, d), (n, d, d)):
-        return X_err  # check_errors will say so
-    if errors.ndim < 3:
-        marked = np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
-        return like(X_err, marked) if hasattr(X_err, "iloc") and marked.shape == np.shape(X_err) else marked
-    marked = np.where(gaps[:, :, np.newaxis] | gaps[:, np.newaxis, :], 0.0, errors)
-    np.einsum("ijj->ij", marked)[gaps] = np.inf
-    return marked
-
 
 def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> Any:
     """Return error bars for more features than X, of this shape, has: independent ones of one error, the last."""
@@ -226,9 +180,8 @@ def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> 
         padded = np.pad(std, ((0, 0), more), constant_values=error)
         return LowRank(np.pad(X_err.factors, ((0, 0), more, (0, 0))), padded)
     if isinstance(X_err, Limits):
-        padded = np.pad(X_err.deviations(shape), ((0, 0), more), constant_values=error)
-        return Limits(padded, np.pad(X_err.sides, ((0, 0), more)))
-    errors = X_err.toarray() if sp.issparse(X_err) else as_numbers(X_err, "X_err")
+        return Limits(np.pad(X_err.err, ((0, 0), more), constant_values=error), np.pad(X_err.limits, ((0, 0), more)))
+    errors = X_err.toarray() if sp.issparse(X_err) else X_err
     if errors.ndim < 3:
         errors = np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape)
         return np.pad(errors, ((0, 0), more), constant_values=error)
@@ -271,6 +224,15 @@ class Measured:
     X: Any
     err: Any
     components: "Components | None" = None
+    # Whether X_err is in a form that the library computes with, checked against X.
+    is_checked: bool = field(default=False, init=False, repr=False, compare=False)
+
+    @classmethod
+    def checked(cls, X: Any, err: Any, components: Any = None) -> "Measured":
+        """Return samples whose errors need no further check: those that the library parsed or computed."""
+        samples = cls(X, err, components)
+        object.__setattr__(samples, "is_checked", True)
+        return samples
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2:
@@ -296,7 +258,8 @@ class Measured:
 
     def __getitem__(self, index: Any) -> "Measured":
         components = None if self.components is None else self.components[index]
-        return Measured(take_rows(self.X, index), take_rows(self.err, index), components)
+        make = Measured.checked if self.is_checked else Measured
+        return make(take_rows(self.X, index), take_rows(self.err, index), components)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError(

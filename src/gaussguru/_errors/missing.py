@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from gaussguru._blocks import MOST_STORED, row_blocks
-from gaussguru._errors.arrays import any_roots, as_numbers, check_finite, check_sign, finite_least, like
+from gaussguru._errors.arrays import any_roots, finite_least
 from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.parse import split_errors
+from gaussguru._frames import as_numbers, like
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru._native import _binding
 
@@ -21,39 +23,45 @@ LEAST = 1e-6
 
 
 def has_unmeasured(X_err: Any) -> bool:
-    """Return whether there are infinite errors in a dense array of them."""
+    """Return whether parsed error bars have infinite ones; refuse limits, which tell nothing without a population."""
     if X_err is None or sp.issparse(X_err):
         return False
-    survey_limits(X_err)
-    if isinstance(X_err, LowRank):
-        return X_err.std is not None and bool(np.isposinf(np.asarray(X_err.std, dtype=np.float64)).any())
-    try:
-        errors = np.asarray(X_err, dtype=np.float64)
-    except (TypeError, ValueError):  # check_errors will say what is wrong with it
-        return False
-    return finite_least(errors) is None and bool(np.isinf(errors).any())
-
-
-def survey_limits(X_err: Any) -> None:
-    """Raise if there are limits where nothing is known of a population."""
     if isinstance(X_err, Limits):
         raise ValueError(
             "X_err holds limits, which say nothing without a population: gaussguru.population.Deconvolve turns them "
             "into values with errors"
         )
+    if isinstance(X_err, LowRank):
+        return X_err.std is not None and finite_least(X_err.std) is None
+    return finite_least(X_err) is None
+
+
+def refuse_unmeasured(X_err: Any) -> None:
+    """Raise if parsed error bars have infinite ones."""
+    if has_unmeasured(X_err):
+        raise ValueError("X_err has infinity, for values that were not measured, where only finite errors are allowed")
+
+
+def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
+    """Return the standard deviation of every value from parsed error bars, (n, d); of limits the errors of these."""
+    if X_err is None:
+        return np.zeros(shape)
+    if isinstance(X_err, Limits):
+        return np.asarray(X_err.err)
+    if isinstance(X_err, LowRank):
+        common = np.einsum("ijr,ijr->ij", X_err.factors, X_err.factors)
+        return np.asarray(np.sqrt(common if X_err.std is None else common + np.square(X_err.std)))
+    errors = X_err.toarray() if sp.issparse(X_err) else X_err
+    if errors.ndim == 3:
+        return np.asarray(np.sqrt(np.einsum("ijj->ij", errors)))
+    return np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape)
 
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Return which values of X have an infinite error."""
+    """Return which values have an infinite error, from parsed error bars."""
     if isinstance(X_err, LowRank):
-        X_err = np.zeros(shape) if X_err.std is None else X_err.std
-    errors = np.asarray(X_err, dtype=np.float64)
-    if errors.ndim == 3:
-        errors = np.einsum("ijj->ij", errors)
-    missing = np.isposinf(errors)
-    if missing.shape[:1] != shape[:1] or missing.ndim > 2 or (missing.ndim == 2 and missing.shape != shape):
-        raise ValueError(f"X_err of shape {np.shape(X_err)} does not fit X of shape {shape}")
-    return np.broadcast_to(missing if missing.ndim == 2 else missing[:, np.newaxis], shape)
+        return np.isinf(np.zeros(shape) if X_err.std is None else X_err.std)
+    return np.isinf(standard_deviations(X_err, shape))
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Population:
 
         ``gaps``, whether there are any (:func:`has_unmeasured`), saves a pass over the errors.
         """
-        values = np.ascontiguousarray(X, dtype=np.float64)  # a sum depends on how its terms lie in memory
+        values = np.ascontiguousarray(as_numbers(X, "X"))  # a sum depends on how its terms lie in memory
         weight = None if sample_weight is None else sample_weight / sample_weight.max()
         if not (has_unmeasured(X_err) if gaps is None else gaps):
             return cls._of_all(values, weight)
@@ -127,13 +135,14 @@ class Population:
         deviations become :class:`LowRank`; unless ``correlated`` is false or they would take more than ``MOST_STORED``
         numbers, where the roots of the diagonal of ``Sigma_mm`` are taken alone.
         """
+        X, X_err = split_errors(X, X_err)
         if self.covariance is None:
             return self.fill_means(X, X_err)
         n, d = X.shape
         missing = unmeasured(X_err, X.shape)
         correlated = correlated and n * d * d <= MOST_STORED
         noise = _noise_of(X_err, missing, correlated=correlated)
-        values = np.where(missing, self.means, X).astype(np.float64, copy=False)
+        values = np.where(missing, self.means, as_numbers(X, "X"))
         T = positive(self.covariance, units_of(self.means, self.spreads))
         gaps = np.flatnonzero(missing.any(axis=1))
         for rows in (gaps[block] for block in row_blocks(len(gaps), d * d, cached=True)):
@@ -152,7 +161,7 @@ class Population:
         missing = unmeasured(X_err, X.shape)
         noise = _noise_of(X_err, missing)
         noise.widen(slice(None), np.where(missing, self.spreads, 0.0))
-        return like(X, np.where(missing, self.means, X)), noise.result
+        return like(X, np.where(missing, self.means, as_numbers(X, "X"))), noise.result
 
 
 def _given_rest(T: Array, S: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
@@ -239,26 +248,15 @@ def _squares(factors: Array) -> Array:
 
 
 def _noise_of(X_err: Any, missing: NDArray[np.bool_], *, correlated: bool = False) -> _Noise:
-    """Return error bars, checked, a copy that may be filled; ``correlated``: with covariances of samples."""
+    """Return a copy of parsed error bars that may be filled; ``correlated``: with covariances of samples."""
     replaced = np.zeros((*missing.shape, missing.shape[1])) if correlated else None
     if isinstance(X_err, LowRank):
-        factors = as_numbers(X_err.factors, "X_err.factors") * ~missing[:, :, np.newaxis]
-        std = np.zeros(missing.shape) if X_err.std is None else as_numbers(X_err.std, "X_err.std")
-        std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], missing.shape)
-        return _FactoredNoise(_deviations(np.where(missing, 0.0, std), "X_err.std"), factors, replaced)
-    errors = as_numbers(X_err, "X_err")
-    if errors.ndim == 3:
-        covariances = np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
-        check_finite(covariances, "X_err", map)
-        return _FullNoise(covariances)
-    std = np.where(missing, 0.0, errors if errors.ndim == 2 else errors[:, np.newaxis])
-    return _FactoredNoise(_deviations(std, "X_err"), None, replaced)
-
-
-def _deviations(std: Array, name: str) -> Array:
-    """Return standard deviations, checked."""
-    check_sign(check_finite(std, name, map), name)
-    return std
+        std = np.zeros(missing.shape) if X_err.std is None else np.where(missing, 0.0, X_err.std)
+        return _FactoredNoise(std, np.array(X_err.factors), replaced)
+    if X_err.ndim == 3:
+        return _FullNoise(np.where(np.isinf(X_err), 0.0, X_err))
+    std = np.where(missing, 0.0, X_err if X_err.ndim == 2 else X_err[:, np.newaxis])
+    return _FactoredNoise(std, None, replaced)
 
 
 def units_of(means: Array, spreads: Array) -> Array:
@@ -278,5 +276,5 @@ def mean_spread(X: Any) -> float:
     if sp.issparse(X):
         variances = mean_variance_axis(sp.csr_matrix(X, dtype=np.float64), axis=0)[1]
     else:
-        variances = np.square(Population.of(np.asarray(X, dtype=np.float64), None).spreads)
+        variances = np.square(Population.of(X, None).spreads)
     return float(np.sqrt(np.mean(variances))) or 1.0

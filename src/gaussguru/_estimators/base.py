@@ -36,6 +36,7 @@ from gaussguru._estimators.validation import (
     check_verbose,
     check_weights,
 )
+from gaussguru._frames import as_numbers, is_frame
 from gaussguru._linalg import Array, Intercept
 from gaussguru._native._binding import CleanExit
 from gaussguru._problems.protocol import P, Problem
@@ -242,7 +243,7 @@ class FillsGaps:
         """Return samples and error bars, what was not measured filled in, and what is known of features without."""
         if X_err is None or sp.issparse(X):
             return X, X_err, None
-        table = _table(X)
+        table = X if is_frame(X) else as_numbers(X, "X")
         gaps = has_unmeasured(X_err)
         population = population_of(table, X_err, check_weights(sample_weight, len(table)), gaps=gaps)
         if not gaps:
@@ -274,7 +275,8 @@ class FillsGaps:
                 "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
                 "expect there: it was fitted without X_err"
             )
-        filled: tuple[Any, Any] = population.fill(_table(X), X_err, correlated=self._keeps_correlations)
+        table = X if is_frame(X) else as_numbers(X, "X")
+        filled: tuple[Any, Any] = population.fill(table, X_err, correlated=self._keeps_correlations)
         return filled
 
 
@@ -491,14 +493,3 @@ def _collapse_message(estimator: Any, problem: Any) -> str:
         f"({heavy:.1%} of the weight, the lightest has {light:.1%}); use class_weight='balanced', {smaller}, or "
         "fit_intercept=False"
     )
-
-
-def _table(X: Any) -> Any:
-    """Return X as an array or DataFrame, which may have anything where it was not measured."""
-    try:
-        values = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"X must hold numbers, dense where X_err has infinity; {error}") from error
-    if values.ndim != 2:
-        raise ValueError(f"Expected 2D array for X, samples and features; got shape {values.shape}")
-    return X if hasattr(X, "iloc") else values

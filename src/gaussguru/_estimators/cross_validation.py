@@ -17,6 +17,7 @@ from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
 from gaussguru._estimators.validation import Samples, check_jobs, check_samples
+from gaussguru._frames import take_rows
 from gaussguru._linalg import SAME, Array
 from gaussguru.losses import Loss
 from gaussguru.sources import Source, as_source, subsample
@@ -332,11 +333,9 @@ def _part(values: Any, index: Any, n_samples: int) -> Any:
     length = values.shape[0] if sp.issparse(values) else len(values) if hasattr(values, "__len__") else -1
     if length != n_samples or isinstance(values, str | dict):
         return values
-    if hasattr(values, "iloc"):
-        return values.iloc[index]
     if isinstance(values, list | tuple):
         return [values[i] for i in np.arange(n_samples)[index]]
-    return values[index]
+    return take_rows(values, index)
 
 
 def _best(scores: Array) -> int:

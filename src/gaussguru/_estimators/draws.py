@@ -23,9 +23,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.em import population_of
-from gaussguru._errors import Errors, Population, check_causes, has_unmeasured, like, split_errors, take_rows
+from gaussguru._errors import Errors, Population, check_causes, has_unmeasured, split_errors
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
+from gaussguru._frames import is_frame, like, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
 
@@ -258,14 +259,12 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
 
     def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
         """Return X as an array, sparse matrix or DataFrame, and its errors."""
-        if np.ndim(X_err) == 0 and X_err is not None and hasattr(X, "__len__") and not hasattr(X_err, "shape"):
-            X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
         X, X_err = split_errors(X, X_err)
         if sp.issparse(X):
             if X_err is not None:
                 raise TypeError("Sparse data was passed for X, but dense data is required with X_err: use X.toarray()")
             X = X.tocsr()
-        elif not hasattr(X, "iloc"):
+        elif not is_frame(X):
             kind = "numeric" if X_err is None else [np.float64, np.float32]
             X = check_array(X, dtype=kind, ensure_all_finite=False, input_name="X")
         validate_data(self, X, reset=reset, skip_check_array=True)

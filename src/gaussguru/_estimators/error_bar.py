@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.streams import Part
-from gaussguru._errors import Measured, split_errors, take_rows
+from gaussguru._errors import Measured, split_errors
 from gaussguru._estimators.base import Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._estimators.comparison import Candidate, Comparison, compare, selection_rows, stacking_weights
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
@@ -55,6 +55,7 @@ from gaussguru._estimators.validation import (
     check_weights,
     class_factors,
 )
+from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index, log_sum
 from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
 from gaussguru.population import Deconvolve

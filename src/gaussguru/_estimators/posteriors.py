@@ -1,27 +1,17 @@
 """What measurements say of the truth: posteriors under a population, of features as they are or transformed."""
 
 import copy
-import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import (
-    Limits,
-    LowRank,
-    Measured,
-    has_unmeasured,
-    split_errors,
-    take_rows,
-    unmeasured,
-    with_more,
-)
+from gaussguru._errors import LowRank, Measured, has_unmeasured, split_errors, unmeasured, with_more
 from gaussguru._estimators.validation import Samples
+from gaussguru._frames import as_numbers, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
@@ -45,8 +35,6 @@ def rank_of(n_samples: int, n_features: int) -> int | None:
 
 def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
     """Return measured values as an array, and their errors."""
-    if isinstance(X_err, numbers.Real) and hasattr(X, "__len__"):
-        X_err = np.full(X.shape[0] if hasattr(X, "shape") else len(X), float(X_err))
     X, X_err = split_errors(X, X_err)
     values: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
     if X_err is None and not np.isfinite(values).all():
@@ -60,7 +48,7 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
 
 def informative_gaps(X: Array, X_err: Any) -> Index:
     """Return features that some samples lack, one of those that the same samples lack."""
-    gone = _gaps(X, X_err)
+    gone = unmeasured(X_err, X.shape)
     found = np.flatnonzero(gone.any(axis=0) & ~gone.all(axis=0))
     _, firsts = np.unique(gone[:, found], axis=1, return_index=True)
     return np.sort(found[firsts])
@@ -70,14 +58,8 @@ def with_indicators(X: Array, X_err: Any, features: Index) -> tuple[Array, Any]:
     """Return measurements with one more feature for each of some: 1 where it was not measured, else 0."""
     if not len(features):
         return X, X_err
-    gone = _gaps(X, X_err)[:, features].astype(np.float64)
+    gone = unmeasured(X_err, X.shape)[:, features].astype(np.float64)
     return np.hstack([X, gone]), with_more(X_err, (X.shape[0], X.shape[1]), len(features), SOFT)
-
-
-def _gaps(X: Array, X_err: Any) -> NDArray[np.bool_]:
-    """Return which values were not measured; a limit is known."""
-    shape = (X.shape[0], X.shape[1])
-    return np.isinf(X_err.deviations(shape)) if isinstance(X_err, Limits) else unmeasured(X_err, shape)
 
 
 def quantile_transform(X: Array, X_err: Any, weights: Array | None) -> WithErrors:
@@ -114,7 +96,7 @@ def _quantiles(values: Array, weights: Array, levels: Array) -> Array:
 def transformed(transform: WithErrors, X: Array, X_err: Any) -> tuple[Array, Any]:
     """Return what a transform makes of values and errors."""
     values, errors = split_errors(transform.transform(X, X_err))
-    return np.asarray(values, dtype=np.float64), errors
+    return as_numbers(values, "X"), errors
 
 
 class View(NamedTuple):

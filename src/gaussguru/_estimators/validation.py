@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import canonical, signed_weights
+from gaussguru._frames import check_unmasked, unmasked
 from gaussguru._linalg import Array
 
 # Below, quotients of slacks and noise overflow.
@@ -121,6 +122,7 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
         if estimator is not None and reset:
             estimator.n_features_in_ = X.shape[1]
         return np.ascontiguousarray(X)
+    X = unmasked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind == "c":
         raise ValueError(f"Complex data not supported: X must hold real numbers; got dtype {X.dtype}")
@@ -185,6 +187,7 @@ def check_part(
         earlier = estimator.classes_.tolist()
         raise ValueError(f"classes must be those of the first call, {earlier!r}; got {known.tolist()!r}")
     X = check_features(X, estimator=estimator, reset=first, lazy=True)
+    check_unmasked(y, "y")
     y = column_or_1d(y, warn=True)
     assert_all_finite(y, input_name="y")
     # Two classes are compared rather than searched for: much quicker.
@@ -236,6 +239,7 @@ def encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
     """
     if type(y) is not np.ndarray or y.ndim != 1:
+        check_unmasked(y, "y")
         y = column_or_1d(y, warn=True)
     if y.size and y.dtype.kind in "biu":
         other = y != y[0]
@@ -260,6 +264,7 @@ def check_weights(sample_weight: Any, n_samples: int) -> Array | None:
         return None
     if isinstance(sample_weight, numbers.Real):
         return np.full(n_samples, check_real("sample_weight", sample_weight))
+    check_unmasked(sample_weight, "sample_weight")
     weight = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if weight.shape != (n_samples,):
         raise ValueError(f"sample_weight must have shape ({n_samples},), one number a sample; got shape {weight.shape}")

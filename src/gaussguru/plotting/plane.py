@@ -11,6 +11,7 @@ from gaussguru._errors import check_errors, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.validation import check_real
+from gaussguru._frames import column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
 
@@ -63,7 +64,8 @@ class Plane(NamedTuple):
     def of(cls, estimator: Any, X: Any, y: Any, around: Any = None) -> "Plane":
         """Return that of a fitted classifier; the grid reaches as far as the samples and what is around."""
         check_is_fitted(estimator)
-        names = [str(name) for name in getattr(X, "columns", ("feature 1", "feature 2"))]
+        known = column_names(X)
+        names = ["feature 1", "feature 2"] if known is None else known.tolist()
         samples, labels = _points(X), column_or_1d(y)
         if len(labels) != len(samples):
             raise ValueError(f"y must have a label for each of the {len(samples)} samples; got {len(labels)}")
@@ -76,8 +78,7 @@ class Plane(NamedTuple):
             )
         )
         points: Any = np.column_stack([first.ravel(), second.ravel()])
-        if hasattr(X, "iloc"):
-            points = type(X)(points, columns=X.columns)
+        points = like(X, points) if is_frame(X) else points
         exact = {"X_err": 0.0} if getattr(estimator, "has_errors_", False) else {}
         scores = np.asarray(estimator.decision_function(points, **exact), dtype=np.float64)
         scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)

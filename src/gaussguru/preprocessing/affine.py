@@ -11,8 +11,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import LowRank, Measured, check_errors, like
+from gaussguru._errors import LowRank, Measured
 from gaussguru._estimators.base import LinearScores
+from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array, Index
 
 # Points at which a function is found to scale feature by feature, which saves the square of the number of features.
@@ -37,7 +38,7 @@ class AffineMap:
             centre = np.zeros(n_features)
             steps = np.asarray(abs(X).max(axis=0).toarray()).ravel().astype(np.float64)
         else:
-            values = np.asarray(X, dtype=np.float64)
+            values = as_numbers(X, "X")
             centre = values.mean(axis=0)
             steps = np.sqrt(np.square(values - centre).mean(axis=0))
         # A constant feature has rounding for a spread; an empty one has none.
@@ -52,7 +53,7 @@ class AffineMap:
                 return function(sp.csr_matrix(rows) if sp.isspmatrix(X) else rows)
             probe = np.tile(centre, (max(last - first, 1), 1))
             probe[np.arange(last - first), np.arange(first, last)] += steps[first:last]
-            return function(like(X, probe) if hasattr(X, "iloc") else probe)
+            return function(like(X, probe) if is_frame(X) else probe)
 
         offset = dense(at(0, 0)).reshape(-1)
         if not sp.issparse(X) and (factors := _scaling(function, X, centre, steps, offset)) is not None:
@@ -73,13 +74,15 @@ class AffineMap:
         """Return what the map makes of X."""
         if sp.issparse(X):
             return np.asarray(dense(X @ self.matrix) + self.offset)
-        return np.asarray((np.asarray(X, dtype=np.float64) - self.centre) @ self.matrix + self.offset)
+        return np.asarray((as_numbers(X, "X") - self.centre) @ self.matrix + self.offset)
 
     def check(self, X: Any, values: Any, source: object) -> None:
         """Raise unless ``values`` are what the map makes of X."""
         eps = max(_precision(X), _precision(values))
         away = (
-            abs(X).max(axis=0).toarray().ravel() if sp.issparse(X) else np.abs(np.asarray(X) - self.centre).max(axis=0)
+            abs(X).max(axis=0).toarray().ravel()
+            if sp.issparse(X)
+            else np.abs(as_numbers(X, "X") - self.centre).max(axis=0)
         )
         slopes = abs(self.matrix)
         allowed = np.sqrt(eps) * (away @ slopes + np.abs(self.offset)) + 100 * eps * (np.abs(self.centre) @ slopes)
@@ -120,10 +123,6 @@ class AffineMap:
 
     def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return what a transformer, which this is the map of, makes of values and of their errors."""
-        if isinstance(X_err, LowRank) or sp.issparse(X_err) or np.ndim(X_err) != 3:
-            check_errors(X_err, X)
-        elif np.shape(X_err) != (X.shape[0], X.shape[1], X.shape[1]):
-            raise ValueError(f"X_err of shape {np.shape(X_err)} does not fit X of shape {X.shape}")
         transformed = transformer.transform(X)
         self.check(X, transformed, transformer)
         return transformed, self.carry(X_err)
@@ -138,16 +137,13 @@ class AffineMap:
         if self.monomial is not None:
             return self._rescale(X_err, *self.monomial)
         A = dense(self.matrix)
-        n_features, n_out = A.shape
+        n_out = A.shape[1]
         if isinstance(X_err, LowRank):
-            factors = np.einsum("ijr,jk->ikr", np.asarray(X_err.factors, dtype=np.float64), A, optimize=True)
+            factors = np.einsum("ijr,jk->ikr", X_err.factors, A, optimize=True)
             if X_err.std is None:
                 return LowRank(factors)
-            std = np.asarray(X_err.std, dtype=np.float64)
-            std = np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], (len(std), n_features))
-            return LowRank(np.concatenate([factors, A.T[np.newaxis] * std[:, np.newaxis, :]], axis=2))
+            return LowRank(np.concatenate([factors, A.T[np.newaxis] * X_err.std[:, np.newaxis, :]], axis=2))
         if not sp.issparse(X_err):
-            X_err = np.asarray(X_err, dtype=np.float64)
             if X_err.ndim == 1:
                 product = A.T @ A
                 level = np.trace(product) / n_out
@@ -171,17 +167,16 @@ class AffineMap:
         size = np.abs(factors)
         if isinstance(X_err, LowRank):
             std = None if X_err.std is None else AffineMap._rescale(X_err.std, source, factors)
-            return LowRank(np.asarray(X_err.factors, dtype=np.float64)[:, source] * factors[:, np.newaxis], std)
+            return LowRank(X_err.factors[:, source] * factors[:, np.newaxis], std)
         if sp.issparse(X_err):
             return sp.csr_array(sp.csr_array(X_err)[:, source] @ sp.diags_array(size))
-        errors = np.asarray(X_err, dtype=np.float64)
-        if errors.ndim == 1:
+        if X_err.ndim == 1:
             if np.all(size == size[0]):
-                return times(errors, size[:1])
-            return times(errors[:, np.newaxis], size)
-        if errors.ndim == 2:
-            return times(errors[:, source], size)
-        return times(errors[:, source][:, :, source], np.multiply.outer(factors, factors))
+                return times(X_err, size[:1])
+            return times(X_err[:, np.newaxis], size)
+        if X_err.ndim == 2:
+            return times(X_err[:, source], size)
+        return times(X_err[:, source][:, :, source], np.multiply.outer(factors, factors))
 
 
 @dataclass(frozen=True)
@@ -226,7 +221,7 @@ def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array
         return None
     moved = np.random.default_rng(0).random((SCALING_PROBES, len(centre))) < 0.5
     probe = np.concatenate([centre + steps * moved, (centre + steps)[np.newaxis]])
-    values = dense(function(like(X, probe) if hasattr(X, "iloc") else probe)).reshape(len(probe), -1)
+    values = dense(function(like(X, probe) if is_frame(X) else probe)).reshape(len(probe), -1)
     if not np.array_equal(values[:-1], np.where(moved, values[-1], offset)):
         return None
     factors: Array = (values[-1] - offset) / steps
@@ -247,11 +242,11 @@ def _monomial(matrix: Any) -> tuple[Index, Array] | None:
 
 def dense(values: Any) -> Array:
     """Return an array of float64."""
-    return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
+    return values.toarray().astype(np.float64, copy=False) if sp.issparse(values) else as_numbers(values, "values")
 
 
 def _precision(table: Any) -> float:
-    dtype = np.result_type(*table.dtypes) if hasattr(table, "iloc") else table.dtype
+    dtype = np.dtype(np.float64) if is_frame(table) else table.dtype
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
@@ -287,7 +282,7 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
 
 def as_table(X: Any) -> Any:
     """Return X as an array, if it is neither a sparse matrix nor a DataFrame."""
-    return X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
+    return X if sp.issparse(X) or is_frame(X) else np.asarray(X)
 
 
 def final_estimator(estimator: Any) -> Any:

@@ -26,7 +26,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from gaussguru._blocks import MOST_STORED, row_blocks
-from gaussguru._errors import Errors, LowRank, Measured, check_causes, like, take_rows
+from gaussguru._errors import Errors, LowRank, Measured, check_causes
+from gaussguru._frames import as_numbers, like, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.preprocessing.affine import dense
 
@@ -101,7 +102,7 @@ def is_affine(function: Function, X: Any) -> bool:
 
 def _levels(X: Any, n_rows: int) -> Array:
     """Return rows with the values that each feature has, from its least to its largest, in an order of its own."""
-    values = np.sort(np.asarray(X, dtype=np.float64), axis=0)
+    values = np.sort(as_numbers(X, "X"), axis=0)
     place = np.linspace(0, len(values) - 1, n_rows).round().astype(np.intp)
     rng = np.random.default_rng(0)
     return np.column_stack([column[rng.permutation(place)] for column in values.T])
@@ -198,7 +199,7 @@ class CurvedMap:
 
     def _with_ends(self, function: Function, X: Any) -> "CurvedMap":
         """Return the same with what the function does beyond the range of X."""
-        values = np.asarray(X, dtype=np.float64)
+        values = as_numbers(X, "X")
         low, inner, outer, high = np.quantile(values, [0.0, TAIL, 1 - TAIL, 1.0], axis=0)
         inner, outer = np.where(inner > low, inner, high), np.where(outer < high, outer, low)
         f_low, f_inner, f_outer, f_high = evaluate(function, X, np.stack([low, inner, outer, high]))

@@ -11,16 +11,9 @@ from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._data.em import population_of
-from gaussguru._errors import (
-    Limits,
-    Measured,
-    has_unmeasured,
-    like,
-    mark_unmeasured,
-    split_errors,
-    unmeasured,
-)
+from gaussguru._errors import Limits, Measured, has_unmeasured, marked, split_errors, unmeasured
 from gaussguru._estimators.validation import check_choice
+from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru.preprocessing.affine import AffineMap, dense
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 
@@ -174,26 +167,25 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
                 "not rise or fall with them. gaussguru.population.Deconvolve, before it, turns limits into values with "
                 "errors"
             )
-        found = self._apply(*self._checked(X, X_err.unmeasured(X.shape), reset=False))
-        sides = X_err.sides
+        sides = X_err.limits
+        found = self._apply(*self._checked(X, X_err, reset=False))
         assert self.population_ is not None  # limits are of dense X
-        at = like(X, np.where(sides == 0, self.population_.means, X))
+        at = like(X, np.where(sides == 0, self.population_.means, as_numbers(X, "X")))
         bounds = self.transformer_.transform(at)
         limits = sides[:, source] * signs
-        errors = np.where(sides == 0, 0.0, X_err.deviations(X.shape))
+        errors = np.where(sides == 0, 0.0, X_err.err)
         errors = self._map.apply(self.transformer_, at, errors)[1]
-        values = like(found.X, np.where(limits == 0, found.X, bounds))
-        return Measured(values, Limits(np.where(limits == 0, found.err, errors), limits))
+        values = like(found.X, np.where(limits == 0, as_numbers(found.X, "X"), as_numbers(bounds, "X")))
+        return Measured.checked(values, Limits(np.where(limits == 0, found.err, errors), limits))
 
     def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
         """Return X as an array, CSR matrix or DataFrame, finite where it was measured, and its errors."""
-        X, X_err = split_errors(X, X_err)
-        X_err = X_err.unmeasured(X.shape) if isinstance(X_err, Limits) else X_err
-        X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else check_array(X, **_ARRAY_OPTIONS)
+        X_err = np.where(X_err.limits == 0, X_err.err, np.inf) if isinstance(X_err, Limits) else X_err
+        X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else check_array(X, **_ARRAY_OPTIONS)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if has_unmeasured(X_err) and sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
-        values = X.data if sp.issparse(X) else np.asarray(X)
+        values = X.data if sp.issparse(X) else as_numbers(X, "X")
         assert_all_finite(
             np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
         )
@@ -203,7 +195,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         before = self.__dict__.copy()
         try:
             check_choice("method", self.method, METHODS)
-            X, X_err = self._checked(X, X_err, reset=True)
+            X, X_err = self._checked(*split_errors(X, X_err), reset=True)
             self.population_ = None if sp.issparse(X) else population_of(X, X_err)
             filled, _ = self._fill(X, X_err, mixed=False)
             inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
@@ -261,8 +253,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         values, found = self._map.apply(self.transformer_, filled, errors)
         if gaps and self._map.keeps_gaps:
             lost = unmeasured(X_err, X.shape)[:, self._map.sources] & (self._map.sources >= 0)
-            found = mark_unmeasured(np.where(lost, np.nan, 0.0), found)
-        return Measured(values, found)
+            found = marked(found, lost)
+        return Measured.checked(values, found)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names that the transformer gives to its features.

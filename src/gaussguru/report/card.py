@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._errors import Limits, LowRank, split_errors
+from gaussguru._frames import take_rows
 from gaussguru.preprocessing import final_estimator
 
 # Rows hashed at a time; with them the hash of texts would change.
@@ -117,7 +118,7 @@ def _hash_into(total: Any, part: Any) -> None:
             _hash_into(total, values)
         return
     for first in range(0, len(part), HASHED_ROWS):
-        chunk = part.iloc[first : first + HASHED_ROWS] if hasattr(part, "iloc") else part[first : first + HASHED_ROWS]
+        chunk = take_rows(part, slice(first, first + HASHED_ROWS))
         values = np.asarray(chunk)
         if values.dtype.kind in "biuf":
             total.update(np.ascontiguousarray(values, dtype="<f8").tobytes())

@@ -14,14 +14,15 @@ from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, split_errors, take_rows, unmeasured
+from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, split_errors, unmeasured
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
+from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
-from gaussguru.preprocessing import final_estimator
+from gaussguru.preprocessing import as_table, final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
@@ -111,7 +112,7 @@ def evaluation_report(
     """
     card = model_card(model, X, y, X_err)
     X, X_err = split_errors(X, X_err)
-    X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
+    X = as_table(X)
     calibrated = is_calibrated(model)
     if not calibrated and has_unmeasured(X_err):
         X, X_err = fill_unmeasured(model, X, X_err)
@@ -407,7 +408,7 @@ class _Calibrated(_Evaluation):
         values, errors = split_errors(samples)
         named = hasattr(population, "feature_names_in_")
         shares = population.reliability(values if named else np.asarray(values), errors)
-        gone = unmeasured(errors.unmeasured(values.shape) if isinstance(errors, Limits) else errors, values.shape)
+        gone = unmeasured(errors, values.shape) | (errors.limits != 0 if isinstance(errors, Limits) else False)
         # A scaler before the population keeps features and loses their names.
         owner = self.X if self.X.shape[1] == values.shape[1] else values
         names = list(getattr(owner, "columns", [str(j) for j in range(values.shape[1])]))

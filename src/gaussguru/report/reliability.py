@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import Limits, LowRank, Measured, check_errors, like, split_errors
+from gaussguru._errors import Limits, LowRank, Measured, check_errors, split_errors
+from gaussguru._frames import as_numbers, like
 from gaussguru._linalg import SAME, Array
 from gaussguru.calibration import margin_and_spread
 from gaussguru.plotting import style
@@ -124,7 +125,7 @@ def with_larger_errors(X: Any, X_err: Any, factor: float, rng: np.random.Generat
     Measured
     """
     X, X_err = split_errors(X, X_err)
-    values = np.asarray(X, dtype=np.float64)
+    values = as_numbers(X, "X")
     more = np.sqrt(factor**2 - 1.0) * check_errors(_finite(X_err), values).sample(rng)
     return Measured(like(X, values + more), _times(X_err, factor))
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._data.streams import Part, read_array
+from gaussguru._frames import take_rows
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part
 
 
@@ -124,7 +125,7 @@ class FileRows:
         """Return some rows."""
         values = self.values
         if self._start is None:
-            return values.iloc[where] if hasattr(values, "iloc") else values[where]
+            return take_rows(values, where)
         if self._file is None:
             self._file = os.open(values.filename, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             weakref.finalize(self, os.close, self._file)  # with the last reader

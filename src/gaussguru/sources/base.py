@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 
 from gaussguru._data.rows import canonical
 from gaussguru._data.streams import Part
+from gaussguru._frames import check_unmasked, unmasked
 
 # Bytes of the values of a part: many reads, and a small part of memory for each thread. Below 32 MB, malloc of glibc
 # uses memory again that was freed; beyond, every part has new pages, and reading it takes twice the processor time.
@@ -181,13 +182,15 @@ def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any =
     """Return samples as a part: values dense or CSR, float32 or float64, and as many of everything."""
     try:
         X = check_array(
-            X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,
+            unmasked(X, "X"), accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,
             ensure_min_samples=0, ensure_min_features=0, input_name="X",
         )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise ValueError(f"X must hold numbers; partition {number}: {error}") from error
     X = canonical(X)
     n = X.shape[0]
+    check_unmasked(y, "y")
+    check_unmasked(weight, "sample_weight")
     y = None if y is None else np.asarray(y)
     if y is not None and (y.shape != (n,)):
         if y.shape != (n, 1):

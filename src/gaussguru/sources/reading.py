@@ -15,7 +15,7 @@ from gaussguru._data.cluster import Cluster, Session, find_client
 from gaussguru._data.rows import BlockMap, draw
 from gaussguru._data.streams import DRAWN_BYTES, Blocks, Local, Part, check_part_weights
 from gaussguru._data.threads import Pool, n_threads
-from gaussguru._errors import take_rows
+from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.sources.arrays import Arrays, row_bytes
 from gaussguru.sources.base import Fields, Source

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from gaussguru._data.streams import Part
-from gaussguru._errors import take_rows
+from gaussguru._frames import take_rows
 from gaussguru.sources.base import Derived, Fields, needed
 
 # Parts that are held while their pieces are asked for: one for each of a few threads.

@@ -1,0 +1,233 @@
+"""The one parser of X_err: from any form that users give to the few that the library computes with.
+
+:func:`split_errors` stands at the door of every estimator, function, source and table. After it, X_err is ::
+
+    None
+    standard deviations     float64, (n,) or (n, d); infinite where a value was not measured
+    covariances             float64, (n, d, d); of a value that was not measured the variance is infinite, the rest 0
+    a sparse matrix         CSR, (n, d), standard deviations; no entry is an exact value
+    LowRank                 finite factors, 0 where a value was not measured; standard deviations of (n, d), or None
+    Limits                  standard deviations and limits of (n, d)
+
+with the number of samples and features of X, no NaN, no negative numbers, and covariances that are symmetric and
+positive semidefinite. Rows are taken, and errors scaled and filled in, only after it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gaussguru._errors.arrays import Gaps, check_given, check_semidefinite, deviations, error_numbers, finite_least
+from gaussguru._errors.given import Asymmetric, Limits, LowRank, Measured
+from gaussguru._frames import as_numbers, check_same_names, is_frame, like, unmasked
+from gaussguru._linalg import Array
+
+
+def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, Any]:
+    """Return X, and X_err in one of the forms above, checked against X; messages call it by a ``name``.
+
+    X may carry its errors (:class:`Measured`, numbers with uncertainties). These win: in a pipeline ``X_err`` has the
+    errors before the steps in between changed them. Tables must agree in their columns and rows, by name. NaN, or a
+    mask, in X means "not measured", as does an infinite error, or a mask, in X_err.
+    """
+    if isinstance(X, Measured):
+        if X.is_checked:
+            return X.X, X.err
+        X, X_err = X.X, X.err
+    X, X_err = _without_units(X, X_err)
+    X = unmasked(X, "X")
+    if X_err is None and holds_uncertainties(X):
+        X, X_err = split_uncertainties(X)
+    if X_err is None:
+        return X, None
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    if len(X.shape) != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got shape {X.shape}")
+    shape = (int(X.shape[0]), int(X.shape[1]))
+    for label, table in _tables(X_err, name):
+        check_same_names(X, table, label)
+    gaps = _gaps(X)
+    if isinstance(X_err, Asymmetric):
+        X, std = X_err.symmetric(X)
+        return X, as_numbers(std, "X_err")
+    if isinstance(X_err, Limits):
+        return _split_limits(X, X_err, shape, gaps)
+    if isinstance(X_err, LowRank):
+        return X, _low_rank(X_err, shape, gaps, name)
+    return X, _array(X_err, shape, gaps, name)
+
+
+def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays and tables that error bars are made of, with names for messages."""
+    if isinstance(X_err, Asymmetric):
+        yield from (("lower errors", X_err.lower), ("upper errors", X_err.upper))
+    elif isinstance(X_err, Limits):
+        yield from (*_tables(X_err.err, name), ("limits", X_err.limits))
+    elif isinstance(X_err, LowRank):
+        yield f"{name}.std", X_err.std
+    else:
+        yield name, X_err
+
+
+# --- forms ----------------------------------------------------------------------------------------------------
+
+
+def _array(given: Any, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
+    """Return standard deviations, which may be sparse, or covariances."""
+    n, d = shape
+    expected = (
+        f"{name} must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape ({n}, {d}, {d}), "
+        f"for X of shape ({n}, {d})"
+    )
+    if sp.issparse(given):
+        if given.shape != shape:
+            raise ValueError(f"{expected}; got a sparse array of shape {given.shape}")
+        errors = sp.csr_matrix(given, dtype=np.float64)
+        if gaps is None and not np.isinf(errors.data).any():
+            deviations(errors.data, name, None)
+            return errors
+        given = errors.toarray()
+    if not hasattr(given, "shape") and np.ndim(given) == 0:
+        given = np.full(n, error_numbers(np.reshape(given, (1,)), name)[0])
+    errors = error_numbers(given, name)
+    if errors.shape == (n, d, d):
+        return _covariances(errors, gaps, name)
+    if errors.shape not in ((n,), (n, d)):
+        raise ValueError(f"{expected}; got shape {errors.shape}")
+    return marked(deviations(errors, name, gaps), gaps)
+
+
+def marked(errors: Any, gaps: Gaps) -> Any:
+    """Return error bars in one of the forms above with values that were not measured."""
+    if gaps is None:
+        return errors
+    if isinstance(errors, LowRank):
+        std = np.zeros(gaps.shape) if errors.std is None else errors.std
+        return LowRank(np.where(gaps[:, :, np.newaxis], 0.0, errors.factors), np.where(gaps, np.inf, std))
+    if errors.ndim < 3:
+        return np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
+    errors = np.where(gaps[:, :, np.newaxis] | gaps[:, np.newaxis, :], 0.0, errors)
+    np.einsum("ijj->ij", errors)[gaps] = np.inf
+    return errors
+
+
+def _covariances(errors: Array, gaps: Gaps, name: str) -> Any:
+    """Return covariances; what was not measured is independent of the rest."""
+    infinite = np.isposinf(np.einsum("ijj->ij", errors))
+    lost = gaps | infinite if gaps is not None else infinite if infinite.any() else None
+    known = errors if lost is None else np.where(lost[:, :, np.newaxis] | lost[:, np.newaxis, :], 0.0, errors)
+    if finite_least(known) is None:
+        check_given(known, name)
+        raise ValueError(f"{name} must hold finite covariances but for the variances of values that were not measured")
+    check_semidefinite(known, name)
+    return marked(known, lost)
+
+
+def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
+    """Return factors and standard deviations."""
+    n, d = shape
+    factors = error_numbers(given.factors, f"{name}.factors")
+    if factors.ndim != 3 or factors.shape[:2] != shape:
+        raise ValueError(f"{name}.factors must have shape ({n}, {d}, rank); got {factors.shape}")
+    std = np.zeros(shape) if given.std is None else error_numbers(given.std, f"{name}.std")
+    if std.shape not in ((n,), shape):
+        raise ValueError(f"{name}.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
+    std = np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], shape))
+    std = deviations(std, f"{name}.std", gaps)
+    lost = np.isinf(std) if gaps is None else gaps | np.isinf(std)
+    known = factors if not lost.any() else np.where(lost[:, :, np.newaxis], 0.0, factors)
+    if finite_least(known) is None:
+        check_given(known, f"{name}.factors")
+        raise ValueError(f"{name}.factors must be finite; infinity in {name}.std marks values that were not measured")
+    parsed = LowRank(known, std if std.any() else None)
+    return marked(parsed, lost) if lost.any() else parsed
+
+
+def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> tuple[Any, Limits]:
+    """Return values and limits, with their standard deviations; a limit is not moved by two-sided errors."""
+    if isinstance(given.err, LowRank | Limits) or sp.issparse(given.err):
+        raise ValueError(f"errors of limits must be standard deviations; got {type(given.err).__name__}")
+    sides = given.sides
+    if sides.shape != shape:
+        raise ValueError(f"X_err must hold limits of shape {shape}, that of X; got shape {sides.shape}")
+    if isinstance(given.err, Asymmetric):
+        shifted, std = (as_numbers(part, "X") for part in given.err.symmetric(X))
+        X = like(X, np.where(sides == 0, shifted, as_numbers(X, "X")))
+    else:
+        std = _array(given.err, shape, gaps, "X_err")
+        if std.ndim == 3:
+            raise ValueError("errors of limits must be standard deviations; got covariances")
+    std = np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], shape))
+    if gaps is not None:
+        std[gaps], sides = np.inf, np.where(gaps, 0, sides).astype(np.int8)
+    if np.any(np.isinf(std) & (sides != 0)):
+        i, j = np.argwhere(np.isinf(std) & (sides != 0))[0]
+        raise ValueError(f"X_err must be finite for limits; that of sample {i}, feature {j} is infinite")
+    return X, Limits(std, sides)
+
+
+# --- values and errors in one table -----------------------------------------------------------------------------
+
+
+def _without_units(X: Any, X_err: Any) -> tuple[Any, Any]:
+    """Return X and X_err, as DataFrames if they are tables of astropy; units, where both have any, must agree."""
+    (X, units), (X_err, others) = frame_and_units(X), frame_and_units(X_err)
+    for name in units.keys() & others.keys():
+        if units[name] and others[name] and units[name] != others[name]:
+            raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {others[name]!r}")
+    return X, X_err
+
+
+def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
+    """Return a DataFrame of a table of astropy, and the units of its columns, "" for none; anything else as it is."""
+    if not (hasattr(table, "colnames") and hasattr(table, "to_pandas")):
+        return table, {}
+    for name in table.colnames:
+        if len(shape := getattr(table[name], "shape", ())) > 1:
+            raise ValueError(f"column {name!r} of the table must have one number in a row; got shape {shape}")
+    return table.to_pandas(), {name: str(getattr(table[name], "unit", None) or "") for name in table.colnames}
+
+
+def holds_uncertainties(X: Any) -> bool:
+    """Return whether X has numbers with uncertainties, as of the package ``uncertainties``; some may be plain."""
+    if hasattr(X, "iloc"):
+        columns = [X.iloc[:, j] for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
+    elif isinstance(X, list | tuple):
+        columns = [row for row in X if isinstance(row, list | tuple | np.ndarray)]
+    else:
+        columns = list(X) if getattr(getattr(X, "dtype", None), "kind", None) == "O" and np.ndim(X) == 2 else []
+    return any(hasattr(number, "nominal_value") for column in columns for number in column)
+
+
+def split_uncertainties(X: Any) -> tuple[Any, Any]:
+    """Return values and standard deviations of numbers with uncertainties; plain numbers are exact."""
+    numbers = np.asarray(X, dtype=object)
+    if numbers.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got shape {numbers.shape}")
+    try:
+        values, errors = (
+            np.array([[float(getattr(number, name, other(number))) for number in row] for row in numbers])
+            for name, other in (("nominal_value", lambda number: number), ("std_dev", lambda _: 0.0))
+        )
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"X must hold numbers, with uncertainties or without: {problem}") from problem
+    return like(X, values.reshape(numbers.shape)), like(X, errors.reshape(numbers.shape))
+
+
+def _gaps(X: Any) -> Gaps:
+    """Return which values of X are NaN, if any are."""
+    if sp.issparse(X):
+        return None
+    values = X
+    if getattr(X, "dtype", None) not in (np.float32, np.float64) or is_frame(X):
+        try:
+            values = as_numbers(X, "X")
+        except ValueError:  # the estimator says what X may hold
+            return None
+    with np.errstate(all="ignore"):
+        if not np.isnan(values.sum()):  # one quick pass
+            return None
+    gaps = np.isnan(values)
+    return gaps if gaps.any() else None

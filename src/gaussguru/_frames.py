@@ -1,0 +1,133 @@
+"""DataFrames of any library: their names, rows and numbers."""
+
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing, check_array
+
+from gaussguru._linalg import Array
+
+
+def is_frame(table: Any) -> bool:
+    """Return whether a table is a DataFrame in memory, of pandas, polars, Arrow or another library."""
+    # Arrays first: narwhals takes 30 us to say no.
+    if type(table) is np.ndarray or sp.issparse(table):
+        return False
+    return bool(nw.dependencies.is_into_dataframe(table))
+
+
+def column_names(table: Any) -> NDArray[Any] | None:
+    """Return the names of the columns of a DataFrame; None, as in scikit-learn, if they are not all texts."""
+    if not is_frame(table):
+        return None
+    names = list(table.columns) if hasattr(table, "iloc") else nw.from_native(table).columns
+    return np.asarray(names) if all(isinstance(name, str) for name in names) else None
+
+
+def row_names(table: Any) -> NDArray[Any] | None:
+    """Return the index of a DataFrame that has one."""
+    return np.asarray(table.index) if hasattr(table, "iloc") else None
+
+
+def check_same_names(X: Any, table: Any, name: str) -> None:
+    """Raise unless the columns and rows of a table, called ``name`` in messages, have the names of those of X."""
+    columns, others = column_names(X), column_names(table)
+    if columns is None and others is not None:
+        raise ValueError(
+            f"{name} must have the columns of X; it has names, {others[:3].tolist()!r}, and X has none, so that "
+            "nothing tells whether they are in the same order: give both as DataFrames, or both as arrays"
+        )
+    for axis, names, given in (("columns", columns, others), ("index", row_names(X), row_names(table))):
+        if names is None or given is None or np.array_equal(names, given):
+            continue
+        # Rows that are only numbered have no names, unless the same numbers come in another order.
+        if axis == "index" and (_is_numbered(names) or _is_numbered(given)) and not _is_permuted(names, given):
+            continue
+        at = next((i for i, pair in enumerate(zip(names, given, strict=False)) if pair[0] != pair[1]), -1)
+        raise ValueError(
+            f"{name} must have the {axis} of X, in the same order; got {len(given)} for {len(names)}, "
+            f"{given[at]!r} where X has {names[at]!r}"
+        )
+
+
+def _is_numbered(names: NDArray[Any]) -> bool:
+    return np.array_equal(names, np.arange(len(names)))
+
+
+def _is_permuted(names: NDArray[Any], others: NDArray[Any]) -> bool:
+    """Return whether rows have the same numbers in another order, where those of one table are in order."""
+    if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
+        return False
+    return np.array_equal(np.sort(names), np.sort(others))
+
+
+def take_rows(values: Any, index: Any) -> Any:
+    """Return rows of an array, sparse matrix, DataFrame, list or anything that is indexed by rows."""
+    if isinstance(index, tuple):  # scikit-learn asks for array[rows, ...]
+        index = index[0]
+    if is_frame(values):
+        return _safe_indexing(values, index)
+    if not hasattr(values, "shape"):
+        values = np.asarray(values)
+    return values[index]
+
+
+def like(X: Any, values: Array, names: Any = None) -> Any:
+    """Return values as a DataFrame, if X is one, with its names or others; in single precision if X is an array of it.
+
+    A DataFrame of as many rows keeps its index.
+    """
+    if not is_frame(X):
+        return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
+    if hasattr(X, "iloc"):
+        index = X.index if len(X) == len(values) else None
+        return type(X)(values, index=index, columns=X.columns if names is None else names)
+    frame = nw.from_native(X, eager_only=True)
+    names = frame.columns if names is None else [str(name) for name in names]
+    return nw.from_numpy(np.asarray(values), schema=names, backend=frame.implementation).to_native()
+
+
+def unmasked(values: Any, name: str) -> Any:
+    """Return a masked array with NaN under its mask, and anything else as it is; refuse units.
+
+    scikit-learn and NumPy read the numbers under a mask, and drop units, without a word.
+    """
+    if type(values) is np.ndarray:
+        return values
+    unit = getattr(values, "unit", None) if isinstance(values, np.ndarray) else None  # astropy
+    unit = values.units if hasattr(values, "m_as") else unit  # pint
+    if unit is not None and str(unit):
+        raise ValueError(
+            f"{name} must hold plain numbers, as a fitted model keeps no units; got values in {str(unit)!r}: convert X "
+            "and X_err to one unit and give their numbers"
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        numbers = values.astype(np.float64) if values.dtype.kind in "iub" else values
+        return np.ma.filled(numbers, np.nan) if values.dtype.kind in "fiub" else values
+    return values
+
+
+def check_unmasked(values: Any, name: str) -> None:
+    """Raise if something is masked in an array that must have a value for every sample."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(
+            f"{name} must have a value for every sample; {np.count_nonzero(np.ma.getmaskarray(values))} are masked"
+        )
+
+
+def as_numbers(values: Any, name: str) -> Array:
+    """Return values as an array of float64, finite or not: NaN for what a DataFrame or a mask leaves out."""
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.size:
+        return values
+    values = unmasked(values, name)
+    try:
+        array = check_array(
+            values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False,
+            ensure_min_samples=0, ensure_min_features=0,
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}") from error
+    return np.asarray(array)
