@@ -5,11 +5,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties
+from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array
 
 # How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
@@ -38,7 +40,7 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
 
     Parameters
     ----------
-    frame : DataFrame or astropy table
+    frame : DataFrame of pandas, polars or Arrow, or astropy table
         All other columns are features: remove labels and identifiers first. Features of an astropy table get
         their unit in their name, as in ``"flux [mJy]"``; values and errors must have the same unit.
     suffix : str, default="_err"
@@ -67,32 +69,25 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     1   0.4      0.0
     """
     frame, units = frame_and_units(frame)
-    if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
-        raise TypeError(f"frame must be a pandas DataFrame; got {type(frame).__name__}")
+    if not is_frame(frame):
+        raise TypeError(f"frame must be a DataFrame or a table of astropy; got {type(frame).__name__}")
     if not isinstance(suffix, str) or not suffix:
         raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
     parts = _FrameParts.of(frame, units, suffix)
     for hint in similar_columns(parts.values)[:1]:
         warnings.warn(f"{hint} (now it is a feature), or leave it out", stacklevel=2)
-    lower, upper, limits = (dict(zip(parts.values, side, strict=True)) for side in zip(*parts.bars(), strict=True))
-    names = parts.names()
-
-    def table(values: dict[str, Array]) -> Any:
-        return type(frame)(values, index=frame.index).set_axis(names, axis=1)
-
-    X_err = table(upper)
-    if parts.is_two_sided:
-        X_err = Asymmetric(table(lower), X_err)
+    lower, upper, limits = (like(frame, np.column_stack(side), parts.names) for side in zip(*parts.bars(), strict=True))
+    X_err = Asymmetric(lower, upper) if parts.is_two_sided else upper
     if parts.flags:
-        X_err = Limits(X_err, table(limits))
+        X_err = Limits(X_err, limits)
         _ = X_err.sides  # checked
-    return frame.iloc[:, [parts.place[name] for name in parts.values]].set_axis(names, axis=1), X_err
+    return parts.features, X_err
 
 
 class _FrameParts(NamedTuple):
-    """A DataFrame, of which some columns have values, and others their errors, limits and units."""
+    """A DataFrame of which some columns have values and others their errors or limits; columns may have units."""
 
-    frame: Any
+    frame: Any  # of narwhals
     place: dict[str, int]
     values: list[str]
     upper: dict[str, str]
@@ -102,21 +97,37 @@ class _FrameParts(NamedTuple):
 
     @classmethod
     def of(cls, frame: Any, units: dict[str, str], suffix: str) -> "_FrameParts":
-        place = {str(name): j for j, name in enumerate(frame.columns)}
-        upper, lower, flags = _error_names([str(name) for name in frame.columns], suffix)
+        names = [str(name) for name in (frame.columns if hasattr(frame, "iloc") else nw.from_native(frame).columns)]
+        upper, lower, flags = _error_names(names, suffix)
         used = {*upper.values(), *lower.values(), *flags.values()}
-        return cls(frame, place, [name for name in place if name not in used], upper, lower, flags, units)
+        place = {name: j for j, name in enumerate(names)}
+        return cls(
+            nw.from_native(frame, eager_only=True),
+            place,
+            [name for name in place if name not in used],
+            upper,
+            lower,
+            flags,
+            units,
+        )
 
     @property
     def is_two_sided(self) -> bool:
         """Whether some error bar has two columns."""
         return self.upper != self.lower
 
-    def names(self) -> Any:
-        """Return the names of the features, with their units where the table has any."""
+    @property
+    def names(self) -> list[Any]:
+        """The names of the features, with their units where the table has any."""
         if not self.units:
-            return self.frame.columns[[self.place[name] for name in self.values]]
+            return [self.frame.columns[self.place[name]] for name in self.values]
         return [f"{name} [{self.units[name]}]" if self.units.get(name) else name for name in self.values]
+
+    @property
+    def features(self) -> Any:
+        """The columns of values, as they are."""
+        columns = self.frame[:, [self.place[name] for name in self.values]]
+        return columns.rename(dict(zip(columns.columns, self.names, strict=True))).to_native()
 
     def bars(self) -> list[tuple[Array, Array, Array]]:
         """Return the lower and upper errors of every feature, infinite where it has no value, and its limits."""
@@ -144,8 +155,7 @@ class _FrameParts(NamedTuple):
         """Return a column, or zeros for one that is not there."""
         if name is None:
             return np.zeros(len(self.frame))
-        found: Array = self.frame.iloc[:, self.place[name]].to_numpy(dtype=np.float64, na_value=np.nan)
-        return found
+        return as_numbers(self.frame[:, [self.place[name]]].to_native(), "column")[:, 0]
 
 
 def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
