@@ -20,7 +20,7 @@ from gaussguru._errors.missing import (
     units_of,
     unmeasured,
 )
-from gaussguru._errors.parse import frame_and_units, marked, split_errors, split_uncertainties
+from gaussguru._errors.parse import frame_and_units, marked, split_errors, split_uncertainties, with_units
 
 __all__ = [
     "LEAST",
@@ -54,6 +54,7 @@ __all__ = [
     "units_of",
     "unmeasured",
     "with_more",
+    "with_units",
 ]
 
 # What users see, and what is stored in model files and pickles, has the path of the public module.

@@ -36,18 +36,19 @@ def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, A
         if X.is_checked:
             return X.X, X.err
         X, X_err = X.X, X.err
-    X, X_err = _without_units(X, X_err)
+    X, X_err, names = _without_units(X, X_err)
     X = unmasked(X, "X")
     if X_err is None and holds_uncertainties(X):
         X, X_err = split_uncertainties(X)
     if X_err is None:
-        return X, None
+        return X if names is None else X.set_axis(names, axis=1), None
     X = X if hasattr(X, "shape") else np.asarray(X)
     if len(X.shape) != 2:
         raise ValueError(f"X must have two dimensions, samples and features; got shape {X.shape}")
     shape = (int(X.shape[0]), int(X.shape[1]))
     for label, table in _tables(X_err, name):
         check_same_names(X, table, label)
+    X = X if names is None else X.set_axis(names, axis=1)
     gaps = _gaps(X)
     if isinstance(X_err, Asymmetric):
         X, std = X_err.symmetric(X)
@@ -171,13 +172,21 @@ def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> 
 # --- values and errors in one table -----------------------------------------------------------------------------
 
 
-def _without_units(X: Any, X_err: Any) -> tuple[Any, Any]:
-    """Return X and X_err, as DataFrames if they are tables of astropy; units, where both have any, must agree."""
+def _without_units(X: Any, X_err: Any) -> tuple[Any, Any, list[str] | None]:
+    """Return X and X_err, DataFrames of tables of astropy, and names of the columns of X with their units, if any.
+
+    With units in their names, samples in other units are not those that a model was fitted to.
+    """
     (X, units), (X_err, others) = frame_and_units(X), frame_and_units(X_err)
     for name in units.keys() & others.keys():
         if units[name] and others[name] and units[name] != others[name]:
             raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {others[name]!r}")
-    return X, X_err
+    return X, X_err, with_units(units) if any(units.values()) else None
+
+
+def with_units(units: dict[str, str]) -> list[str]:
+    """Return names of columns with their units, as in "flux [mJy]"."""
+    return [f"{name} [{unit}]" if unit else name for name, unit in units.items()]
 
 
 def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:

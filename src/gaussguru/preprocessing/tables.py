@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties
+from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
 from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array
 
@@ -121,7 +121,7 @@ class _FrameParts(NamedTuple):
         """The names of the features, with their units where the table has any."""
         if not self.units:
             return [self.frame.columns[self.place[name]] for name in self.values]
-        return [f"{name} [{self.units[name]}]" if self.units.get(name) else name for name in self.values]
+        return with_units({name: self.units.get(name, "") for name in self.values})
 
     @property
     def features(self) -> Any:
