@@ -505,7 +505,7 @@ def test_bad_input_changes_nothing():
     before = clf.predict_proba(X, X_err)
     for call, message in (
         (lambda: clf.fit(X, y, X_err=-X_err), "nonnegative"),
-        (lambda: clf.fit(X, y, X_err=X_err[:7]), "X_err must be for the 100 samples"),
+        (lambda: clf.fit(X, y, X_err=X_err[:7]), "X_err must hold standard deviations of shape \\(100,\\)"),
         (lambda: clf.fit(X, y[:7]), "same number of samples; got 100 and 7"),
         (lambda: clf.fit(X, np.zeros(100)), "at least two classes"),
         (lambda: clf.fit(X, y, -np.ones(100)), "sample_weight must not be negative"),

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from gaussguru._data.em import Sample, State
 from gaussguru._data.readings import Readings, read
-from gaussguru._data.streams import Blocks, Part, check_part_weights
-from gaussguru._errors import split_errors
+from gaussguru._data.streams import Blocks, Part, check_part_weights, parsed
 from gaussguru._linalg import Array
 
 # What EM reads of a part: readings of positive weight, and their weights.
@@ -115,15 +114,15 @@ def varies(most: Array, least: Array, *, is_diagonal: bool) -> NDArray[np.bool_]
 def _read(part: Part, limits: Array) -> Item:
     """Return a part as EM reads it."""
     check_part_weights(part)
-    X, X_err = split_errors(part.X, part.X_err) if part.X.shape[0] else (part.X, None)
-    if X.shape[1] != len(limits):
+    if part.X.shape[1] != len(limits):
         raise ValueError(
-            f"X must have {len(limits)} features in all partitions; partition {part.number} has {X.shape[1]}"
+            f"X must have {len(limits)} features in all partitions; partition {part.number} has {part.X.shape[1]}"
         )
-    if not X.shape[0]:
-        return Readings(X, np.zeros(X.shape)), None
+    if not part.X.shape[0]:
+        return Readings(part.X, np.zeros(part.X.shape)), None
+    part = parsed(part)
     try:
-        rows = read(X, X_err, limits)
+        rows = read(part.X, part.X_err, limits)
     except ValueError as error:
         raise ValueError(f"partition {part.number}: {error}") from error
     weight = part.weight

@@ -38,7 +38,7 @@ from gaussguru._data.rows import (
     signed_weights,
     summed,
 )
-from gaussguru._errors import Errors, check_errors, refuse_unmeasured
+from gaussguru._errors import Errors, check_errors, refuse_unmeasured, split_errors
 from gaussguru._linalg import Array, Index
 
 Task = Callable[..., Any]
@@ -346,6 +346,17 @@ class Surveyed(NamedTuple):
     sums: Array
     squares: Array
     errors: Errors | None
+
+
+def parsed(part: Part) -> Part:
+    """Return a part with its error bars parsed; a message names the part."""
+    if part.X_err is None or not part.X.shape[0]:
+        return part
+    try:
+        X, X_err = split_errors(part.X, part.X_err)
+    except ValueError as error:
+        raise ValueError(f"partition {part.number}: {error}") from error
+    return part._replace(X=X, X_err=X_err)
 
 
 def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:

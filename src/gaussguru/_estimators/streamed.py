@@ -34,9 +34,10 @@ from gaussguru._data.streams import (
     check_part_weights,
     in_units,
     joined,
+    parsed,
     survey,
 )
-from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, split_errors, unmeasured
+from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, unmeasured
 from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._frames import take_rows
@@ -207,10 +208,7 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     check_part_weights(part)
     if part.X_err is None and exact:
         return part._replace(X_err=np.zeros(n))
-    if part.X_err is None or not n:
-        return part
-    X, X_err = split_errors(part.X, part.X_err)  # NaN was not measured
-    return part._replace(X=X, X_err=X_err)
+    return parsed(part)
 
 
 # --- what was not measured ----------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru._errors import check_errors, split_errors
+from gaussguru._errors import check_errors, refuse_unmeasured, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.validation import check_real
-from gaussguru._frames import column_names, is_frame, like
+from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
 
@@ -22,7 +22,7 @@ LINE = "0.25"
 
 def _points(X: Any) -> Array:
     """Return samples of two features as an array."""
-    points = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    points = X.toarray() if sp.issparse(X) else as_numbers(X, "X")
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError(f"X must have two features to be drawn in the plane; got shape {points.shape}")
     return points
@@ -30,6 +30,7 @@ def _points(X: Any) -> Array:
 
 def _covariances(X_err: Any, samples: Array) -> Array:
     """Return the covariances of error bars, all of them finite."""
+    refuse_unmeasured(X_err)
     errors = check_errors(X_err, samples)
     return np.array([errors.covariance(i) for i in range(len(samples))])
 
