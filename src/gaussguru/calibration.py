@@ -34,7 +34,7 @@ from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
 from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
 from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
-from gaussguru.preprocessing import linear_scores
+from gaussguru.preprocessing import NotLinearError, linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance
 from gaussguru.sources import Fields, as_source, subsample
 
@@ -62,13 +62,13 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Arr
         One score for two classes, else one for each.
     covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
     """
-    final, X = _walk(estimator, X, X_err)
+    final, X = last_step(estimator, X, X_err)
     if hasattr(final, "_score_moments"):
         moments: tuple[Array, Array, Array] = final._score_moments(X)
         return moments
     check_is_fitted(final)
     if not hasattr(final, "decision_function"):
-        raise TypeError(f"estimator must have a decision_function; got {type(final).__name__}")
+        raise NotLinearError(f"estimator must have a decision_function; got {type(final).__name__}")
     values, errors = split_errors(X)
     if errors is None:
         scores = np.asarray(final.decision_function(values), dtype=np.float64)
@@ -95,7 +95,7 @@ def margin_and_spread(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array,
     -------
     margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
     """
-    final, X = _walk(estimator, X, X_err)
+    final, X = last_step(estimator, X, X_err)
     if hasattr(final, "margin_and_spread"):
         both: tuple[Array, Array] = final.margin_and_spread(X)
         return both
@@ -103,7 +103,7 @@ def margin_and_spread(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array,
     return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
 
-def _walk(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+def last_step(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
     """Return the classifier at the end of searches and pipelines, and the samples as it sees them, with their errors.
 
     A pipeline whose first step does not know errors is taken as a whole, where there are any.
@@ -142,7 +142,7 @@ class ByProbability:
 
     classes_: NDArray[Any]
 
-    __metadata_request__fit: ClassVar = {"X_err": True, "groups": UNUSED}
+    __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__predict: ClassVar = {"X_err": True}
     __metadata_request__predict_proba: ClassVar = {"X_err": True}
     __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
@@ -292,6 +292,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
     """
 
     _takes_sources: ClassVar = True
+    __metadata_request__fit: ClassVar = {"groups": UNUSED}  # requested by the splitter
 
     def __init__(
         self, estimator: Any = None, *, cv: Any = 5, scale_errors: bool = False, n_jobs: int | None = None

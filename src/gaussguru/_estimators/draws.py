@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_array, get_tags
 from sklearn.utils.metadata_routing import (
+    UNUSED,
     MetadataRouter,
     MethodMapping,
     get_routing_for_object,
@@ -106,7 +107,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
     True
     """
 
-    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__fit: ClassVar = {"groups": UNUSED}  # requested by the estimator
 
     def __init__(
         self,

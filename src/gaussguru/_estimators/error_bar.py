@@ -234,6 +234,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
     """
 
     _takes_sources: ClassVar = True
+    __metadata_request__fit: ClassVar = {"groups": True}
     __metadata_request__decision_function: ClassVar = {"X_err": True}
 
     estimator_: Any
