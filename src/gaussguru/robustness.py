@@ -1,8 +1,15 @@
-"""Effect of noise on the predictions of linear classifiers, in closed form.
+"""Effect of noise on predictions: of linear classifiers in closed form, of those that count error bars by sampling.
 
-Any fitted classifier whose ``decision_function`` is affine in X can be used: those of this library, ``LinearSVC``,
-``LogisticRegression``, a pipeline of a scaler and one of these, a search over them. X and its errors are in the units
-of the input of the whole pipeline.
+*Linear classifiers*: any fitted classifier whose ``decision_function`` is affine in X, such as ``LinearSVC``,
+``LogisticRegression``, :class:`gaussguru.GuruClassifier`, a pipeline of a scaler and one of these, a search over them.
+X and its errors are in the units of the input of the whole pipeline.
+
+*Classifiers that count error bars*: :class:`gaussguru.ErrorBarClassifier`, :class:`gaussguru.PopulationClassifier`,
+:class:`gaussguru.PosteriorDrawsClassifier`, :class:`gaussguru.calibration.CalibratedWithErrorsCV`, and pipelines with
+one of these, with :class:`gaussguru.population.Deconvolve` or with a curved
+:class:`gaussguru.preprocessing.WithErrors`. Given ``X_err``, their labels depend on the errors as well as on the
+values. Noise that is added to X makes its errors larger, and predictions are told so: with noise of ``c`` error bars,
+they are given ``sqrt(1 + c^2) X_err``.
 
 :func:`class_probabilities` and :func:`flip_probability` describe a prediction. They include the noise of the model
 (``sigma`` in every direction for noise="isotropic") and the error bars. :func:`expected_accuracy` and
@@ -25,12 +32,24 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import Asymmetric, Limits, Measured, check_errors, has_unmeasured, split_errors
+from gaussguru._errors import (
+    Asymmetric,
+    Limits,
+    Measured,
+    check_errors,
+    finite,
+    has_unmeasured,
+    scaled,
+    split_errors,
+)
+from gaussguru._estimators.base import Classifier
 from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
-from gaussguru._frames import as_numbers, is_frame, like, take_rows
-from gaussguru._linalg import EPS, Array
-from gaussguru.calibration import score_moments
-from gaussguru.preprocessing import NotLinearError, as_table, final_estimator, linear_scores
+from gaussguru._frames import as_numbers, like, take_rows
+from gaussguru._linalg import EPS, Array, Index
+from gaussguru.calibration import ByProbability, last_step, score_moments
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import NotLinearError, WithErrors, as_table, final_estimator, linear_scores
+from gaussguru.preprocessing.affine import dense
 from gaussguru.probabilities import (
     bivariate_normal,
     distance_to_boundary,
@@ -69,14 +88,21 @@ def class_probabilities(
     points; the standard error is mostly below 0.001 (the largest seen was 0.007, for ten classes of similar
     probability). The class with the highest probability need not be the predicted one.
 
+    For a classifier that predicts by probabilities (:class:`gaussguru.ErrorBarClassifier`,
+    :class:`gaussguru.PopulationClassifier`, :class:`gaussguru.PosteriorDrawsClassifier`,
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the result is its ``predict_proba``, which accounts for the
+    overlap of the classes as well as for the error bars. For a linear classifier after
+    :class:`gaussguru.population.Deconvolve` the noise is that of the posterior.
+
     Parameters
     ----------
-    estimator : fitted linear classifier
+    estimator : fitted classifier, linear or one that predicts by probabilities
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     X_err : error bars of X, default=None
-        Added to the noise of the model. Required if the model has no noise of its own.
+        Added to the noise of the model. Required if the model has no noise of its own, and if it was fitted with error
+        bars and predicts by probabilities.
     return_error : bool, default=False
-        Whether to return the standard errors, too. They are 0 where the result is exact.
+        Whether to return the standard errors, too. They are 0 where the result is exact or that of ``predict_proba``.
 
     Returns
     -------
@@ -84,31 +110,51 @@ def class_probabilities(
     error : ndarray of shape (n_samples, n_classes)
         Only if ``return_error``.
     """
-    scores, noise = _noisy_scores(estimator, X, X_err, own=True)
-    probabilities, error = label_probabilities(scores, noise)
+    if isinstance(final_estimator(estimator), ByProbability):
+        probabilities = np.asarray(estimator.predict_proba(measured(X, X_err)))
+        error = np.zeros(probabilities.shape)
+    else:
+        probabilities, error, _ = _linear_probabilities(estimator, X, X_err)
     return (probabilities, error) if return_error else probabilities
 
 
-def flip_probability(estimator: Any, X: Any, *, X_err: Any = None) -> Array:
+def flip_probability(
+    estimator: Any, X: Any, *, X_err: Any = None, n_repeats: int = 100, random_state: Any = 0
+) -> Array:
     """Return the probability that noise changes the predicted label.
 
     ``Phi(-|w.x + b| / sqrt(w' Sigma w))`` for two classes. For more, one minus the probability that the predicted class
     keeps the highest score (:func:`class_probabilities`). Without noise it is 0.
 
+    For a classifier that predicts by probabilities, noise with the covariance ``Sigma`` of ``X_err`` is drawn and added
+    to X, and the result is the fraction f of draws in which the label is another one; its standard error is
+    ``sqrt(f (1 - f) / n_repeats)``. This is not the probability that the label is wrong, which is one minus the largest
+    of ``predict_proba``.
+
     Parameters
     ----------
-    estimator : fitted linear classifier
+    estimator : fitted classifier, linear or one that predicts by probabilities
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     X_err : error bars of X, default=None
         Added to the noise of the model. Required if the model has no noise of its own.
+    n_repeats : int, default=100
+        Number of draws of the noise, where it is drawn.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the draws.
 
     Returns
     -------
     ndarray of shape (n_samples,)
     """
-    scores, noise = _noisy_scores(estimator, X, X_err, own=True)
-    probabilities, _ = label_probabilities(scores, noise)
-    probabilities[np.arange(len(scores)), winners(scores)] = 0.0
+    if isinstance(final_estimator(estimator), ByProbability):
+        check_count("n_repeats", n_repeats)
+        samples = measured(X, X_err)
+        _check_noise_given(estimator, split_errors(samples)[1])
+        before, rng = estimator.predict(samples), _generator(random_state)
+        draws = (estimator.predict(with_larger_errors(samples, None, np.sqrt(2.0), rng)) for _ in range(n_repeats))
+        return np.asarray(np.mean([labels != before for labels in draws], axis=0))
+    probabilities, _, best = _linear_probabilities(estimator, X, X_err)
+    probabilities[np.arange(len(best)), best] = 0.0
     return np.asarray(np.minimum(probabilities.sum(axis=1), 1.0))
 
 
@@ -127,22 +173,35 @@ def certified_radius(estimator: Any, X: Any) -> Array:
     -------
     ndarray of shape (n_samples,)
     """
-    X, _ = split_errors(X)
+    X, X_err = split_errors(X)
+    if counts_errors(estimator) and (X_err is not None or getattr(final_estimator(estimator), "has_errors_", False)):
+        raise _not_linear(estimator, "flip_probability")
     scores, coef = linear_scores(estimator, X)
     return distance_to_boundary(scores, coef)
 
 
 def expected_accuracy(
-    estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None, bound: bool = False
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    X_err: Any = None,
+    sample_weight: Any = None,
+    bound: bool = False,
+    n_repeats: int = 20,
+    random_state: Any = 0,
 ) -> float:
     """Return the expected accuracy when noise is added to X.
 
     For two classes, the mean of ``Phi(y_i (w.x_i + b) / sqrt(w' Sigma_i w))``. For more, the mean probability that
     class ``y_i`` has the highest score (:func:`class_probabilities`).
 
+    For a classifier that counts error bars, noise is drawn, and predictions are told the larger errors: the result is
+    the accuracy of :func:`robustness_curve` at level 1 by sampling, which has its standard error, too.
+
     Parameters
     ----------
-    estimator : fitted linear classifier
+    estimator : fitted classifier, linear or one that counts error bars
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     X_err : error bars of X, default=None
@@ -151,12 +210,25 @@ def expected_accuracy(
     bound : bool, default=False
         Whether to return a lower bound instead: the mean of
         ``max(0, 1 - sum_{k != y} Phi(-margin_k / sd(margin_k)))``. For two classes it equals the expected accuracy.
+        Only for linear classifiers.
+    n_repeats : int, default=20
+        Number of draws of the noise, where it is drawn; at least 2.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the draws.
 
     Returns
     -------
     float
     """
     X, X_err = split_errors(X, X_err)
+    if X_err is not None and counts_errors(estimator):
+        if bound:
+            raise _not_linear(estimator, "bound=False, which draws noise")
+        curve = robustness_curve(
+            estimator, X, y, [1.0], X_err=X_err, method="sampling", n_repeats=n_repeats, sample_weight=sample_weight,
+            random_state=random_state,
+        )  # fmt: skip
+        return float(curve.accuracy[0])
     scores, noise = _noisy_scores(estimator, X, X_err, own=X_err is None)
     classes = final_estimator(estimator).classes_
     if bound and scores.ndim == 2:
@@ -208,6 +280,10 @@ def robustness_curve(
 ) -> RobustnessCurve:
     """Return the accuracy at each noise level.
 
+    Noise of ``level`` times the error bars is added to X. A classifier that counts error bars is told that the values
+    have become noisier: its predictions are given ``sqrt(1 + level^2) X_err``, so at level 0 they are those of the
+    samples as measured. Other classifiers are not told.
+
     Parameters
     ----------
     estimator : fitted classifier
@@ -217,7 +293,8 @@ def robustness_curve(
     noise_levels : array-like of shape (n_levels,)
         Standard deviations of the noise on every feature, in the units of X; with ``X_err``, factors on the error bars.
     X_err : error bars of X, default=None
-        The noise at level 1. Values that were not measured are filled from the rest of the sample.
+        The noise at level 1. Values that were not measured are filled from the rest of the sample, or left to a
+        classifier that counts error bars. Such a classifier requires them if it was fitted with error bars.
     method : {"analytic", "sampling"}, default="analytic"
         Closed form as in :func:`expected_accuracy`, or noise drawn and added to X (which becomes dense).
     n_repeats : int, default=20
@@ -234,10 +311,14 @@ def robustness_curve(
     levels = check_levels(noise_levels)
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
-    if has_unmeasured(X_err):
-        X, X_err = fill_unmeasured(estimator, X, X_err)
-    errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
+    told = X_err is not None and counts_errors(estimator)
+    if told and method == "analytic":
+        raise _not_linear(estimator, "method='sampling', which draws noise")
     accuracy, error = np.zeros((2, len(levels)))
+    if not told:
+        if has_unmeasured(X_err):
+            X, X_err = fill_unmeasured(estimator, X, X_err)
+        errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     if method == "analytic":
         scores, coef = linear_scores(estimator, X)
         labels, known = places(final_estimator(estimator).classes_, y, len(scores))
@@ -251,17 +332,72 @@ def robustness_curve(
             accuracy[i], error[i] = (np.average(part, weights=sample_weight) for part in (hits, doubts))
         return RobustnessCurve(levels, accuracy, error)
     check_count("n_repeats", n_repeats, low=2)
-    rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    values = X.toarray() if sp.issparse(X) else as_numbers(X, "X")
+    rng = _generator(random_state)
     for i, level in enumerate(levels):
         runs = []
         for _ in range(n_repeats if level > 0 else 1):
-            noisy = values + level * errors_at_one.sample(rng)
-            noisy = like(X, noisy) if is_frame(X) else noisy
+            if told:
+                noisy: Any = with_larger_errors(X, X_err, np.hypot(1.0, level), rng)
+            else:
+                noisy = like(X, dense(X) + level * errors_at_one.sample(rng))
             runs.append(accuracy_score(y, estimator.predict(noisy), sample_weight=sample_weight))
         accuracy[i] = np.mean(runs)
         error[i] = np.std(runs, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else 0.0
     return RobustnessCurve(levels, accuracy, error)
+
+
+def counts_errors(estimator: Any) -> bool:
+    """Return whether the labels that an estimator predicts depend on the error bars as well as on the values."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    if isinstance(estimator, Pipeline):
+        takes_errors = isinstance(final_estimator(estimator), Classifier | ByProbability)
+        return takes_errors and any(counts_errors(step) for _, step in estimator.steps)
+    if isinstance(estimator, WithErrors):
+        return estimator.method_ != "affine"
+    return isinstance(estimator, ByProbability | Deconvolve)
+
+
+def _not_linear(estimator: Any, instead: str) -> NotLinearError:
+    name = type(getattr(estimator, "best_estimator_", estimator)).__name__
+    return NotLinearError(
+        f"the labels of this {name} depend on the error bars as well as on X, and have no closed form: use {instead}"
+    )
+
+
+def measured(X: Any, X_err: Any) -> Any:
+    """Return X with its error bars in one object, if there are any; a number is the error of every value."""
+    if X_err is None or isinstance(X, Measured):
+        return X
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    return Measured(X, np.full(X.shape[0], X_err) if np.isscalar(X_err) else X_err)
+
+
+def with_larger_errors(X: Any, X_err: Any, factor: float, rng: np.random.Generator) -> Measured:
+    """Return samples with larger errors: noisier values, and error bars multiplied by a factor.
+
+    Noise of ``sqrt(factor^2 - 1)`` error bars is added: with the noise that the values have already, this makes
+    ``factor`` error bars. Values that were not measured stay so.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, DataFrame or Measured of shape (n_samples, n_features)
+    X_err : error bars of X
+    factor : float
+        At least 1.
+    rng : Generator
+
+    Returns
+    -------
+    Measured
+    """
+    X, X_err = split_errors(X, X_err)
+    values = dense(X)
+    noise = np.sqrt(factor**2 - 1.0) * check_errors(finite(X_err), values).sample(rng)
+    return Measured.checked(like(X, values + noise), scaled(X_err, factor))
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    return np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def check_levels(noise_levels: Any) -> Array:
@@ -561,22 +697,15 @@ class ExpectedAccuracyScorer(_Scorer):
 class LogLossScorer(_Scorer):
     """Scores by minus the mean logarithm of what :func:`class_probabilities` gives to the true class.
 
-    Of a calibrated classifier (:class:`gaussguru.ErrorBarClassifier`,
-    :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the probabilities are its own. It sees
-    error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64 count as that, as
-    in ``sklearn.metrics.log_loss``.
+    It sees error bars as :class:`ExpectedAccuracyScorer` does. Probabilities below the precision of float64 count as
+    that, as in ``sklearn.metrics.log_loss``.
     """
 
     def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
         """Return minus the log loss."""
-        final = final_estimator(estimator)
-        if hasattr(final, "kappa_"):  # calibrated
-            seen = X if X_err is None or isinstance(X, Measured) else Measured(X, X_err)
-            probabilities = estimator.predict_proba(seen)
-        else:
-            probabilities, _ = label_probabilities(*_noisy_scores(estimator, X, X_err, own=True))
+        probabilities = np.asarray(class_probabilities(estimator, X, X_err=X_err))
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))
-        classes = final.classes_
+        classes = final_estimator(estimator).classes_
         labels, known = places(classes, y, len(logs))
         if not known.all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
@@ -587,15 +716,32 @@ expected_accuracy_scorer = ExpectedAccuracyScorer()
 log_loss_scorer = LogLossScorer()
 
 
+def _linear_probabilities(estimator: Any, X: Any, X_err: Any) -> tuple[Array, Array, Index]:
+    """Return the probability of each class to have the highest score, its standard error, and the predicted class.
+
+    The noise is that of the model and the error bars; after steps that count error bars, that of their posteriors.
+    """
+    samples = measured(X, X_err)
+    if isinstance(samples, Measured) and counts_errors(estimator):
+        estimator, samples = last_step(estimator, samples, None)
+    scores, noise = _noisy_scores(estimator, samples, None, own=True)
+    return *label_probabilities(scores, noise), winners(scores)
+
+
+def _check_noise_given(estimator: Any, X_err: Any) -> None:
+    final = final_estimator(estimator)
+    if X_err is None and not hasattr(final, "_score_noise"):
+        raise ValueError(f"X_err must be given: {type(final).__name__} has no noise of its own")
+
+
 def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Array, Array]:
     """Return the scores of the samples and the covariances of their noise: that of the model, error bars, or both."""
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     final = final_estimator(estimator)
-    if own and not hasattr(final, "_score_noise"):
-        if X_err is None:
-            raise ValueError(f"X_err must be given: {type(final).__name__} has no noise of its own")
-        own = False
+    if own:
+        _check_noise_given(estimator, X_err)
+        own = hasattr(final, "_score_noise")
     if has_unmeasured(X_err):
         X, X_err = fill_unmeasured(estimator, X, X_err)
     scores, coef = linear_scores(estimator, X)

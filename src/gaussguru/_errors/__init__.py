@@ -20,7 +20,15 @@ from gaussguru._errors.missing import (
     units_of,
     unmeasured,
 )
-from gaussguru._errors.parse import frame_and_units, marked, split_errors, split_uncertainties, with_units
+from gaussguru._errors.parse import (
+    finite,
+    frame_and_units,
+    marked,
+    scaled,
+    split_errors,
+    split_uncertainties,
+    with_units,
+)
 
 __all__ = [
     "LEAST",
@@ -41,6 +49,7 @@ __all__ = [
     "check_causes",
     "check_errors",
     "check_products",
+    "finite",
     "finite_least",
     "frame_and_units",
     "has_unmeasured",
@@ -48,6 +57,7 @@ __all__ = [
     "mean_spread",
     "positive",
     "refuse_unmeasured",
+    "scaled",
     "split_errors",
     "split_uncertainties",
     "standard_deviations",

@@ -116,6 +116,29 @@ def marked(errors: Any, gaps: Gaps) -> Any:
     return errors
 
 
+def scaled(errors: Any, factor: Any) -> Any:
+    """Return parsed error bars multiplied by a factor, or by one of every feature, (d,)."""
+    if isinstance(errors, Limits):
+        return Limits(errors.err * factor, errors.limits)
+    if isinstance(errors, LowRank):
+        common = errors.factors * np.reshape(factor, (-1, 1))
+        return LowRank(common, None if errors.std is None else errors.std * factor)
+    if sp.issparse(errors):
+        return sp.csr_matrix(errors.multiply(factor))
+    if errors.ndim == 3:
+        return errors * np.multiply.outer(factor, factor)
+    return errors * factor if errors.ndim == 2 or np.ndim(factor) == 0 else errors[:, np.newaxis] * factor
+
+
+def finite(errors: Any) -> Any:
+    """Return parsed error bars with 0 for values that were not measured; of limits, their errors."""
+    if isinstance(errors, Limits):
+        errors = errors.err
+    if isinstance(errors, LowRank):
+        return LowRank(errors.factors, None if errors.std is None else finite(errors.std))
+    return errors if sp.issparse(errors) else np.where(np.isinf(errors), 0.0, errors)
+
+
 def _covariances(errors: Array, gaps: Gaps, name: str) -> Any:
     """Return covariances; what was not measured is independent of the rest."""
     infinite = np.isposinf(np.einsum("ijj->ij", errors))

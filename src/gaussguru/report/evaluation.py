@@ -14,7 +14,7 @@ from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, split_errors, unmeasured
+from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
@@ -30,9 +30,11 @@ from gaussguru.report.reliability import (
     by_error_size,
     draw_reliability,
     error_sizes,
+    has_score,
     is_calibrated,
     kappa_in_words,
     larger_error_scores,
+    not_measured,
     proper_scores,
 )
 from gaussguru.robustness import (
@@ -40,6 +42,7 @@ from gaussguru.robustness import (
     RobustnessCurve,
     certified_radius,
     check_levels,
+    counts_errors,
     expected_accuracy,
     fill_unmeasured,
     flip_probability,
@@ -59,6 +62,7 @@ CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
 SURVEYED = 10_000
 # Errors that tell the classes with an area below the first are none to worry about, above the second they are.
 HARMLESS, SELECTED = 0.6, 0.75
+BY_ERRORS = "the label depends on the errors as well as on the values"
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
@@ -98,7 +102,7 @@ def evaluation_report(
         units of the features. None is 0 to 3, or to 1 without error bars. Calibrated probabilities count what noise
         there is: with error bars levels are what these are multiplied by, 1 or more, and None is 1 to 3.
     absolute : bool, default=False
-        Whether noise levels are in the units of the features for any X; not for calibrated probabilities.
+        Whether noise levels are in the units of the features for any X; not where labels depend on error bars.
     remeasure : float, default=0.5
         The error bars of another measurement, in units of those of now, between 0 and 1: for calibrated probabilities.
     random_state : int, RandomState instance or None, default=0
@@ -114,12 +118,12 @@ def evaluation_report(
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     calibrated = is_calibrated(model)
-    if not calibrated and has_unmeasured(X_err):
+    if not counts_errors(model) and has_unmeasured(X_err):
         X, X_err = fill_unmeasured(model, X, X_err)
     y = column_or_1d(y)
     # What is wrong with the data is no peculiarity of the model, which a report could leave out.
     check_consistent_length(X, y)
-    if not calibrated and X_err is not None:
+    if not counts_errors(model) and X_err is not None:
         check_errors(X_err, X)
     noise_levels = None if noise_levels is None else check_levels(noise_levels)
     if not 0 <= check_real("remeasure", remeasure, inclusive=True) <= 1:
@@ -152,13 +156,15 @@ class _Evaluation:
         self.report = report
         self.model, self.final = model, final_estimator(model)
         self.X, self.y, self.X_err = X, y, X_err
+        self.by_errors = X_err is not None and counts_errors(model)
+        self.samples = Measured(X, X_err) if self.by_errors else X
         self.predicted = self._predictions()
         self.right = self.predicted == y
         self.left_out: dict[str, str] = {}
         self._look()
 
     def _predictions(self) -> Any:
-        return self.model.predict(self.X)
+        return self.model.predict(self.samples)
 
     def _look(self) -> None:
         """Find out what is known of the noise of the model."""
@@ -167,9 +173,11 @@ class _Evaluation:
         self.no_features = ""
         if get_tags(self.final).input_tags.pairwise:
             self.no_features = "X is a kernel matrix, there are no features"
-        elif not _holds_numbers(X):
+        elif not self.by_errors and not _holds_numbers(X):
             self.no_features = "X holds values that are not finite numbers"
         self.is_linear, why = False, self.no_features
+        if self.by_errors:
+            why = BY_ERRORS
         if not why:
             try:
                 certified_radius(model, X)
@@ -178,13 +186,13 @@ class _Evaluation:
                 why = str(reason).rstrip(".")
         if why:
             self.left_out["Distance to the boundary"] = why
-        self.seen = _seen(model, X)
+        self.seen = _seen(model, self.samples)
         # What sigma and distances are measured in.
-        self.unit = "units of the features" if self.seen is X else "units of the transformed features"
+        self.unit = "units of the features" if self.seen is self.samples else "units of the transformed features"
         # The probability of each of two classes under the noise in the space of a kernel.
         self.in_kernel = None
         if isinstance(self.final, KernelGuruClassifier) and len(self.final.classes_) == 2:
-            self.in_kernel = np.asarray(model.predict_proba(X))
+            self.in_kernel = np.asarray(model.predict_proba(self.samples))
         # The names of all noise that predictions count.
         self.noises = ["the noise of the model"] if hasattr(self.final, "_score_noise") else []
         self.noises += [] if X_err is None else ["the error bars"]
@@ -198,7 +206,7 @@ class _Evaluation:
             ["accuracy", percent(share), f"{self.right.sum()} of {n} samples; standard error {percent(error)}"],
             ["most frequent class", percent(counts.max() / n), "the accuracy of always predicting it"],
         ]
-        if self.is_linear and self.noises:
+        if self.by_errors or (self.is_linear and self.noises):
             value = expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
             rows.append(["expected accuracy", percent(value), f"with {self.noises[-1]} added to the features"])
         elif self.in_kernel is not None:
@@ -235,7 +243,7 @@ class _Evaluation:
         if self.no_features:
             self.left_out[what] = self.no_features
             return
-        X, y, X_err, top = self.X, self.y, None if absolute else self.X_err, 1.0
+        X, y, X_err, top = self.X, self.y, None if absolute and not self.by_errors else self.X_err, 1.0
         if X_err is not None:
             unit, top = "multiples of the error bars", 3.0
         elif absolute or sp.issparse(X):
@@ -246,13 +254,14 @@ class _Evaluation:
         is_closed = method == "analytic" and len(self.final.classes_) <= 3
         levels = np.linspace(0, top, 13 if is_closed else 7) if noise_levels is None else noise_levels
         how = "Computed without drawing noise" if method == "analytic" else f"Mean over {repeats} draws of noise"
-        n, m, note = len(y), min(most, len(y)), ""
+        n, m = len(y), min(most, len(y))
+        note = " Predictions are given the larger error bars." if self.by_errors else ""
         if m < n:
             some = np.sort(np.random.default_rng(0).permutation(n)[:m])
             X, y = take_rows(X, some), y[some]
             X_err = None if X_err is None else take_rows(X_err, some)
             how += f", for {m} of the {n} samples, drawn at random"
-            note = (
+            note += (
                 f" Without noise the model is right for {percent(self.right[some].mean())} of these samples, and for "
                 f"{percent(self.right.mean())} of all. Standard errors include that of drawing them."
             )
@@ -288,7 +297,7 @@ class _Evaluation:
     def doubts(self) -> None:
         """Say how easily noise changes single predictions."""
         what = "Doubtful predictions"
-        if self.is_linear and self.noises:
+        if self.noises and (self.is_linear or (self.by_errors and hasattr(self.final, "coef_"))):
             noise = " and ".join(self.noises)
             flips = flip_probability(self.model, self.X, X_err=self.X_err)
         elif self.in_kernel is not None:
@@ -362,7 +371,6 @@ class _Calibrated(_Evaluation):
     """The sections of an evaluation of calibrated probabilities."""
 
     def _predictions(self) -> Any:
-        self.samples = self.X if self.X_err is None else Measured(self.X, self.X_err)
         self.probabilities = np.asarray(self.model.predict_proba(self.samples))
         best = np.argmax(self.probabilities, axis=1)
         self.own = self.probabilities[np.arange(len(best)), best]
@@ -374,7 +382,7 @@ class _Calibrated(_Evaluation):
         if not np.isin(self.y, classes).all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
         self.sizes = error_sizes(self.model, self.samples)
-        self.left_out["Distance to the boundary"] = "the label depends on the errors as well as on the values"
+        self.left_out["Distance to the boundary"] = BY_ERRORS
         if self.X_err is None:
             self.left_out["Error bars"] = "these samples have none"
 
@@ -402,13 +410,13 @@ class _Calibrated(_Evaluation):
             return
         found = _population(self.model, self.samples[self._some(SURVEYED)])
         if found is None:
-            self.left_out[what] = f"{type(self.final).__name__} was fitted without a population of true values"
+            self.left_out[what] = f"{type(self.final).__name__} was fitted without a population of all true values"
             return
         population, samples = found
         values, errors = split_errors(samples)
         named = hasattr(population, "feature_names_in_")
         shares = population.reliability(values if named else np.asarray(values), errors)
-        gone = unmeasured(errors, values.shape) | (errors.limits != 0 if isinstance(errors, Limits) else False)
+        gone = not_measured(errors, values.shape)
         # A scaler before the population keeps features and loses their names.
         owner = self.X if self.X.shape[1] == values.shape[1] else values
         names = list(getattr(owner, "columns", [str(j) for j in range(values.shape[1])]))
@@ -467,10 +475,11 @@ class _Calibrated(_Evaluation):
         mine = proper_scores(self.probabilities, places)
         constant = proper_scores(np.broadcast_to(shares, self.probabilities.shape), places)
         names = ("log loss", "Brier score")
-        self.report.heading("Probabilities").text(
-            "The probabilities account for the overlap of the classes and for the error bars of each sample. "
-            + kappa_in_words(final.kappa_, final.kappa_pvalue_, scaled=bool(getattr(final, "scale_errors", False)))
-        )
+        text = "The probabilities account for the overlap of the classes and for the error bars of each sample."
+        if has_score(self.model):
+            scaled = bool(getattr(final, "scale_errors", False))
+            text += " " + kappa_in_words(final.kappa_, final.kappa_pvalue_, scaled=scaled)
+        self.report.heading("Probabilities").text(text)
         rows = [[name, f"{a:.4f}", f"{b:.4f}"] for name, a, b in zip(names, mine, constant, strict=True)]
         self.report.table(
             ["", "model", "class frequencies"],
@@ -486,16 +495,18 @@ class _Calibrated(_Evaluation):
             "standard deviation, if the predicted probabilities are right.",
             alt="Predicted probabilities against observed frequencies, by the size of errors",
         )
+        size = "spread of the score in units of the overlap of the classes"
+        size = size if has_score(self.model) else "root of the mean share of errors in the variance of the features"
         found = by_error_size(self.sizes, self.own, self.right)
         rows = [
-            [name, n, size, percent(predicted), percent(seen), percent(deviation)]
-            for name, n, size, predicted, seen, deviation in zip(*found, strict=True)
+            [name, n, median, percent(predicted), percent(seen), percent(deviation)]
+            for name, n, median, predicted, seen, deviation in zip(*found, strict=True)
         ]
         self.report.table(
             ["errors", "samples", "median size", "predicted", "observed", "standard deviation"],
             rows,
-            caption="Predicted and observed accuracy by the size of the errors, measured by the spread of the score in "
-            "units of the overlap of the classes. Differences of up to two standard deviations are usual.",
+            caption=f"Predicted and observed accuracy by the size of the errors, measured by the {size}. Differences "
+            "of up to two standard deviations are usual.",
         )
 
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
@@ -539,7 +550,11 @@ class _Calibrated(_Evaluation):
         errors = np.broadcast_to(errors.reshape(len(some), -1), X.shape)
         known = np.isfinite(errors)
         better = np.where(known, factor * np.where(known, errors, 0.0), np.inf)
-        gain = remeasure_gain(self.model, X, errors, better)
+        try:
+            gain = remeasure_gain(self.model, X, errors, better)
+        except NotLinearError as reason:
+            self.left_out[what] = str(reason).rstrip(".")
+            return
         total, n = float(gain.sum()), len(some)
         size = "exact values" if factor == 0 else f"errors {factor:g} times as large as now"
         whole = "" if n == len(self.y) else f" Computed for {n} of the {len(self.y)} samples, drawn at random."

@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import Limits, LowRank, Measured, check_errors, split_errors
-from gaussguru._frames import as_numbers, like
+from gaussguru._errors import Limits, check_errors, finite, split_errors, unmeasured
 from gaussguru._linalg import SAME, Array
-from gaussguru.calibration import margin_and_spread
+from gaussguru.calibration import ByProbability, margin_and_spread
 from gaussguru.plotting import style
 from gaussguru.preprocessing import final_estimator
+from gaussguru.preprocessing.affine import dense
+from gaussguru.robustness import with_larger_errors
 
 # Names of groups of equal size by what their error bars are.
 THIRDS = ("small", "medium", "large")
@@ -34,14 +35,21 @@ class Reliability(NamedTuple):
 
 def is_calibrated(model: Any) -> bool:
     """Return whether the probabilities of a model count error bars and the overlap of the classes."""
-    return hasattr(final_estimator(model), "kappa_")
+    return isinstance(final_estimator(model), ByProbability)
+
+
+def has_score(model: Any) -> bool:
+    """Return whether calibrated probabilities are those of one score, of which error bars have a spread."""
+    return hasattr(final_estimator(model), "alpha_")
 
 
 def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
-    """Return what error bars do to the score of every sample, in units of the overlap of the classes.
+    """Return the size of the errors of every sample: the spread of its score, in units of the overlap of the classes.
 
-    Of two classes ``alpha s`` with the spread s of the score under the error bars as they are stated; of more, the root
-    of the mean square over scores, whose overlap has the variance 1/2.
+    For two classes, ``alpha s`` with the spread s of the score under the error bars as they are stated; for more, the
+    root of the mean square over scores, whose overlap has the variance 1/2. Without a score (:func:`has_score`), the
+    root of the mean over features of ``e^2 / (e^2 + t^2)``, for errors e and the standard deviation t of the feature
+    among these samples: 0 if all values are exact, 1 if none was measured.
 
     Parameters
     ----------
@@ -54,9 +62,24 @@ def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
     ndarray of shape (n_samples,)
     """
     final = final_estimator(model)
+    if not has_score(model):
+        values, errors = split_errors(X, X_err)
+        if errors is None:
+            return np.zeros(values.shape[0])
+        gone = not_measured(errors, values.shape)
+        spread = np.ma.masked_array(dense(values), gone).std(axis=0).filled(0.0)
+        noise = check_errors(finite(errors), np.where(gone, 0.0, dense(values))).variances(np.eye(len(spread)))
+        total = noise + np.square(spread)
+        shares = np.divide(noise, total, out=np.zeros(noise.shape), where=total > 0)
+        return np.asarray(np.sqrt(np.where(gone, 1.0, shares).mean(axis=1)))
     _, spread = margin_and_spread(model, X, X_err)
     size = spread if spread.ndim == 1 else np.sqrt(2.0 * np.square(spread).mean(axis=1))
     return np.asarray(final.alpha_ * size)
+
+
+def not_measured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return which values have infinite errors; limits count as not measured."""
+    return unmeasured(X_err, shape) | (X_err.limits != 0 if isinstance(X_err, Limits) else False)
 
 
 def by_error_size(sizes: Array, predicted: Array, right: NDArray[np.bool_]) -> Reliability:
@@ -105,50 +128,6 @@ def error_thirds(sizes: Array) -> NDArray[np.intp]:
     if not len(sizes) or np.ptp(sizes) <= SAME * np.max(np.abs(sizes)):
         return np.zeros(len(sizes), dtype=np.intp)
     return np.searchsorted(np.quantile(sizes, [1 / 3, 2 / 3]), sizes, side="left")
-
-
-def with_larger_errors(X: Any, X_err: Any, factor: float, rng: np.random.Generator) -> Measured:
-    """Return samples as they would be with larger errors, of which their values and error bars know.
-
-    Noise of ``sqrt(factor^2 - 1)`` error bars is added: together with what there is of it, that is ``factor`` of them.
-
-    Parameters
-    ----------
-    X : array or DataFrame of shape (n_samples, n_features)
-    X_err : error bars of X
-    factor : float
-        At least 1.
-    rng : Generator
-
-    Returns
-    -------
-    Measured
-    """
-    X, X_err = split_errors(X, X_err)
-    values = as_numbers(X, "X")
-    more = np.sqrt(factor**2 - 1.0) * check_errors(_finite(X_err), values).sample(rng)
-    return Measured(like(X, values + more), _times(X_err, factor))
-
-
-def _finite(X_err: Any) -> Any:
-    """Return error bars without those of what was not measured."""
-    if isinstance(X_err, Limits):
-        return _finite(X_err.err)
-    if isinstance(X_err, LowRank):
-        return LowRank(X_err.factors, None if X_err.std is None else _finite(X_err.std))
-    errors = np.asarray(X_err, dtype=np.float64)
-    return np.where(np.isfinite(errors), errors, 0.0)
-
-
-def _times(X_err: Any, factor: float) -> Any:
-    if isinstance(X_err, Limits):
-        return Limits(_times(X_err.err, factor), X_err.limits)
-    if isinstance(X_err, LowRank):
-        return LowRank(
-            np.asarray(X_err.factors) * factor, None if X_err.std is None else np.asarray(X_err.std) * factor
-        )
-    errors = np.asarray(X_err, dtype=np.float64)
-    return errors * (factor if errors.ndim < 3 else factor**2)
 
 
 def larger_error_scores(
