@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._estimators.validation import check_count
+from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.validation import check_count, check_kind
 from gaussguru._linalg import Array
 from gaussguru.noise import Isotropic, Noise
 
@@ -70,6 +71,7 @@ def _noise_of(estimator: Any) -> Noise:
 
 def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
     """Return the vectors that noise turns against, and which of them it is for each sample."""
+    check_kind(estimator, GuruClassifier)
     check_is_fitted(estimator)
     scores = estimator.decision_function(X)
     coef = estimator.coef_

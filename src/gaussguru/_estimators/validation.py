@@ -85,6 +85,13 @@ def check_choice(name: str, value: Any, known: Any) -> str:
     return value
 
 
+def check_kind(estimator: Any, *kinds: type) -> None:
+    """Raise unless ``estimator`` is of one of these classes."""
+    if not isinstance(estimator, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"estimator must be a {names}; got {type(estimator).__name__}")
+
+
 class Samples(NamedTuple):
     """Checked training data: X ready for :class:`gaussguru._data.rows.Rows`, classes, and class and weight of each row.
 

@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru._errors import Measured, mean_spread, split_errors
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
-from gaussguru._estimators.validation import check_choice, check_count
+from gaussguru._estimators.validation import check_choice, check_count, check_kind
 from gaussguru._linalg import Array, Index
 from gaussguru.plotting import style
 from gaussguru.robustness import robustness_curve
@@ -109,6 +110,7 @@ class SigmaPathDisplay:
         -------
         SigmaPathDisplay
         """
+        check_kind(estimator, GuruClassifier)
         check_choice("quantity", quantity, ("norm", "gap", "accuracy"))
         options = {key: value for key, value in estimator.get_params().items() if key not in ("sigma", "warm_start")}
         levels, coefs, intercepts, gaps = sigma_path(X, y, sigmas=sigmas, X_err=X_err, **options)
@@ -142,6 +144,7 @@ class SigmaPathDisplay:
         -------
         SigmaPathDisplay
         """
+        check_kind(estimator, GuruClassifierCV)
         check_is_fitted(estimator)
         scores = estimator.scores_
         n_folds = scores.shape[1]
@@ -262,7 +265,7 @@ class RobustnessCurveDisplay:
         Parameters
         ----------
         estimator : fitted classifier
-            Linear for "analytic".
+            Linear for "analytic"; one that counts error bars requires "sampling".
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         noise_levels : array-like of shape (n_levels,), default=None
@@ -389,6 +392,7 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
+        check_kind(estimator, GuruClassifier, KernelGuruClassifier)
         check_count("n_points", n_points, low=2)
         check_choice("against", against, ("iteration", "time"))
         given = {"sample_weight": sample_weight, "X_err": X_err}

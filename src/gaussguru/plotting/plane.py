@@ -7,13 +7,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru._errors import check_errors, refuse_unmeasured, split_errors
+from gaussguru._errors import Measured, check_errors, refuse_unmeasured, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
-from gaussguru._estimators.validation import check_real
+from gaussguru._estimators.validation import check_kind, check_real
 from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
+from gaussguru.preprocessing import final_estimator
+from gaussguru.robustness import counts_errors
 
 RESOLUTION = 301
 # Of boundaries, and of entries in legends that stand for all classes.
@@ -49,7 +51,8 @@ class Plane(NamedTuple):
     samples : ndarray of shape (n_samples, 2)
     labels : ndarray of shape (n_samples,)
     grid : tuple of ndarray
-        The coordinates of a grid and the scores there, of shape (n_classes, ...), or (1, ...) for two classes.
+        The coordinates of a grid and the scores there, of shape (n_classes, ...), or (1, ...) for two classes:
+        differences of probabilities for a classifier without scores.
     names : list of str
         The names of the features.
     title : str
@@ -80,8 +83,13 @@ class Plane(NamedTuple):
         )
         points: Any = np.column_stack([first.ravel(), second.ravel()])
         points = like(X, points) if is_frame(X) else points
-        exact = {"X_err": 0.0} if getattr(estimator, "has_errors_", False) else {}
-        scores = np.asarray(estimator.decision_function(points, **exact), dtype=np.float64)
+        if getattr(final_estimator(estimator), "has_errors_", False):
+            points = Measured(points, np.zeros(len(points)))
+        if hasattr(estimator, "decision_function"):
+            scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
+        else:
+            scores = np.asarray(estimator.predict_proba(points), dtype=np.float64)
+            scores = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)
         return cls(samples, labels, (first, second, scores), names, style.name_of(estimator))
 
@@ -103,7 +111,7 @@ class _PlaneDisplay:
             levels, styles = [0], ["-"]
         look = {"levels": levels, "linestyles": styles, "colors": LINE, "linewidths": 1.0}
         self._key(ax, "boundary", color=LINE, linewidth=1.0)
-        if len(levels) > 1:
+        if len(levels) > 1 and np.abs(scores).max() > 1:
             self._key(ax, "margins", color=LINE, linewidth=1.0, linestyle="--")
         return [
             ax.contour(first, second, score, **look)
@@ -202,7 +210,8 @@ class CloudDisplay(_PlaneDisplay):
 
         Parameters
         ----------
-        estimator : fitted GuruClassifier, or with ``X_err`` any classifier with ``decision_function``
+        estimator : fitted GuruClassifier
+            With ``X_err`` any classifier with ``decision_function`` or ``predict_proba``.
         X : array-like, sparse matrix or Measured of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
@@ -296,7 +305,7 @@ class RegionsDisplay(_PlaneDisplay):
 
         Parameters
         ----------
-        estimator : fitted classifier with ``decision_function``
+        estimator : fitted classifier with ``decision_function`` or ``predict_proba``
         X : array-like, sparse matrix or Measured of shape (n_samples, 2)
         y : array-like of shape (n_samples,)
         X_err : error bars of X, default=None
@@ -316,8 +325,8 @@ class RegionsDisplay(_PlaneDisplay):
             covariances = _covariances(X_err, _points(X))
             around = _around(_points(X), covariances, n_std)
         plane = Plane.of(estimator, X, y, around)
-        given = {"X_err": X_err} if getattr(estimator, "has_errors_", False) else {}
-        wrong = np.asarray(estimator.predict(X, **given) != plane.labels)
+        samples = Measured(X, X_err) if X_err is not None and counts_errors(estimator) else X
+        wrong = np.asarray(estimator.predict(samples) != plane.labels)
         return cls(plane, estimator.classes_, wrong, covariances, n_std).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
@@ -406,6 +415,7 @@ class DisplacementDisplay(_PlaneDisplay):
         -------
         DisplacementDisplay
         """
+        check_kind(estimator, AdversarialSVC, TotalSVC)
         check_is_fitted(estimator)
         moved = _points(X) + estimator.displacements(X, y, delta)
         plane = Plane.of(estimator, X, y, moved)
