@@ -1,6 +1,7 @@
 """GuruClassifier: scikit-learn's contract, invariances, limits and probabilities."""
 
 import copy
+import itertools
 import pickle
 import re
 import signal
@@ -137,6 +138,60 @@ def test_form_of_the_features_does_not_matter(form, fit_intercept):
     plain, other = (tight(Z, y, weight, fit_intercept=fit_intercept) for Z in (X, form(X)))
     check_same(other, plain)
     np.testing.assert_allclose(other.decision_function(form(X)), plain.decision_function(X), rtol=1e-5, atol=1e-6)
+
+
+def tiny(seed):
+    """Return an estimator, X with rows that occur more than once, y and weights: as few samples as a fit takes."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(2, 7)), int(rng.integers(1, 4))
+    C = min(n, int(rng.choice([2, 2, 2, 3, 4])))
+    y = np.concatenate([np.arange(C), rng.integers(C, size=n - C)])
+    X = rng.normal(size=(2, d))[rng.integers(2, size=n) if seed % 3 == 0 else np.zeros(n, int)]
+    X = X * 10.0 ** rng.integers(-3, 4)
+    deviations = rng.uniform(0.2, 2.0, d)
+    noises = ["isotropic", "axis" if C == 2 else "isotropic", deviations, np.diag(deviations**2)]
+    model = GuruClassifier(
+        float(2.0 ** rng.integers(-6, 5)),
+        loss=str(rng.choice(["gaussian", "logistic", "quadratic"])),
+        noise=noises[rng.integers(4)],
+        class_weight=[None, "balanced", "balanced"][rng.integers(3)],
+        fit_intercept=bool(rng.random() < 0.8),
+        l2=float(rng.choice([0.0, 0.0, 1.0])),
+    )
+    return model, X, y, rng.random(n)
+
+
+@pytest.mark.filterwarnings("ignore::gaussguru.CollapseWarning")
+def test_tiny_problems_with_equal_rows_are_proven_dense_and_sparse():
+    for seed in range(250):
+        model, X, y, s = tiny(seed)
+        isotropic = isinstance(model.noise, str) and model.noise == "isotropic"
+        for solver in ("newton", "dual") if isotropic and len(set(y)) == 2 else ("newton",):
+            model.set_params(solver=solver)
+            dense, sparse = (clone(model).fit(form(X), y, sample_weight=s) for form in (np.asarray, sp.csr_matrix))
+            # Proven, or there would be a ConvergenceWarning; so the minima are within each other's gaps.
+            assert abs(dense.objective_ - sparse.objective_) <= max(dense.dual_gap_, sparse.dual_gap_) + 1e-12 * s.sum()
+
+
+@pytest.mark.filterwarnings("ignore::gaussguru.CollapseWarning")
+def test_equal_rows_whose_sums_round_differently():
+    for seed, noise in itertools.product(range(60), ("isotropic", "axis", np.ones(3))):
+        rng = np.random.default_rng(seed)
+        X, s = sp.csr_matrix(np.repeat(rng.normal(size=(1, 3)), 4, axis=0)), rng.random(4)
+        model = GuruClassifier(3.0, class_weight="balanced", noise=noise).fit(X, [0, 1, 0, 0], sample_weight=s)
+        assert not model.coef_.any()
+        assert model.objective_ == pytest.approx(s.sum(), rel=1e-12)
+
+
+@with_and_without
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_subsample_without_the_only_row_that_differs(form, fit_intercept):
+    # The rows that are drawn first are equal: no direction leads from them to the minimum.
+    X, y = np.zeros((60_000, 2)), np.arange(60_000) % 2
+    X[12_345] = 10.0
+    model = GuruClassifier(0.1, fit_intercept=fit_intercept, random_state=0).fit(form(X), y)
+    assert np.all(model.coef_ > 0)
+    assert model.objective_ == pytest.approx(len(y) - (2 if fit_intercept else 1), abs=0.1)
 
 
 def test_sparse_index_types_may_differ():

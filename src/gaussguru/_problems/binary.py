@@ -232,17 +232,19 @@ class Binary(SpannedProblem[Point]):
 
     @cached_property
     def _uniform_dual(self) -> tuple[Array, Totals]:
-        alpha, weights = self._uniform_alpha, self.rows.class_weights
-        negative, positive = (alpha * weights).tolist()
-        level = float(weights @ self.loss.conjugate(alpha))
-        second, first = alpha[:, np.newaxis] * self.rows.moments.sums
-        return np.array([first, -second]), Totals.of_slopes(positive, negative, level)
+        weights = self.rows.class_weights
+        lighter = float(weights.min())
+        negative, positive = (lighter, lighter) if self.fit_intercept else weights.tolist()
+        # From the difference of the means, which is exactly 0 where F has no direction to fall in.
+        v = lighter * self.pull if self.fit_intercept else self.pull
+        level = float(weights @ self.loss.conjugate(self._uniform_alpha))
+        return np.array([v, np.zeros_like(v)]), Totals.of_slopes(positive, negative, level)
 
     @property
     def collapse_factor(self) -> float:
         """The factor on the noise from which on the uniform dual point is feasible."""
         by_label, totals = self._uniform_dual
-        pull, level = self.noise.polar(by_label.sum(axis=0)), totals.conjugate
+        pull, level = self.noise.polar(by_label[0]), totals.conjugate
         return pull / level if level > 0 else (np.inf if pull > 0 else 0.0)
 
     def constant_slopes(self) -> Array:

@@ -115,11 +115,12 @@ class _Run(Bounds[P]):
     def from_scratch(self) -> Result:
         """Minimise on growing subsamples, then on all rows."""
         levels = [*self.settings.subsamples(self.problem), self.problem]
-        if self._is_constant(levels[0]) and self._is_constant(self.problem):
+        begins = next((place for place, level in enumerate(levels) if not self._is_constant(level)), None)
+        if begins is None:
             self.dual = self.problem.collapse_bound()
             return self.result()
         local: LocalModel[P] | None = None
-        for level in levels:
+        for level in levels[begins:]:
             local = self.descend(level, self._begin(level, local))
         return self.result()
 
