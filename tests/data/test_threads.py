@@ -233,6 +233,55 @@ def test_what_goes_on_for_a_pool_that_was_left_ends():
     assert seen == [0]
 
 
+class Impatient(Pool):
+    """A pool that an interrupt leaves while its threads work: nobody waits for them."""
+
+    def wait(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_threads_that_go_on_for_a_pool_that_was_left_leave_the_limits_alone(others):
+    begun, go_on, seen = [threading.Event() for _ in range(2)], threading.Event(), []
+
+    def task(k):
+        with SingleBlas():  # as a fit in a thread does
+            begun[k].set()
+            assert go_on.wait(20)
+        with SingleBlas():
+            seen.append(limits())
+
+    contexts = [SingleBlas() for _ in range(others)]
+    n_threads = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), Impatient(2) as mapped:
+        mapped(task, range(2))
+        assert all(event.wait(20) for event in begun)
+        for context in contexts:
+            context.__enter__()
+    assert threading.active_count() == n_threads + 2
+    expected = FEW if others else MANY  # whoever is inside as well still needs it
+    assert limits() == expected
+    go_on.set()
+    while threading.active_count() > n_threads:
+        assert limits() == expected
+    assert seen == [expected] * 2
+    for context in contexts:
+        context.__exit__(None, None, None)
+    assert limits() == MANY
+
+
+def test_a_pool_takes_the_limit_over_before_its_threads():
+    first, begun, go_on = SingleBlas(), threading.Event(), threading.Event()
+    first.__enter__()
+    with pytest.raises(KeyboardInterrupt), Impatient(2) as mapped:
+        mapped(lambda k: (begun.set(), go_on.wait(20)), range(2))
+        assert begun.wait(20)
+        first.__exit__(None, None, None)
+        assert limits() == FEW
+    assert limits() == MANY
+    go_on.set()
+
+
 FORKED = """
 import os, signal, threading, time, warnings
 from gaussguru._data.threads import SingleBlas

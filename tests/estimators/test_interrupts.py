@@ -223,8 +223,9 @@ def check_no_trace(case, watch):
     interrupted = error is not None and is_inside(error)
     if interrupted:
         assert pickle.dumps(vars(estimator)) == before
-    check_threads(n_threads)
     assert shared(case) == around, f"{shared(case)} after {around}"
+    check_threads(n_threads)
+    assert shared(case) == around, f"{shared(case)} after {around}, when the threads had ended"
     if error is not None:
         estimator = estimator if interrupted else pickle.loads(case.before)
         case.fit(estimator)

@@ -9,8 +9,9 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
+from operator import itemgetter
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, local
 from typing import Any, ClassVar
 
 import joblib
@@ -31,19 +32,24 @@ class SingleBlas(CleanExit):
 
     The limit of a library is the process's, or the thread's (MKL). Whoever enters notes the limit that it finds, and
     sets it again when it leaves. But the process's limit was found by the first one only: if others are inside, which
-    found a limit of 1, one of them takes it over, so that whoever leaves last lifts it.
+    found a limit of 1, one of them takes it over, so that whoever leaves last lifts it. The threads of a pool that was
+    left, after an interrupt nobody waits for them, neither take it over nor set it again.
     """
 
     _lock = Lock()
-    _inside: ClassVar[dict[int, dict[Any, int]]] = {}  # what each one that is inside found
+    # The limits that each one found that is inside, and the pools that its thread works for.
+    _inside: ClassVar[dict[int, tuple[dict[Any, int], tuple["Pool", ...]]]] = {}
 
     def __init__(self) -> None:
         self._found: dict[Any, int] = {}
+        self._pools: tuple[Pool, ...] = getattr(_this_thread, "pools", ())
 
     def acquire(self) -> Any:
         """Note the limits, each before it is changed, and change them."""
         with self._lock:
-            self._inside[id(self)] = self._found
+            if _is_left(self._pools):
+                return
+            self._inside[id(self)] = self._found, self._pools
             for library in _libraries():
                 self._found[library] = library.num_threads
                 _limit(library, 1)
@@ -55,11 +61,24 @@ class SingleBlas(CleanExit):
             for library, limit in self._found.items():
                 if limit == 1:
                     continue
-                heirs = [found for found in self._inside.values() if found.get(library) == 1]
-                if heirs:
-                    heirs[0][library], self._found[library] = limit, 1
+                heirs = [
+                    (len(pools), found)
+                    for found, pools in self._inside.values()
+                    if found.get(library) == 1 and not _is_left(pools)
+                ]
+                if heirs:  # a pool before its threads, which end sooner
+                    min(heirs, key=itemgetter(0))[1][library], self._found[library] = limit, 1
                 else:
                     _limit(library, limit)
+
+
+# Of a thread of a pool: ``pools``, those that it works for, the outermost first.
+_this_thread = local()
+
+
+def _is_left(pools: "tuple[Pool, ...]") -> bool:
+    """Return whether nobody waits for the thread of these pools."""
+    return any(pool._left for pool in pools)
 
 
 if hasattr(os, "register_at_fork"):
@@ -150,6 +169,7 @@ class Pool(SingleBlas):
         return thread
 
     def _work(self) -> None:
+        _this_thread.pools = (*self._pools, self)
         with SingleBlas():
             while True:
                 call = self._calls.get()
