@@ -40,7 +40,7 @@ from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.sources import Fields, Mapped, Reading, Source, Split, as_source, drawn
 
-# An error above so many spreads of a feature says nothing: the value was not measured.
+# A value with an error above so many spreads of its feature says nothing of the population, and is left out of its fit.
 UNINFORMATIVE = 1000.0
 # Rows on which starts are compared, on which numbers of components are, and for how many iterations starts are.
 TRIAL_ROWS, SUBSAMPLE, TRIAL = 3000, 10_000, 20
@@ -68,9 +68,10 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     (extreme deconvolution: Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5). A precise measurement stays where it is. An
     imprecise one moves towards the value that the population and the other features of the sample predict. An error of
-    0 is an exact value. A value that was not measured has an infinite error: NaN in X, or infinity in X_err; errors
-    above 1000 spreads of the feature count as infinite. Upper and lower limits (:class:`gaussguru.errors.Limits`)
-    truncate the posterior and enter the fit of the population; EM then approximates truncated posteriors by Gaussians.
+    0 is an exact value. A value that was not measured has an infinite error: NaN in X, or infinity in X_err. It is the
+    limit of a growing error, in posteriors and in the probabilities of the components; values with errors above 1000
+    spreads of the feature are left out of the fit. Upper and lower limits (:class:`gaussguru.errors.Limits`) truncate
+    the posterior and enter the fit of the population; EM then approximates truncated posteriors by Gaussians.
 
     ``transform`` returns :class:`gaussguru.errors.Measured` with the posterior means, their covariances, and, with more
     than one component, the mixtures themselves. Labels are not used.
@@ -250,8 +251,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         exact = None
         values = like(X, means)
         if self.missing_indicator:
-            gaps = np.zeros(rows.shape, dtype=bool) if rows.known is None else ~rows.known
-            exact = gaps[:, self.indicators_].astype(np.float64)
+            exact = (~rows.is_known[:, self.indicators_]).astype(np.float64)
             values = self._extended(X, np.column_stack([means, exact]))
             covariances = with_more(covariances, (len(rows), rows.n_features), exact.shape[1], 0.0)
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
@@ -273,6 +273,9 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     @by_parts
     def score_samples(self, X: Any, X_err: Any = None) -> Array:
         """Return the log-likelihood of every sample: the log density of its measured values, including the noise.
+
+        The density of a value falls with its error, as ``1 / error``, and a value that was not measured has none: so
+        at an infinite error the log-likelihood jumps, unlike posteriors and probabilities of components.
 
         Parameters
         ----------
@@ -462,14 +465,14 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """Return X, and the readings of new samples."""
         check_is_fitted(self)
         table, array, X_err = self._checked(X, X_err, reset=False)
-        return table, read(array, X_err, UNINFORMATIVE * self.spreads_).scaled(self.error_scale_)
+        return table, read(array, X_err).scaled(self.error_scale_)
 
     def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: State | None = None) -> Self:
         self._check_parameters()
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
             found = search.run(start, mapped)
-        return self._keep(found, search.spreads, search.has_gaps, search.passes)
+        return self._keep(found, search.spreads, search.gaps, search.passes)
 
     def _fit_source(self, source: Source, fields: Fields, start: State | None = None) -> Self:
         """Fit samples that are read in parts: some in memory first, then all of them from there."""
@@ -480,15 +483,15 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             some = drawn(parts)
             search = self._search(some.X, some.X_err, some.weight)
             found = search.run(start, mapped)
-            passes, spreads, has_gaps = 2.0, search.spreads, search.has_gaps
+            passes, spreads, gaps = 2.0, search.spreads, search.gaps
             if not some.is_all:
                 sample, features = read_sample(parts, search.limits, search.means)
-                spreads, has_gaps = _lengths(features.means, features.spreads), features.has_gaps
+                spreads, gaps = _lengths(features.means, features.spreads), features.gaps
                 em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
                 found = em.run(sample, found.state)
                 passes += 1.0 + found.n_iter
         note_features(self, self.n_features_in_, source.feature_names(fields))
-        return self._keep(found, spreads, has_gaps, passes)
+        return self._keep(found, spreads, gaps, passes)
 
     def _search(self, X: Any, X_err: Any, sample_weight: Any) -> "_Search":
         """Return the search for the population of samples in memory."""
@@ -499,7 +502,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             rows, weight = rows[weight > 0], weight[weight > 0]
         return _Search(self, _surveyed(rows, weight), weight)
 
-    def _keep(self, found: Fit, spreads: Array, has_gaps: NDArray[np.bool_], passes: float) -> Self:
+    def _keep(self, found: Fit, spreads: Array, gaps: NDArray[np.bool_], passes: float) -> Self:
         """Keep what was found, and warn where it still rises."""
         if not found.converged:
             warnings.warn(
@@ -513,7 +516,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self.log_likelihood_, self.lower_bound_ = found.log_likelihood, found.objective
         self.objective_curve_, self.n_iter_, self.converged_ = found.history, found.n_iter, found.converged
         self.spreads_, self.n_passes_ = spreads, float(round(passes, 3))
-        self.indicators_ = np.flatnonzero(has_gaps)
+        self.indicators_ = np.flatnonzero(gaps)
         return self
 
 
@@ -538,9 +541,10 @@ def _left_of_part(U: Array, population: Deconvolve, part: Part) -> Array:
 
 
 class _Surveyed(NamedTuple):
-    """Readings without those that say nothing; of the features spreads, means, and errors above which they do not."""
+    """Readings without those that say nothing; of the features gaps, spreads, means, and the largest errors kept."""
 
     rows: Readings
+    gaps: NDArray[np.bool_]
     spreads: Array
     means: Array
     limits: Array
@@ -548,8 +552,7 @@ class _Surveyed(NamedTuple):
 
 def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
     """Return readings without those that say nothing, and what is known of the features."""
-    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
-    noise = np.broadcast_to(rows.noise_variances, rows.shape)
+    known, noise, gaps = rows.is_known, rows.noise_variances, rows.gaps
     own = np.ones(len(rows)) if weight is None else weight / weight.max()
     values = rows.values.astype(np.float64, copy=False)
     d = rows.n_features
@@ -564,18 +567,16 @@ def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
             if not _is_flat(mean, spread):
                 limits[j] = UNINFORMATIVE * spread
                 break
-    useless = known & (noise > np.square(limits))
-    if useless.any():
-        kept = known & ~useless
-        keep = kept.any(axis=0)
-        if not keep.all():
-            raise ValueError(f"feature {int(np.argmin(keep))} has errors above {UNINFORMATIVE:g} spreads: leave it out")
-        rows, known = rows.without(useless), kept
+    rows = rows.informative(limits)
+    known = rows.is_known
+    keep = known.any(axis=0)
+    if not keep.all():
+        raise ValueError(f"feature {int(np.argmin(keep))} has errors above {UNINFORMATIVE:g} spreads: leave it out")
     means, spreads = np.empty(d), np.empty(d)
     for j in range(d):
         seen = known[:, j]
         means[j], spreads[j] = _mean_and_spread(values[seen, j], own[seen])
-    return _Surveyed(rows, _lengths(means, spreads), means, limits)
+    return _Surveyed(rows, gaps, _lengths(means, spreads), means, limits)
 
 
 def _is_flat(mean: Any, spread: Any) -> Any:
@@ -600,7 +601,7 @@ class _Search:
 
     def __init__(self, model: Deconvolve, surveyed: _Surveyed, weight: Array | None) -> None:
         self.model, self.weight, self.passes = model, weight, 0.0
-        self.rows, self.spreads, self.means, self.limits = rows, spreads, _, _ = surveyed
+        self.rows, self.gaps, self.spreads, self.means, self.limits = rows, _, spreads, _, _ = surveyed
         self.rng = model._generator()
         self.order = self.rng.permutation(len(rows))
         n, d = rows.shape
@@ -614,12 +615,6 @@ class _Search:
             raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
         free = varies(*noise_range(rows), is_diagonal=rows.is_diagonal) if model.scale_errors else None
         self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
-
-    @property
-    def has_gaps(self) -> NDArray[np.bool_]:
-        """Which features were not always measured."""
-        known = self.rows.known
-        return np.zeros(self.rows.n_features, dtype=bool) if known is None else np.asarray(~known.all(axis=0))
 
     def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: State, mapped: BlockMap) -> Fit:
         """Return the best point of some rows, and count passes over them as a fraction of all."""
@@ -828,11 +823,10 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
     array = as_numbers(X, "X")
     if array.ndim != 2 or not len(array):
         raise ValueError(f"X must have two dimensions, samples and features; got shape {array.shape}")
-    rows, spreads, _, _ = _surveyed(read(array, X_err), None)
-    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
+    rows, _, spreads, _, _ = _surveyed(read(array, X_err), None)
+    known = rows.is_known
     if direction is None:
-        noise = np.broadcast_to(rows.noise_variances, rows.shape)
-        return 1.0 - np.where(known, noise, 0.0).sum(axis=0) / known.sum(axis=0) / np.square(spreads)
+        return 1.0 - np.where(known, rows.noise_variances, 0.0).sum(axis=0) / known.sum(axis=0) / np.square(spreads)
     u = _direction(direction, rows.n_features)
     whole = known[:, u != 0].all(axis=1)
     if not whole.any():

@@ -11,10 +11,12 @@ from sklearn.utils import assert_all_finite
 from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits, LowRank, standard_deviations
 from gaussguru._errors.arrays import finite_least
-from gaussguru._linalg import Array
+from gaussguru._linalg import EPS, Array
 
 # The most rows of a block (measured with 3 features: of fewer NumPy has little to do at a time, more leave the cache).
 ROWS = 4096
+# Squares of larger errors, and sums of these, overflow; long before, a value says nothing of the truth.
+LARGEST = 1e150
 
 
 @dataclass(frozen=True)
@@ -54,22 +56,38 @@ class Readings:
         return int(self.values.shape[1])
 
     @property
+    def is_known(self) -> NDArray[np.bool_]:
+        """Which values were measured."""
+        return np.ones(self.shape, dtype=bool) if self.known is None else self.known
+
+    @property
+    def gaps(self) -> NDArray[np.bool_]:
+        """Which features were not always measured."""
+        return np.asarray(~self.is_known.all(axis=0))
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether the noise of different features is independent."""
         return self.factors is None and self.covariances is None
 
     @cached_property
     def noise(self) -> Array:
-        """Variances, or covariances where the noise of features is correlated."""
+        """Variances, or covariances where the noise of features is correlated.
+
+        Variances of correlated noise are enlarged by the rounding of a Cholesky factor: what large errors have in
+        common hides less than that, and the factor exists.
+        """
         if self.is_diagonal:
             assert self.variances is not None
             return self.variances
         if self.covariances is not None:
-            return self.covariances
-        assert self.variances is not None
-        assert self.factors is not None
-        noise: Array = self.factors @ self.factors.transpose(0, 2, 1)
-        np.einsum("ijj->ij", noise)[:] += self.variances
+            noise = self.covariances.copy()
+        else:
+            assert self.variances is not None
+            assert self.factors is not None
+            noise = self.factors @ self.factors.transpose(0, 2, 1)
+            np.einsum("ijj->ij", noise)[:] += self.variances
+        np.einsum("ijj->ij", noise)[:] *= 1.0 + 4 * EPS * self.n_features**2
         return noise
 
     def total_noise(self, weight: Array) -> Array:
@@ -86,8 +104,12 @@ class Readings:
     @cached_property
     def noise_variances(self) -> Array:
         """The variance of the noise on every value."""
-        noise = self.noise
-        return noise if noise.ndim == 2 else np.asarray(np.einsum("ijj->ij", noise))
+        if self.covariances is not None:
+            return np.asarray(np.einsum("ijj->ij", self.covariances))
+        assert self.variances is not None
+        if self.factors is None:
+            return self.variances
+        return np.asarray(self.variances + np.einsum("ijr,ijr->ij", self.factors, self.factors))
 
     @cached_property
     def counts(self) -> Array:
@@ -105,6 +127,11 @@ class Readings:
         variances = None if self.variances is None else self.variances * np.square(factors)
         doubts = None if self.doubts is None else self.doubts * np.square(factors)
         return replace(self, variances=variances, factors=columns, covariances=covariances, doubts=doubts)
+
+    def informative(self, limits: Array) -> "Readings":
+        """Return the same without values whose errors are above the limit of their feature."""
+        lost = self.noise_variances > np.square(limits)
+        return self.without(lost) if lost.any() else self
 
     def without(self, lost: NDArray[np.bool_]) -> "Readings":
         """Return the same with more values that were not measured."""
@@ -127,26 +154,24 @@ class Readings:
         return [slice(first, first + step) for first in range(0, len(self), step)]
 
 
-def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
+def read(X: Any, X_err: Any) -> Readings:
     """Return the values of a dense X, and their noise from parsed error bars.
 
-    A value that is NaN, has an infinite error, or one above the limit of its feature, was not measured.
+    A value that is NaN, or has an infinite error, or one above LARGEST, was not measured.
     """
     values = np.asarray(X)
     shape = (values.shape[0], values.shape[1])
     sizes = standard_deviations(X_err, shape)
-    missing = np.isnan(values) | np.isinf(sizes)
-    if limits is not None:
-        missing |= sizes > limits
+    missing = np.isnan(values) | (sizes > LARGEST)
     if isinstance(X_err, Limits):
         return _read_limits(values, X_err, missing)
-    if isinstance(X_err, LowRank):
-        std = np.zeros(shape) if X_err.std is None else X_err.std
-        rows = Readings(values, np.square(std), None, X_err.factors)
-    elif X_err is not None and X_err.ndim == 3:
-        rows = Readings(values, None, None, None, X_err)
-    else:
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
+        if isinstance(X_err, LowRank):
+            std = np.zeros(shape) if X_err.std is None else X_err.std
+            rows = Readings(values, np.square(std), None, X_err.factors)
+        elif X_err is not None and X_err.ndim == 3:
+            rows = Readings(values, None, None, None, X_err)
+        else:
             rows = Readings(values, np.square(sizes))
     rows = rows.without(missing) if missing.any() else rows
     if finite_least(rows.values) is None:
@@ -156,8 +181,8 @@ def read(X: Any, X_err: Any, limits: Array | None = None) -> Readings:
 
 def _read_limits(values: Array, X_err: Limits, missing: NDArray[np.bool_]) -> Readings:
     """Return values of which some are limits: these are not measured, but known to be on one side."""
-    is_limit = X_err.limits != 0
+    is_limit = (X_err.limits != 0) & ~missing
     rows = read(values, np.where(missing | is_limit, np.inf, X_err.err))
-    bounds = np.where(is_limit, values, 0.0)
+    bounds, doubts = np.where(is_limit, values, 0.0), np.where(is_limit, X_err.err, 0.0)
     assert_all_finite(bounds, input_name="X")
-    return replace(rows, sides=X_err.limits, bounds=bounds, doubts=np.where(is_limit, np.square(X_err.err), 0.0))
+    return replace(rows, sides=np.where(is_limit, X_err.limits, 0), bounds=bounds, doubts=np.square(doubts))

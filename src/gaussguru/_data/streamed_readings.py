@@ -15,8 +15,8 @@ from gaussguru._data.readings import Readings, read
 from gaussguru._data.streams import Blocks, Part, check_part_weights, parsed
 from gaussguru._linalg import Array
 
-# What EM reads of a part: readings of positive weight, and their weights.
-Item = tuple[Readings, Array | None]
+# What EM reads of a part: readings of positive weight, their weights, and which features were not always measured.
+Item = tuple[Readings, Array | None, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Looked(NamedTuple):
 
     n_rows: int
     total: float
-    counts: Array  # values that were measured
+    gaps: NDArray[np.bool_]  # whether some were not measured
+    counts: Array  # values that count
     weights: Array  # sum s of these
     sums: Array  # sum s (x - about)
     squares: Array  # sum s (x - about)^2
@@ -54,7 +55,7 @@ class Features(NamedTuple):
 
     means: Array
     spreads: Array
-    has_gaps: NDArray[np.bool_]
+    gaps: NDArray[np.bool_]
     varying: NDArray[np.bool_]
 
 
@@ -66,7 +67,7 @@ def read_sample(parts: Blocks, limits: Array, about: Array) -> tuple[StreamedSam
     parts : Blocks
         Parts as a source gives them.
     limits : array of shape (n_features,)
-        Errors above these say nothing.
+        Values with errors above these do not count.
     about : array of shape (n_features,)
         About the means: from there deviations are taken, so that nothing of note cancels.
     """
@@ -88,7 +89,7 @@ def read_sample(parts: Blocks, limits: Array, about: Array) -> tuple[StreamedSam
     varying = varies(most, least, is_diagonal=all(part.is_diagonal for part in looked))
     return (
         StreamedSample(items, n, float(sum(part.total for part in looked))),
-        Features(about + apart, spreads, counts < n, varying),
+        Features(about + apart, spreads, np.any([part.gaps for part in looked], axis=0), varying),
     )
 
 
@@ -99,8 +100,7 @@ def unlabelled(part: Part) -> Part:
 
 def noise_range(rows: Readings) -> tuple[Array, Array]:
     """Return the largest and the least variance of the noise of every feature, of what was measured."""
-    noise = np.broadcast_to(rows.noise_variances, rows.shape)
-    known = np.ones(rows.shape, dtype=bool) if rows.known is None else rows.known
+    noise, known = rows.noise_variances, rows.is_known
     largest = np.where(known, noise, 0.0).max(axis=0, initial=0.0)
     return largest, np.where(known, noise, np.inf).min(axis=0, initial=np.inf)
 
@@ -119,20 +119,20 @@ def _read(part: Part, limits: Array) -> Item:
             f"X must have {len(limits)} features in all partitions; partition {part.number} has {part.X.shape[1]}"
         )
     if not part.X.shape[0]:
-        return Readings(part.X, np.zeros(part.X.shape)), None
+        return Readings(part.X, np.zeros(part.X.shape)), None, np.zeros(part.X.shape[1], dtype=bool)
     part = parsed(part)
     try:
-        rows = read(part.X, part.X_err, limits)
+        rows = read(part.X, part.X_err)
     except ValueError as error:
         raise ValueError(f"partition {part.number}: {error}") from error
     weight = part.weight
     if weight is not None and not weight.all():
         rows, weight = rows[weight > 0], weight[weight > 0]
-    return rows, weight
+    return rows.informative(limits), weight, rows.gaps
 
 
 def _look(item: Item, about: Array) -> Looked:
-    rows, weight = item
+    rows, weight, gaps = item
     n = len(rows)
     own = np.ones(n) if weight is None else weight
     apart = rows.values.astype(np.float64) - about
@@ -141,10 +141,9 @@ def _look(item: Item, about: Array) -> Looked:
     else:
         apart *= rows.known
         counts, weights = rows.known.sum(axis=0).astype(np.float64), own @ rows.known
-    return Looked(
-        n, float(own.sum()), counts, weights, own @ apart, own @ np.square(apart), *noise_range(rows), rows.is_diagonal
-    )
+    sums, squares = own @ apart, own @ np.square(apart)
+    return Looked(n, float(own.sum()), gaps, counts, weights, sums, squares, *noise_range(rows), rows.is_diagonal)
 
 
 def _sums(item: Item, state: State, with_noise: bool) -> Any:
-    return Sample(*item).sums(state, with_noise=with_noise)
+    return Sample(*item[:2]).sums(state, with_noise=with_noise)

@@ -49,8 +49,9 @@ def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
     if isinstance(X_err, Limits):
         return np.asarray(X_err.err)
     if isinstance(X_err, LowRank):
-        common = np.einsum("ijr,ijr->ij", X_err.factors, X_err.factors)
-        return np.asarray(np.sqrt(common if X_err.std is None else common + np.square(X_err.std)))
+        with np.errstate(over="ignore"):
+            common = np.einsum("ijr,ijr->ij", X_err.factors, X_err.factors)
+            return np.asarray(np.sqrt(common if X_err.std is None else common + np.square(X_err.std)))
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
     if errors.ndim == 3:
         return np.asarray(np.sqrt(np.einsum("ijj->ij", errors)))

@@ -1,0 +1,164 @@
+"""Probabilities and posteriors as functions of an error bar, from 0 to infinity: continuous, and free of units."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
+
+from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier, PosteriorDrawsClassifier
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import Limits, LowRank, Measured
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import WithErrors
+
+MODELS = {
+    "population of each class": lambda: PopulationClassifier(1),
+    "mixture of each class": lambda: PopulationClassifier(2),
+    "linear": lambda: ErrorBarClassifier(cv=3),
+    "rbf": lambda: ErrorBarClassifier(kernel="rbf", cv=3),
+    "estimator": lambda: ErrorBarClassifier(LogisticRegression(), cv=3),
+    "stack": lambda: ErrorBarClassifier(stack=True, kernel="auto", cv=3),
+    "draws": lambda: make_pipeline(
+        WithErrors(StandardScaler()), Deconvolve(2), PosteriorDrawsClassifier(LogisticRegression())
+    ),
+    "calibrated": lambda: CalibratedWithErrorsCV(
+        make_pipeline(WithErrors(StandardScaler()), Deconvolve(2), GuruClassifier(0.1)), cv=3
+    ),
+}
+SIZES = np.concatenate([[0.0], np.geomspace(1e-2, 1e8, 401), np.geomspace(1e9, 1e300, 98), [np.inf]])
+
+
+def samples(n_classes):
+    """Return values, errors and labels of classes with spreads of 1, 4, ..."""
+    rng = np.random.default_rng(7)
+    y = np.arange(240) % n_classes
+    truth = rng.normal(size=(240, 2)) * (1.0 + 3.0 * y)[:, np.newaxis] + y[:, np.newaxis]
+    err = rng.uniform(0.1, 1.0, size=truth.shape)
+    return truth + err * rng.normal(size=truth.shape), err, y
+
+
+def forms(which):
+    """Return errors of growing size in every form, of the features asked for.
+
+    They are correlated where both grow. (A large error that is correlated with a small one is no missing value: it
+    tells what the small one is not.)
+    """
+    std = np.where(which, SIZES[:, np.newaxis], 0.3)
+    finite = np.where(np.isfinite(std), std, 0.0) * all(which)
+    covariances = np.zeros((len(SIZES), 2, 2))
+    with np.errstate(over="ignore"):
+        covariances[:, [0, 1], [0, 1]] = np.square(std)
+    some = np.isfinite(covariances).all(axis=(1, 2))
+    covariances[some, 0, 1] = covariances[some, 1, 0] = 0.6 * np.prod(finite[some], axis=1)
+    low_rank = LowRank(finite[:, :, np.newaxis] * np.array([[0.8], [0.6]]), std)
+    return {"values": std, "covariances": covariances, "low rank": low_rank}
+
+
+def check_continuous(found, sizes=SIZES):
+    """Check curves over growing errors: no jump, and the limit at the end."""
+    steps = np.abs(np.diff(found, axis=0))
+    # Errors grow by 6 % from one to the next: on a smooth curve of height 1 these are steps of about 0.05 at most.
+    assert steps[1:].max() < 0.06
+    assert steps[sizes[1:] > 1e6].max() < 1e-7
+    assert steps[-1].max() < 1e-12
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_are_continuous_in_the_errors(name, n_classes):
+    X, err, y = samples(n_classes)
+    unit = np.array([1e-7, 3e5])
+    here = MODELS[name]().fit(Measured(X, err), y)
+    there = MODELS[name]().fit(Measured(X * unit, err * unit), y)
+    x = np.tile([2.0, -1.0], (len(SIZES), 1))
+    for which in ([True, True], [True, False]):
+        for form, errors in forms(which).items():
+            found = here.predict_proba(Measured(x, errors))
+            assert np.isfinite(found).all()
+            check_continuous(found)
+            if form == "values":
+                again = there.predict_proba(Measured(x * unit, np.minimum(errors * unit, np.inf)))
+                np.testing.assert_allclose(again, found, atol=2e-5)
+
+
+def test_probabilities_through_a_quantile_transform_are_continuous():
+    X, err, y = samples(2)
+    normal = QuantileTransformer(n_quantiles=100, output_distribution="normal")
+    clf = make_pipeline(WithErrors(normal), Deconvolve(2), PosteriorDrawsClassifier(LogisticRegression()))
+    clf.fit(Measured(np.exp(X), np.exp(X) * err), y)
+    errors = np.where([True, False], SIZES[:, np.newaxis], 0.3)
+    found = clf.predict_proba(Measured(np.tile([2.0, 0.5], (len(SIZES), 1)), errors))
+    assert np.isfinite(found).all()
+    check_continuous(found)
+
+
+@pytest.mark.parametrize("spread", [5.0, 100.0])
+def test_a_class_does_not_win_by_what_counts_as_not_measured(spread):
+    """Classes of one mean and different spreads: at errors far beyond both nothing is known, at any of them."""
+    y = np.arange(300) % 2
+    X = np.random.default_rng(7).normal(size=(300, 1)) * np.where(y, spread, 1.0)[:, np.newaxis]
+    clf = PopulationClassifier().fit(X, y, X_err=0.1)
+    errors = spread * np.geomspace(30.0, 1e6, 200)[:, np.newaxis]
+    found = clf.predict_proba(np.zeros_like(errors), errors)[:, 1]
+    s0, s1 = (float(population.covariances_[0, 0, 0]) for population in clf.populations_)
+    # N(0; 0, s1 + e^2) / N(0; 0, s0 + e^2), smoothed by one sample of all classes.
+    expected = expit(0.5 * np.log((s0 + errors[:, 0] ** 2) / (s1 + errors[:, 0] ** 2)) * 150 / 151)
+    np.testing.assert_allclose(logit(found), logit(expected), atol=1e-3)
+    assert np.all(np.diff(np.abs(found - 0.5)) <= 1e-12)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_posteriors_are_continuous_in_the_errors(rank):
+    rng = np.random.default_rng(3)
+    truth = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 3))
+    model = Deconvolve(2, rank=rank).fit(truth + 0.3 * rng.normal(size=truth.shape), X_err=np.full(200, 0.3))
+    errors = np.column_stack([SIZES, np.full((len(SIZES), 2), 0.3)])
+    found = model.transform(np.tile([1.0, -1.0, 0.5], (len(SIZES), 1)), errors)
+    check_continuous(found.X / 10)
+    check_continuous(found.components.weights)
+    covariances = found.err if rank is None else np.einsum("ijr,ikr->ijk", found.err.factors, found.err.factors)
+    assert np.abs(covariances[-1] - covariances[SIZES > 1e7]).max() < 1e-7
+    assert np.abs(found.X[-1] - found.X[SIZES > 1e7]).max() < 1e-7
+
+
+def test_an_error_that_features_share_hides_them_as_it_grows():
+    """Beyond 1e8 spreads the difference of two values is lost in the rounding of their covariance, and not before."""
+    rng = np.random.default_rng(3)
+    truth = rng.normal(size=(300, 2)) * [2.0, 1.0]
+    model = Deconvolve().fit(truth)
+    common = np.geomspace(1.0, 1e140, 281)
+    shared = LowRank(common[:, np.newaxis, np.newaxis] * np.ones((2, 1)), np.full((len(common), 2), 0.1))
+    found = model.transform(np.tile([3.0, 0.0], (len(common), 1)), shared)
+    along = np.array([1.0, -1.0])
+    left = np.einsum("j,ijk,k->i", along, found.err, along)
+    T = model.covariances_[0]
+    known = 1.0 / (1.0 / (along @ T @ along) + 1.0 / 0.02)
+    np.testing.assert_allclose(left[(common > 1e2) & (common < 1e5)], known, rtol=0.02)
+    np.testing.assert_allclose(found.err[-1], T, rtol=1e-9)
+    np.testing.assert_allclose(found.X[-1], model.means_[0], atol=1e-9)
+    assert np.all(np.diff(left[common > 1e2]) > -1e-6 * left[-1])
+
+
+def test_limits_of_any_error():
+    rng = np.random.default_rng(3)
+    y = np.arange(200) % 2
+    X = rng.normal(size=(200, 2)) * (1.0 + 3.0 * y)[:, np.newaxis] + y[:, np.newaxis]
+    clf = PopulationClassifier(1).fit(X, y, X_err=0.1)
+    errors = np.column_stack([SIZES[:-1], np.full(len(SIZES) - 1, 0.1)])
+    sides = np.tile([1, 0], (len(errors), 1))
+    found = clf.predict_proba(np.tile([2.0, 0.5], (len(errors), 1)), Limits(errors, sides))
+    check_continuous(found, SIZES[:-1])
+    missing = clf.predict_proba([[np.nan, 0.5]], [[1.0, 0.1]])
+    np.testing.assert_allclose(found[-1], missing[0], atol=1e-12)
+
+
+def test_indicators_flag_gaps_and_not_large_errors():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    err = np.full(X.shape, 0.1)
+    err[:9, 0], err[:5, 1] = 1e5, np.inf
+    model = Deconvolve(missing_indicator=True).fit(X, X_err=err)
+    assert model.indicators_.tolist() == [1]
+    assert model.transform(X, err).X[:, 3].tolist() == [1.0] * 5 + [0.0] * 55
