@@ -97,7 +97,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     ridge : float, default=1e-6
         Penalty that keeps the variance of each component along each feature above ``ridge / pi_k`` times the squared
         spread of the measured values. EM maximises the mean log-likelihood minus
-        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. The spread of a constant feature is taken as the size of its
+        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. With ``rank``, D stays above ``ridge`` times these squares. The spread of a constant feature is taken as the size of its
         mean, or 1.
     n_init : int, default=3
         Number of starts of a mixture, by k-means on the posterior means of a single Gaussian.
@@ -505,11 +505,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     def _keep(self, found: Fit, spreads: Array, gaps: NDArray[np.bool_], passes: float) -> Self:
         """Keep what was found, and warn where it still rises."""
         if not found.converged:
-            warnings.warn(
-                f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol",
-                ConvergenceWarning,
-                stacklevel=outside(),
-            )
+            problem = f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol"
+            if found.drop:
+                problem = (
+                    f"a step of EM lowers the mean log-likelihood, by {found.drop:.1e}: the best population until then "
+                    "is kept. Posteriors within several limits are approximate"
+                )
+            warnings.warn(problem, ConvergenceWarning, stacklevel=outside())
         self.population_: Mixture = found.state.mixture
         self.error_scale_ = found.state.kappa
         self.n_components_ = found.state.mixture.n_components - bool(self.outliers)
@@ -627,7 +629,11 @@ class _Search:
         n = len(self.rows)
         if start is not None:
             if self.model.outliers:
-                self.em = replace(self.em, wide=start.mixture.covariances[-1])
+                one = self._one(self.rows, self.weight, mapped).state.mixture
+                self.em = replace(self.em, wide=one.covariances[0])
+                means, covariances = start.mixture.means.copy(), start.mixture.covariances.copy()
+                means[-1], covariances[-1] = one.means[0], self.em.widened(covariances[-1])
+                start = replace(start, mixture=replace(start.mixture, means=means, covariances=covariances))
             return self._ascend(self.em, self.rows, self.weight, start, mapped)
         K = self.model.n_components
         if isinstance(K, str):

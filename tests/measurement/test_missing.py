@@ -249,6 +249,110 @@ def test_limits_are_cut_off_distributions(sides, r):
     assert log_density == pytest.approx(np.log(weight.mean()), abs=0.06 if several else 0.015)
 
 
+def integrated(mean, T, sides, bounds, r):
+    """Return log probability, mean and covariance of two features within limits: Gauss and Legendre's rule in strips.
+
+    The first feature is integrated over strips between its ends and its limit; the second, given the first, has the
+    moments of a truncated normal distribution, or of one seen through an error by strips of its own.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+
+    def rule(centre, spread, side, bound, error):
+        """Return points and weights of a feature, with the probability of its limit among the weights."""
+        low, high = centre - 12 * spread, centre + 12 * spread
+        if side and not error:
+            low, high = (max(low, bound), max(high, bound + spread)) if side > 0 else (min(low, bound - spread), bound)
+        edges = np.unique(np.clip([*np.linspace(low, high, 41), *(bound + error * np.linspace(-9, 9, 19))], low, high))
+        half = np.diff(edges)[:, np.newaxis] / 2
+        x, w = (edges[:-1, np.newaxis] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+        return x, w * (norm.cdf(side * (x - bound) / error) if side and error else 1.0)
+
+    x, w = rule(mean[0], np.sqrt(T[0, 0]), sides[0], bounds[0], r[0])
+    w = w * norm.pdf(x, mean[0], np.sqrt(T[0, 0]))
+    spread = np.sqrt(T[1, 1] - T[0, 1] ** 2 / T[0, 0])
+    points = []
+    for a, share in zip(x[w > 1e-30 * w.max()], w[w > 1e-30 * w.max()], strict=True):
+        centre = mean[1] + T[0, 1] / T[0, 0] * (a - mean[0])
+        b, own = rule(centre, spread, sides[1], bounds[1], r[1])
+        own = own * norm.pdf(b, centre, spread) * share
+        points.append((own.sum(), own.sum() * a, own @ b, own.sum() * a * a, a * (own @ b), own @ b**2))
+    total, first, second, *squares = np.sum(points, axis=0)
+    centre = np.array([first, second]) / total
+    covariance = np.array([[squares[0], squares[1]], [squares[1], squares[2]]]) / total - np.outer(centre, centre)
+    return np.log(total), centre, covariance
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, -0.7])
+@pytest.mark.parametrize(
+    ("sides", "bounds", "r"),
+    [
+        ((-1, 0), (1.0, 0.0), (0.0, 0.0)),
+        ((0, 1), (1.0, -2.0), (0.0, 0.6)),
+        ((1, 0), (7.0, 0.0), (0.0, 0.0)),
+        ((-1, -1), (1.0, 0.0), (0.0, 0.0)),
+        ((1, -1), (1.0, 0.0), (0.3, 0.5)),
+        ((1, 1), (3.0, 0.5), (0.0, 0.5)),
+    ],
+)
+def test_one_and_two_limits_are_integrals(rho, sides, bounds, r):
+    """One limit is exact; of two a Gaussian stands for each, which is exact where features are independent."""
+    mean, T = np.array([0.5, -1.0]), np.array([[4.0, 2.0 * rho], [2.0 * rho, 1.0]])
+    population = Mixture(np.ones(1), mean[np.newaxis], T[np.newaxis])
+    x = np.where(np.equal(sides, 0), np.nan, bounds)[np.newaxis]
+    rows = read(x, Limits(np.array([r]), np.array([sides])))
+    log_chance, centre, covariance = integrated(mean, T, sides, bounds, r)
+    found, around = population.moments(rows)
+    is_exact = np.count_nonzero(sides) == 1 or rho == 0
+    spread = np.sqrt(np.diag(covariance))
+    assert population.log_likelihood(rows)[0] == pytest.approx(log_chance, abs=1e-8 if is_exact else 0.025)
+    np.testing.assert_allclose((found[0] - centre) / spread, 0.0, atol=1e-7 if is_exact else 0.02)
+    np.testing.assert_allclose(
+        (around[0] - covariance) / np.outer(spread, spread), 0.0, atol=1e-7 if is_exact else 0.07
+    )
+
+
+@pytest.mark.parametrize("d", [3, 5])
+def test_many_limits_are_those_of_draws(d):
+    rng = np.random.default_rng(d)
+    root = rng.normal(size=(d, d)) / 2 + np.eye(d)
+    mean, bounds, sides = rng.normal(size=d), rng.normal(size=d), rng.choice([-1, 1], size=d)
+    r = np.where(np.arange(d) % 2, 0.5, 0.0)
+    population = Mixture(np.ones(1), mean[np.newaxis], (root @ root.T)[np.newaxis])
+    rows = read(bounds[np.newaxis], Limits(r[np.newaxis], sides[np.newaxis]))
+    truth = mean + rng.normal(size=(2_000_000, d)) @ root.T
+    inside = truth[(sides * (truth + r * rng.normal(size=truth.shape) - bounds) > 0).all(axis=1)]
+    assert len(inside) > 10_000
+    assert population.log_likelihood(rows)[0] == pytest.approx(np.log(len(inside) / len(truth)), abs=0.05)
+    found, covariance = population.moments(rows)
+    spread = inside.std(axis=0)
+    np.testing.assert_allclose((found[0] - inside.mean(axis=0)) / spread, 0.0, atol=0.04)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance[0])) / spread, 1.0, atol=0.06)
+
+
+def test_limits_do_not_depend_on_the_order_of_features():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(4, 4)) / 2 + np.eye(4)
+    x, err = rng.normal(size=(30, 4)), rng.uniform(0.0, 1.0, (30, 4))
+    sides = rng.integers(-1, 2, size=x.shape)
+    order = np.array([2, 0, 3, 1])
+    T = root @ root.T
+    here = Mixture(np.ones(1), np.zeros((1, 4)), T[np.newaxis])
+    there = Mixture(np.ones(1), np.zeros((1, 4)), T[np.ix_(order, order)][np.newaxis])
+    rows, moved = read(x, Limits(err, sides)), read(x[:, order], Limits(err[:, order], sides[:, order]))
+    np.testing.assert_allclose(there.log_likelihood(moved), here.log_likelihood(rows), atol=1e-7)
+    np.testing.assert_allclose(there.moments(moved)[0], here.moments(rows)[0][:, order], atol=1e-7)
+
+
+@pytest.mark.parametrize("bound", [20.0, 1e3, 1e6])
+def test_limits_far_away(bound):
+    """Beyond all doubt the truth is at the limit: a distance of 1/z spreads above it, by the tail of a normal."""
+    population = Mixture(np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1)))
+    rows = read([[bound]], Limits(np.zeros((1, 1)), np.ones((1, 1))))
+    found, _ = population.moments(rows)
+    assert found[0, 0] - bound == pytest.approx(1 / bound - 2 / bound**3, rel=1e-4)
+    assert population.log_likelihood(rows)[0] == pytest.approx(norm.logsf(bound), rel=1e-12)
+
+
 def test_limits_are_part_of_the_population():
     """What is too faint to be seen is not what was seen."""
     rng = np.random.default_rng(0)

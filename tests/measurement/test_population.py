@@ -1,6 +1,7 @@
 """Populations of true values: posteriors against integrals, EM against what it must do."""
 
 import copy
+import dataclasses
 import pickle
 import warnings
 
@@ -19,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from gaussguru import GuruClassifier
+from gaussguru._data.em import Em
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import read
 from gaussguru._native import _binding
@@ -217,6 +219,98 @@ def test_the_objective_never_falls_and_ends_where_em_stays(options):
         moved.means[0] += 0.01 * rng.normal(size=3)
         logs = moved.log_likelihood(rows).mean()
         assert logs < model.log_likelihood_
+
+
+def log_density(population, x, variances, units):
+    """Return the log density of one sample by dense matrices. (SciPy takes some of these for singular.)"""
+    parts = []
+    for w, m, T in zip(population.weights, population.means, population.covariances, strict=True):
+        C, r = (T + np.diag(variances)) / np.outer(units, units), (x - m) / units
+        squares = r @ np.linalg.solve(C, r) + len(r) * np.log(2 * np.pi)
+        parts.append(np.log(w) - 0.5 * (squares + np.linalg.slogdet(C)[1]))
+    return np.logaddexp.reduce(parts) - np.log(units).sum()
+
+
+def check_ascent(model, x, err):
+    """Check that the objective never falls, and that the likelihood is that of the covariances found."""
+    assert model.converged_
+    assert np.diff(model.objective_curve_).min(initial=0.0) >= 0
+    variances = np.zeros(x.shape) if err is None else np.square(err)
+    logs = [log_density(model.population_, *row, model.spreads_) for row in zip(x, variances, strict=True)]
+    np.testing.assert_allclose(model.score_samples(x, err), logs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_few_factors_of_few_samples(part):
+    """Where factors explain a feature to all digits its own variance is at the floor: nothing may cancel there."""
+    for seed in range(60 * part, 60 * part + 60):
+        rng = np.random.default_rng(seed)
+        n, d, K = int(rng.integers(2, 13)), int(rng.integers(1, 9)), int(rng.integers(1, 3))
+        x = rng.normal(size=(n, d)) * 10 ** rng.uniform(-3, 3, d)
+        sizes = [None, np.full((n, d), 1e-9), rng.uniform(0, 1e-3, (n, d))][rng.integers(3)]
+        err = None if sizes is None else sizes * x.std(axis=0)
+        rank, ridge = int(rng.integers(1, d + 1)), [1e-6, 0.3][rng.integers(2)]
+        if n >= 2 * K:
+            check_ascent(Deconvolve(K, rank=rank, ridge=ridge).fit(x, X_err=err), x, err)
+
+
+@pytest.mark.parametrize(("seed", "n", "d", "rank"), [(79, 3, 8, 8), (107, 3, 6, 6), (212, 2, 5, 4), (61, 6, 6, 5)])
+def test_factors_that_explain_all_of_a_feature(seed, n, d, rank):
+    for trial in range(seed, seed + 40):
+        x = np.random.default_rng(trial).normal(size=(n, d))
+        check_ascent(Deconvolve(rank=rank).fit(x), x, None)
+
+
+def test_posteriors_of_few_factors_keep_small_errors():
+    """An error far below the own variance of a feature is not lost in it."""
+    population = FactorMixture(
+        np.ones(1), np.zeros((1, 2)), np.eye(2)[np.newaxis] + 1.0, np.ones((1, 2, 1)), np.ones((1, 2))
+    )
+    _, found = population.moments(read(np.ones((1, 2)), np.full((1, 2), 1e-12)))
+    variances = np.square(found.std) + np.square(found.factors).sum(axis=2)
+    np.testing.assert_allclose(variances, 1e-24, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+@pytest.mark.parametrize("options", [{}, {"outliers": True}, {"scale_errors": True}, {"n_components": 2}])
+def test_the_objective_never_falls_with_limits_and_in_refits(options, rank):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(8, 30)), int(rng.integers(1, 5))
+        x, err = rng.normal(size=(n, d)), rng.uniform(0.0, 1.0, (n, d))
+        sides = rng.choice([-1, 0, 0, 1], size=(n, d))
+        sides[:3] = 0
+        model = Deconvolve(rank=rank, **options).fit(x, X_err=Limits(err, sides))
+        other = model.refit_population(4.0 * x + 3.0, err)
+        for found in (model, other):
+            assert found.converged_
+            assert np.diff(found.objective_curve_).min(initial=0.0) >= 0
+
+
+def test_a_step_that_lowers_the_likelihood_is_no_convergence(monkeypatch):
+    """Were EM wrong, the best point would be kept, and be said not to be a maximum."""
+    _, x, err, _, _ = draw(100, 2)
+    improved = Em._improved
+
+    def spoilt(self, state, sums, total):
+        found = improved(self, state, sums, total)
+        return dataclasses.replace(found, mixture=dataclasses.replace(found.mixture, means=found.mixture.means + 0.3))
+
+    monkeypatch.setattr(Em, "_improved", spoilt)
+    with pytest.warns(ConvergenceWarning, match="a step of EM lowers the mean log-likelihood, by"):
+        model = Deconvolve(tol=1e-9).fit(x, X_err=err)
+    assert not model.converged_
+    assert np.diff(model.objective_curve_).min(initial=0.0) >= 0
+    assert model.score(x, X_err=err) == pytest.approx(model.log_likelihood_)
+
+
+def test_the_wide_component_of_other_samples_is_theirs():
+    _, x, err, _, _ = draw(500, 2)
+    model = Deconvolve(outliers=True).fit(x, X_err=err)
+    there = model.refit_population(x + 100.0, err)
+    np.testing.assert_allclose(there.means_[-1], model.means_[-1] + 100.0, atol=0.1)
+    again = Deconvolve(outliers=True).fit(x + 100.0, X_err=err)
+    np.testing.assert_allclose(there.covariances_[-1], again.covariances_[-1], rtol=0.2)
 
 
 def test_parameters_of_many_samples_are_recovered():

@@ -14,7 +14,7 @@ from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
 from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units_of
 from gaussguru._frames import as_numbers, take_rows
-from gaussguru._linalg import Array, Index, diagonal
+from gaussguru._linalg import SAME, Array, Index, diagonal
 
 # Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
 INNER = 10
@@ -22,6 +22,8 @@ INNER = 10
 EMPTY = 1e-12
 # The wide component has at least and at most this many times the covariance of a single Gaussian.
 WIDE = (4.0, 1e4)
+# Without a ridge, variances of features that no factor explains have at least this part of the squared spreads.
+LEAST_OWN = 1e-12
 # Points that are remembered by the acceleration, and slow steps in a row after which there is nothing more to gain.
 MEMORY = 6
 PATIENCE = 2
@@ -37,7 +39,7 @@ class State:
 
 @dataclass(frozen=True)
 class Fit:
-    """What EM found."""
+    """What EM found; ``drop`` is by how much the last step of EM lowered the objective, beyond rounding."""
 
     state: State
     objective: float
@@ -45,6 +47,7 @@ class Fit:
     history: list[float]
     n_iter: int
     converged: bool
+    drop: float = 0.0
 
 
 class Evidence(Protocol):
@@ -90,10 +93,11 @@ class Sample:
 class Em:
     """Maximise ``sum_i w_i log p(x_i) / sum_i w_i - (ridge/2) sum_k tr(T_k^-1 diag(units^2))``.
 
-    The second term keeps every ``T_k`` above ``ridge / pi_k`` times the squared ``units``. The last
-    points and where EM leads from each give the next one (Anderson's mixing; Henderson & Varadhan 2019, J. Comput.
-    Graph. Stat. 28), which is taken if the objective does not fall, or else that of EM. It ends when two steps in a row
-    raise the log-likelihood of all samples by no more than ``tol`` for each parameter.
+    The second term keeps every ``T_k`` above ``ridge / pi_k`` times the squared ``units``; of covariances with few
+    factors, ``F F' + diag(D)``, D stays above ``ridge`` times these. The last points and where EM leads from each give
+    the next one (Anderson's mixing; Henderson & Varadhan 2019, J. Comput. Graph. Stat. 28), which is taken if the
+    objective does not fall, or else that of EM. It ends when two steps in a row raise the log-likelihood of all samples
+    by no more than ``tol`` for each parameter, or where a step of EM lowers it: within rounding that is a maximum.
     """
 
     units: Array
@@ -106,7 +110,7 @@ class Em:
 
     def run(self, sample: Evidence, start: State) -> Fit:
         """Return the best point, from a start."""
-        total = sample.total
+        total, start = sample.total, self._allowed(start)
         tol = self.tol * self._n_parameters(start.mixture) / len(sample)
 
         def step(state: State) -> tuple[float, float, State]:
@@ -115,7 +119,7 @@ class Em:
             return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
 
         state, (value, likelihood, after) = start, step(start)
-        n_iter, history, converged, slow = 1, [value], False, 0
+        n_iter, history, converged, slow, drop = 1, [value], False, 0, 0.0
         past: list[tuple[Array, Array]] = []  # points, and where EM leads from them
         while n_iter < self.max_iter and not converged:
             guess = self._extrapolated(past, state, after)
@@ -135,11 +139,15 @@ class Em:
                 guess, found = after, step(after)
                 n_iter += 1
             assert guess is not None
+            if found[0] < value:
+                drop = value - found[0]
+                converged = drop <= SAME * max(1.0, abs(value))
+                break
             slow = slow + 1 if found[0] - value <= tol else 0
             state, (value, likelihood, after) = guess, found
             history.append(value)
             converged = slow >= PATIENCE
-        return Fit(state, value, likelihood, history, n_iter, converged)
+        return Fit(state, value, likelihood, history, n_iter, converged, drop)
 
     def _n_parameters(self, mixture: Mixture) -> int:
         K, d = mixture.means.shape
@@ -157,6 +165,22 @@ class Em:
         inverses = np.linalg.inv(mixture.covariances[: self._free(mixture)])
         return 0.5 * self.ridge * float(np.einsum("kjj,j->", inverses, squares))
 
+    @property
+    def _floor(self) -> Array:
+        """The least D of factors."""
+        return np.asarray(max(self.ridge, LEAST_OWN) * np.square(self.units))
+
+    def _allowed(self, state: State) -> State:
+        """Return a point with D above the floor."""
+        mixture = state.mixture
+        if mixture.loadings is None or mixture.uniquenesses is None or np.all(mixture.uniquenesses >= self._floor):
+            return state
+        D = np.maximum(mixture.uniquenesses, self._floor)
+        covariances = factor_covariances(mixture.loadings, D)
+        if self.wide is not None:
+            covariances[-1] = mixture.covariances[-1]
+        return replace(state, mixture=replace(mixture, covariances=covariances, uniquenesses=D))
+
     def _free(self, mixture: Mixture) -> int:
         return mixture.n_components - (self.wide is not None)
 
@@ -165,7 +189,8 @@ class Em:
         mixture = state.mixture
         if isinstance(sums, FactorSums):
             assert isinstance(mixture, FactorMixture)
-            improved = mixture.improved(sums, self.ridge * total * np.square(self.units), EMPTY * total)
+            ridge = self.ridge * total * np.square(self.units)
+            improved = mixture.improved(sums, ridge, self._floor, EMPTY * total)
             return State(improved, self._kappa(state.kappa, sums))
         means, covariances = mixture.means.copy(), mixture.covariances.copy()
         loadings = None if mixture.loadings is None else mixture.loadings.copy()
@@ -175,7 +200,7 @@ class Em:
                 continue
             moment = T + T @ (sums.second[k] - sums.precision[k]) @ T / N
             if k >= self._free(mixture):
-                covariances[k] = self._widened(moment)
+                covariances[k] = self.widened(moment)
                 continue
             shift = T @ sums.first[k] / N
             means[k] += shift
@@ -183,7 +208,7 @@ class Em:
             moment = 0.5 * (moment + moment.T)
             diagonal(moment)[:] += self.ridge * total / N * np.square(self.units)
             if loadings is not None and uniquenesses is not None:
-                loadings[k], uniquenesses[k] = _factor_analysis(moment, loadings[k], uniquenesses[k])
+                loadings[k], uniquenesses[k] = _factor_analysis(moment, loadings[k], uniquenesses[k], self._floor)
                 moment = loadings[k] @ loadings[k].T + np.diag(uniquenesses[k])
             covariances[k] = moment
         found = type(mixture)(sums.weight / sums.weight.sum(), means, covariances, loadings, uniquenesses)
@@ -196,7 +221,7 @@ class Em:
         ratio = np.divide(sums.noise, sums.noise_weight, out=np.ones_like(kappa), where=self.free_kappa)
         return np.asarray(kappa * np.sqrt(np.maximum(ratio, 1e-12)))
 
-    def _widened(self, moment: Array) -> Array:
+    def widened(self, moment: Array) -> Array:
         """Return the multiple of the wide covariance that is nearest in likelihood."""
         assert self.wide is not None
         factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
@@ -249,10 +274,10 @@ class Em:
             F, D = rest[: F.size].reshape(F.shape) * units[:, np.newaxis], rest[F.size :].reshape(D.shape)
             if np.abs(D).max() > 700:
                 return None
-            D = np.exp(D) * np.square(units)
+            D = np.maximum(np.exp(D) * np.square(units), self._floor)
             T = factor_covariances(F, D)
         if self.wide is not None:
-            T[-1] = self._widened(T[-1])
+            T[-1] = self.widened(T[-1])
         try:
             if F is None or self.wide is not None:
                 np.linalg.cholesky(T)
@@ -262,15 +287,16 @@ class Em:
         return State(type(like.mixture)(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
 
 
-def _factor_analysis(moment: Array, F: Array, D: Array) -> tuple[Array, Array]:
+def _factor_analysis(moment: Array, F: Array, D: Array, floor: Array) -> tuple[Array, Array]:
     """Return F and D after some steps of EM for ``moment ~ F F' + diag(D)`` (Rubin & Thayer 1982)."""
     for _ in range(INNER):
         scaled = F / D[:, np.newaxis]
         inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
         beta = inner @ scaled.T  # F' (F F' + D)^-1
         crossed = moment @ beta.T
-        F = np.asarray(np.linalg.solve((inner + beta @ crossed).T, crossed.T).T, dtype=np.float64)
-        D = np.asarray(np.maximum(np.diag(moment) - np.einsum("jr,jr->j", F, crossed), 1e-12 * np.diag(moment)))
+        second = inner + beta @ crossed
+        F = np.asarray(np.linalg.solve(second.T, crossed.T).T, dtype=np.float64)
+        D = np.maximum(np.diag(moment) + np.einsum("jr,jr->j", F, F @ second - 2 * crossed), floor)
     return F, D
 
 

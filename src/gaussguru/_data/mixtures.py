@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr
+from numpy.typing import NDArray
+from scipy.special import erfcx, log_ndtr
 
 from gaussguru._data.readings import Readings
 from gaussguru._data.rows import BlockMap
@@ -35,7 +36,7 @@ class Seen(NamedTuple):
     log_densities: Array
     solved: Array  # a
     whitener: Array  # J with P = J' J, in the order of the compiled loops; 0 for what was not measured
-    limited: tuple[Index, Array, Array] | None  # samples with limits, and their posterior means and covariances
+    limited: "tuple[Index, Limited] | None"  # samples with limits, and what these leave
 
     @property
     def precisions(self) -> Array:
@@ -45,6 +46,14 @@ class Seen(NamedTuple):
     def total_precision(self, q: Array) -> Array:
         """Return ``sum q P``."""
         return _binding.add_precisions(self.whitener, q, self.solved.shape[1])
+
+
+class Limited(NamedTuple):
+    """Posteriors of samples within limits."""
+
+    means: Array
+    covariances: Array
+    noise: Array  # E[e^2] / r^2 of the errors e of limits, of variance r^2; 0 for what is no limit
 
 
 class Sums(NamedTuple):
@@ -112,9 +121,9 @@ class Mixture:
         if rows.sides is not None and rows.sides.any():
             few = np.flatnonzero(rows.sides.any(axis=1))
             P = Seen(logs, solved, J, None).precisions[few]
-            means, covariances, chances = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
+            chances, within = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
             logs[few] += chances
-            limited = (few, means, covariances)
+            limited = (few, within)
         return Seen(logs, solved, J, limited)
 
     def joint(self, rows: Readings) -> tuple[list[Any], Array]:
@@ -144,10 +153,10 @@ class Mixture:
                 noise += _noise_ratio(rows, view, q)
             if view.limited is not None:
                 # As if a and P were those of a measurement with the same posterior.
-                few, means, covariances = view.limited
+                few, within = view.limited
                 inverse = np.linalg.inv(self.covariances[k])
-                a[few] = (means - self.means[k]) @ inverse
-                inner = np.einsum("i,ijk->jk", q[few], covariances)
+                a[few] = (within.means - self.means[k]) @ inverse
+                inner = np.einsum("i,ijk->jk", q[few], within.covariances)
                 precision[k] = q[few].sum() * inverse - inverse @ inner @ inverse
             first[k] = q @ a
             second[k] = (a * q[:, np.newaxis]).T @ a
@@ -176,8 +185,9 @@ class Mixture:
         factor = np.empty((len(rows), d, 2 * d))
         factor[:, :, :d], factor[:, :, d:] = spread, rest @ root
         if view.limited is not None:
-            few, means[few], covariances = view.limited[0], view.limited[1], view.limited[2]
-            factor[few, :, :d], factor[few, :, d:] = _root(covariances), 0.0
+            few, within = view.limited
+            means[few] = within.means
+            factor[few, :, :d], factor[few, :, d:] = _root(within.covariances), 0.0
         return means, factor
 
     def shares(self, rows: Readings, mapped: BlockMap = map) -> Array:
@@ -322,19 +332,22 @@ class FactorMixture(Mixture):
         r = rows.values.astype(np.float64, copy=False) - self.means[k]
         noise = D + rows.noise
         W = 1.0 / noise
-        logs = np.log(noise)
+        logs, unknown = np.log(noise), rows.noise * W
         if rows.known is not None:
             r *= rows.known
             W *= rows.known
             logs *= rows.known
+            unknown[~rows.known] = 1.0
         M = (W @ _products(F)).reshape(-1, rank, rank)
         np.einsum("irr->ir", M)[:] += 1.0
         covariances = np.asarray(np.linalg.inv(M), dtype=np.float64)
         pulled = (W * r) @ F
         z = np.einsum("irs,is->ir", covariances, pulled)
-        squares = np.einsum("ij,ij,ij->i", W, r, r) - np.einsum("ir,ir->i", pulled, z)
+        # r' C^-1 r as a sum of squares, which is least at this z: what is rounded in z hardly changes it.
+        rest = r - z @ F.T
+        squares = np.einsum("ij,ij,ij->i", W, rest, rest) + np.einsum("ir,ir->i", z, z)
         densities = -0.5 * (squares + logs.sum(axis=1) + np.linalg.slogdet(M)[1] + rows.counts * math.log(2 * math.pi))
-        return FactorSeen(densities, z, covariances, 1.0 - D * W, D * W * r)
+        return FactorSeen(densities, z, covariances, unknown, D * W * r)
 
     def _truth(self, k: int, view: FactorSeen) -> tuple[Array, Array]:
         """Return means of ``t - mu`` and its variances."""
@@ -374,8 +387,11 @@ class FactorMixture(Mixture):
         likelihood, counted = float(own @ total), own @ shares
         return FactorSums(likelihood, counted, first, squares, crossings, factors, second, noise, noise_weight)
 
-    def improved(self, sums: FactorSums, ridge: Array, empty: float) -> "FactorMixture":
-        """Return the mixture after a step of EM; ``ridge`` is as if so much of each feature had been seen."""
+    def improved(self, sums: FactorSums, ridge: Array, floor: Array, empty: float) -> "FactorMixture":
+        """Return the mixture after a step of EM.
+
+        ``ridge`` is as if so much of each feature had been seen; D stays above ``floor``.
+        """
         means = self.means.copy()
         loadings, uniquenesses = np.copy(np.asarray(self.loadings)), np.copy(np.asarray(self.uniquenesses))
         for k, N in enumerate(sums.weight):
@@ -393,9 +409,10 @@ class FactorMixture(Mixture):
             right[:rank, rank] = right[rank, :rank] = sums.factors[k]
             right[rank, rank] = N
             solution = np.linalg.solve(right, left.T).T
-            rest = sums.squares[k] + ridge - np.einsum("jr,jr->j", solution, left)
+            # What is rounded in the solution hardly changes the sum of squares that it makes least.
+            rest = sums.squares[k] + ridge + np.einsum("jr,jr->j", solution, solution @ right - 2 * left)
             loadings[k], means[k] = solution[:, :rank], means[k] + solution[:, rank]
-            uniquenesses[k] = np.maximum(rest / N, 1e-12 * (sums.squares[k] + ridge) / N)
+            uniquenesses[k] = np.maximum(rest / N, floor)
         weights = sums.weight / sums.weight.sum()
         return FactorMixture(weights, means, factor_covariances(loadings, uniquenesses), loadings, uniquenesses)
 
@@ -452,49 +469,65 @@ def _products(F: Array) -> Array:
     return np.asarray((F[:, :, np.newaxis] * F[:, np.newaxis, :]).reshape(len(F), -1))
 
 
-# Rounds over the limits of a sample: with one limit the first is exact, with more a few are enough.
-SWEEPS = 6
+# Rounds over the limits of a sample, at most, and the part of a standard deviation by which the last one moves it.
+SWEEPS, SETTLED = 50, 1e-9
 
 
-def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Array, Array]:
-    """Return mean and covariance of Gaussians within limits, and the logarithm of the probability to be there.
+def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Limited]:
+    """Return the logarithms of the probability of Gaussians to be within limits, and their moments there.
 
     On one feature, with the mean e and the variance v, an upper limit u of variance r^2 leaves ::
 
         A = sqrt(v + r^2),  z = (u - e) / A,  l = phi(z) / Phi(z):    e' = e - v l / A,   v' = v - v^2 l (l + z) / A^2
 
-    and the others follow by regression on it. Several limits are taken in turn, each without what it said the time
-    before (expectation propagation, Minka 2001), which is exact for one limit and nearly so for more.
+    and the others follow by regression on it. The limit is as a Gaussian factor ``exp(-tau f^2 / 2 + nu f)`` of the
+    feature f that leads there. Several limits are taken in turn, each without the factor that it had before, and have
+    the probability of the product of all factors, times those of the limits in place of their factors (expectation
+    propagation, Minka 2001). That is exact for one limit, and for several ones of features that are independent.
     """
     assert rows.sides is not None
     assert rows.bounds is not None
     assert rows.doubts is not None
     means, covariances = means.copy(), covariances.copy()
-    precisions, pulls = np.zeros(means.shape), np.zeros(means.shape)  # what each limit said
-    chances = np.zeros(len(means))
-    columns = np.flatnonzero(rows.sides.any(axis=0))
-    for sweep in range(SWEEPS if (np.count_nonzero(rows.sides, axis=1) > 1).any() else 1):
-        for j in columns:
-            i = np.flatnonzero(rows.sides[:, j])
-            side = rows.sides[i, j].astype(np.float64)
-            e, v = means[i, j], np.maximum(covariances[i, j, j], 1e-300)
-            apart = np.maximum(1.0 - precisions[i, j] * v, 1e-10)  # the marginal without this limit
-            outer_v = v / apart
-            outer_e = (e - v * pulls[i, j]) / apart
-            A = np.sqrt(outer_v + rows.doubts[i, j])
-            z = side * (outer_e - rows.bounds[i, j]) / A
-            log_chance = log_ndtr(z)
-            ratio = np.exp(-0.5 * np.square(z) - 0.5 * math.log(2 * math.pi) - log_chance)
-            new_e = outer_e + side * outer_v * ratio / A
-            new_v = np.maximum(outer_v - np.square(outer_v / A) * ratio * (ratio + z), 1e-12 * outer_v)
-            if sweep == 0:
-                chances[i] += log_chance
-            precisions[i, j] = 1.0 / new_v - 1.0 / outer_v
-            pulls[i, j] = new_e / new_v - outer_e / outer_v
+    taus, nus, places, noise = np.zeros((4, *means.shape))
+    total = np.zeros(len(means))
+    moving = np.arange(len(means))
+    for _ in range(SWEEPS):
+        before = means[moving], np.einsum("ijj->ij", covariances[moving])
+        for j in np.flatnonzero(rows.sides[moving].any(axis=0)):
+            i = moving[rows.sides[moving, j] != 0]
+            side, doubt = rows.sides[i, j].astype(np.float64), rows.doubts[i, j]
+            # Features are counted from their limits on, where factors have no large numbers.
+            e, v = means[i, j] - rows.bounds[i, j], np.maximum(covariances[i, j, j], 1e-300)
+            left = np.maximum(1.0 - taus[i, j] * v, 1e-10)  # of the precision, without this factor
+            outer_e, outer_v = (e - v * nus[i, j]) / left, v / left
+            A = np.sqrt(outer_v + doubt)
+            z = side * outer_e / A
+            with np.errstate(over="ignore"):
+                ratio = math.sqrt(2 / math.pi) / erfcx(-z / math.sqrt(2))
+            pull, bend = side * ratio / A, np.clip(ratio * (ratio + z), 0.0, 1.0) / np.square(A)
+            new_e, new_v = outer_e + outer_v * pull, np.maximum(outer_v - np.square(outer_v) * bend, 1e-12 * outer_v)
+            tau, nu = 1.0 / new_v - 1.0 / outer_v, new_e / new_v - outer_e / outer_v
+            total[i] += _log_mean(e, v, tau - taus[i, j], nu - nus[i, j])
+            places[i, j] = log_ndtr(z) - _log_mean(outer_e, outer_v, tau, nu)
+            noise[i, j] = 1.0 + doubt * (np.square(pull) - bend)
+            taus[i, j], nus[i, j] = tau, nu
             along = covariances[i, :, j] / v[:, np.newaxis]
             means[i] += along * (new_e - e)[:, np.newaxis]
             covariances[i] += along[:, :, np.newaxis] * along[:, np.newaxis, :] * (new_v - v)[:, np.newaxis, np.newaxis]
-    return means, covariances, chances
+        after = np.einsum("ijj->ij", covariances[moving])
+        far = np.square(means[moving] - before[0]) > SETTLED**2 * after
+        far |= np.abs(after - before[1]) > SETTLED * after
+        moving = moving[far.any(axis=1) & (np.count_nonzero(rows.sides[moving], axis=1) > 1)]
+        if not len(moving):
+            break
+    return total + places.sum(axis=1), Limited(means, covariances, noise)
+
+
+def _log_mean(e: Array, v: Array, tau: Array, nu: Array) -> Array:
+    """Return ``log E exp(-tau f^2 / 2 + nu f)`` of ``f ~ N(e, v)``."""
+    slope, grown = nu - tau * e, 1.0 + tau * v
+    return np.asarray(e * (nu - 0.5 * tau * e) + 0.5 * (np.square(slope) * v / grown - np.log(grown)))
 
 
 def _root(covariances: Array) -> Array:
@@ -514,15 +547,27 @@ def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
     noise, a = rows.noise, view.solved
     if noise.ndim == 2:
         P = np.einsum("ijj->ij", view.precisions)
-        return np.asarray(q @ ((1.0 + noise * (np.square(a) - P)) * (noise > 0)))
+        ratios = (1.0 + noise * (np.square(a) - P)) * (noise > 0)
+        if view.limited is not None:
+            few, within = view.limited
+            size = np.where(noise[few] > 0, noise[few], np.inf)
+            left = np.square(rows.values[few] - within.means) + np.einsum("ijj->ij", within.covariances)
+            ratios[few] = left / size + within.noise * _has_doubt(rows[few])
+        return np.asarray(q @ ratios)
     trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, view.precisions)
     return np.full(a.shape[1], float(q @ (np.count_nonzero(rows.noise_variances > 0, axis=1) + trace)))
+
+
+def _has_doubt(rows: Readings) -> NDArray[np.bool_]:
+    """Return which values are limits with an error."""
+    assert rows.doubts is not None
+    return rows.doubts > 0
 
 
 def _noise_weight(rows: Readings, weight: Array) -> Array:
     noisy = rows.noise_variances > 0
     if rows.is_diagonal:
-        return np.asarray(weight @ noisy)
+        return np.asarray(weight @ (noisy if rows.doubts is None else noisy | _has_doubt(rows)))
     return np.full(rows.n_features, float(weight @ np.count_nonzero(noisy, axis=1)))
 
 
