@@ -183,6 +183,11 @@ class _Stream(io.RawIOBase):
         super().close()
 
 
+def column_of(table: str, name: str) -> str:
+    """Return a column of a table as an error names it."""
+    return f"{table}: column {quoted(name)}"
+
+
 class Table(ABC):
     """A table that can be read once, from the first row to the last."""
 
@@ -206,7 +211,7 @@ class Table(ABC):
 
     def place(self, name: str) -> str:
         """Return a column as an error names it."""
-        return f"{self.name}: column {quoted(name)}"
+        return column_of(self.name, name)
 
     def require(self, name: str, role: str) -> None:
         """Raise unless there is such a column."""

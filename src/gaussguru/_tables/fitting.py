@@ -5,9 +5,10 @@ All serve the command, and errors name its options.
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru._errors import Measured, has_unmeasured, mean_spread, split_errors
+from gaussguru._data.streams import Part
+from gaussguru._errors import Measured, has_unmeasured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import KERNELS, ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -26,15 +28,15 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
-from gaussguru._tables.schema import Data, Layout, deviations, label_values
+from gaussguru._tables.schema import Data, Layout, label_values
 from gaussguru.models import Model
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
-from gaussguru.sources import Arrays
+from gaussguru.sources import Arrays, Mapped, Source
 
-__all__ = ["CLASSIFIERS", "ERROR_BAR_KERNELS", "evaluate_model", "fit_model", "path_table"]
+__all__ = ["CLASSIFIERS", "ERROR_BAR_KERNELS", "Rows", "evaluate_model", "fit_model", "path_table"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
@@ -58,8 +60,67 @@ MOST_FEATURES, MOST_NUMBERS = 300, 1 << 28
 MOST_KEPT = 1_000_000
 
 
+class Moments(NamedTuple):
+    """Means and variances of the measured values of every feature, and what they are divided by to be scaled."""
+
+    means: Array
+    variances: Array
+    scales: Array
+
+    @classmethod
+    def of(cls, scaler: StandardScaler) -> "Moments":
+        """Return those that a scaler was fitted to."""
+        return cls(scaler.mean_, scaler.var_, scaler.scale_)
+
+    @property
+    def spread(self) -> float:
+        """The root of the mean variance of the features, or 1 if they do not vary."""
+        return float(np.sqrt(np.mean(self.variances))) or 1.0
+
+    def fit(self, step: Any, features: list[str]) -> None:
+        """Fit a step to two rows with these means and variances."""
+        two = pd.DataFrame(self.means + self.scales * np.array([[1.0], [-1.0]]), columns=features)
+        step.fit(two)
+        scaler = getattr(step, "transformer_", step)
+        if isinstance(scaler, StandardScaler):  # the two are rounded where means are large beside deviations
+            scaler.mean_, scaler.var_, scaler.scale_ = self
+        if isinstance(step, WithErrors):
+            step._map = step._map_of(two)
+
+
+class Rows(NamedTuple):
+    """Rows to learn from, in memory or in parts.
+
+    ``X`` is a frame, a CSR matrix or a source, NaN where a value was not measured. ``texts`` are the different labels,
+    ``counts`` the rows that have each; ``encode`` returns the labels of all rows as numbers, from the number of each
+    text. ``moments`` are those of a source.
+    """
+
+    name: str
+    layout: Layout
+    n_rows: int
+    X: Any
+    X_err: Any
+    texts: list[str]
+    counts: NDArray[np.intp]
+    encode: Callable[[NDArray[np.intp]], Any]
+    moments: Moments | None = None
+
+    @classmethod
+    def of(cls, data: Data) -> "Rows":
+        """Return those of a table in memory.
+
+        An array of the labels would take as much for every row as the longest needs.
+        """
+        codes, texts = pd.factorize(pd.Series(data.y, dtype=object))
+        counts = np.bincount(codes, minlength=len(texts))
+        return cls(
+            data.name, data.layout, data.n_rows, data.X, data.X_err, list(texts), counts, lambda ranks: ranks[codes]
+        )
+
+
 def fit_model(
-    data: Data,
+    table: Data | Rows,
     *,
     sigma: Any = "cv",
     kernel: str = "linear",
@@ -73,13 +134,13 @@ def fit_model(
 
     Parameters
     ----------
-    data : gaussguru._tables.schema.Data
-        Its values may be changed by the fit, which holds no second copy of them.
+    table : gaussguru._tables.schema.Data or Rows
+        Values in memory may be changed by the fit, which holds no second copy of them.
     sigma : float, list of float or "cv", default="cv"
         Of "guru": the noise level, levels to choose from by cross-validation, or "cv": the library's levels.
     kernel : str, default="linear"
-        Of "guru": "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars. Of
-        "error-bars" that of :class:`ErrorBarClassifier`: "linear", "rbf" or "auto".
+        Of "guru": "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars, of
+        rows in memory. Of "error-bars" that of :class:`ErrorBarClassifier`: "linear", "rbf" or "auto".
     scale : bool, default=True
         Of "guru": whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is
         then in these units.
@@ -99,57 +160,92 @@ def fit_model(
     Model
         Versions and date are added to its card by :func:`gaussguru.models.save_model`.
     """
-    kind, classes, y = _encode_labels(data, max_classes)
+    rows = Rows.of(table) if isinstance(table, Data) else table
+    labels = _Labels.of(rows, max_classes)
     if classifier is None:
-        classifier = "error-bars" if data.layout.errors else "guru"
+        classifier = "error-bars" if rows.layout.errors else "guru"
+    given = for_codes(options, labels.classes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if classifier == "error-bars":
-            chosen = {"kernel": kernel, **for_codes(options, classes)}
-            steps, found, fit, more = _fit_error_bars(data, classes, y, folds, chosen)
+            fitted = _fit_error_bars(rows, labels, folds, {"kernel": kernel, **given})
         else:
-            chosen = {"sigma": sigma, "kernel": kernel, "scale": scale, "folds": folds}
-            steps, found, fit, more = _fit_guru(data, classes, y, for_codes(options, classes), **chosen)
-    found.classes_ = classes
+            fitted = _fit_guru(rows, labels, given, sigma=sigma, kernel=kernel, scale=scale, folds=folds)
+    found = fitted.classifier
+    found.classes_ = labels.classes
     found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
+    n_used = int(rows.counts.sum())
     card = {
-        "data": {"name": data.name, "rows": data.n_rows, "rows_used": len(y)},
-        "layout": asdict(data.layout),
-        "labels": kind,
-        "classes": classes.tolist(),
+        "data": {"name": rows.name, "rows": rows.n_rows, "rows_used": n_used},
+        "layout": asdict(rows.layout),
+        "labels": labels.kind,
+        "classes": labels.classes.tolist(),
         "classifier": type(found).__name__,
         "parameters": {name: value for name, value in found.get_params(deep=False).items() if _is_plain(value)},
-        "fit": fit | {"warnings": messages_of(caught)},
+        "fit": fitted.about
+        | _proof(fitted.proven, n_used)
+        | {"training_accuracy": fitted.accuracy, "passes": fitted.passes, "warnings": messages_of(caught)},
+        **fitted.more,
     }
-    return Model(Pipeline([*steps, ("classify", found)]), card | more)
+    return Model(Pipeline([*fitted.steps, ("classify", found)]), card)
+
+
+class _Labels(NamedTuple):
+    """The kind of the labels of a table, the classes, how many rows each has, and the class of every row."""
+
+    kind: str
+    classes: NDArray[Any]
+    counts: NDArray[np.intp]
+    y: Any
+
+    @classmethod
+    def of(cls, rows: Rows, max_classes: int | None) -> "_Labels":
+        kind, classes, ranks = classes_of(rows.name, rows.texts, rows.layout, int(rows.counts.sum()), max_classes)
+        counts = np.bincount(ranks, rows.counts, len(classes)).astype(np.intp)
+        return cls(kind, classes, counts, rows.encode(ranks))
+
+    def fold_count(self, folds: int, advice: str) -> int:
+        """Return the number of folds, at most that of the rows of the rarest class."""
+        if self.counts.min() < 2:
+            rare = self.classes[np.argmin(self.counts)].item()
+            raise TableError(f"class {rare!r} has one row, too few for cross-validation; {advice}")
+        if folds < 2:
+            raise TableError(f"--folds must be at least 2; got {folds}")
+        return int(min(folds, self.counts.min()))
+
+
+class _Fitted(NamedTuple):
+    """A classifier of label numbers, the steps before it, and its part of the card.
+
+    ``proven`` is the classifier whose objective was minimised.
+    """
+
+    steps: list[tuple[str, Any]]
+    classifier: Any
+    proven: Any
+    accuracy: float
+    passes: float | None
+    about: dict[str, Any]
+    more: dict[str, Any]
 
 
 def _fit_guru(
-    data: Data,
-    classes: NDArray[Any],
-    y: NDArray[np.intp],
-    options: dict[str, Any],
-    *,
-    sigma: Any,
-    kernel: str,
-    scale: bool,
-    folds: int,
-) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], dict[str, Any]]:
-    """Return steps, the classifier, how its fit went, and what else the card says."""
-    check_no_limits(data.name, data.layout)
-    steps, samples = _prepare(data, scale)
-    folds = _fold_count(classes, y, folds, "give --sigma a number") if isinstance(sigma, str | list | tuple) else 0
-    classifier, scores = _fit_classifier(samples, y, sigma, kernel, folds, options)
-    fit = {
-        "sigma": float(classifier.sigma),
-        **_proof(classifier, len(y)),
-        "training_accuracy": float(np.mean(classifier.predict(samples) == y)),
-        "cv_accuracy": None if scores is None else scores["accuracy"][scores["best"]],
-    }
-    more: dict[str, Any] = {"scaled": scale, "spread": 1.0 if scale else mean_spread(split_errors(samples)[0])}
-    if scores is not None:
-        more["cross_validation"] = {name: scores[name] for name in ("sigmas", "accuracy", "folds")}
-    return steps, classifier, fit, more
+    rows: Rows, labels: _Labels, options: dict[str, Any], *, sigma: Any, kernel: str, scale: bool, folds: int
+) -> _Fitted:
+    """Fit a classifier of noise yet to come."""
+    check_no_limits(rows.name, rows.layout)
+    steps, X, errors, spread = _prepare(rows, scale)
+    is_searched = isinstance(sigma, str | list | tuple)
+    folds = labels.fold_count(folds, "give --sigma a number") if is_searched else 0
+    found, scores = _fit_classifier(X, labels.y, errors, sigma, kernel, folds, options)
+    if isinstance(X, Source):  # in memory it is given an array after a scaler, else the frame
+        found.__dict__.pop("feature_names_in_", None)
+        if not scale:
+            found.feature_names_in_ = np.asarray(rows.layout.features, dtype=object)
+    about = {"sigma": float(found.sigma), "cv_accuracy": None if scores is None else scores.pop("best")}
+    more = {"scaled": scale, "spread": spread} | ({} if scores is None else {"cross_validation": scores})
+    accuracy = float(found.score(X, labels.y, **errors))
+    return _Fitted(steps, found, found, accuracy, getattr(found, "n_passes_", None), about, more)
 
 
 def check_no_limits(table: str, layout: Layout) -> None:
@@ -175,92 +271,87 @@ def _proof(classifier: Any, n_rows: int) -> dict[str, Any]:
     }
 
 
-def _fit_error_bars(
-    data: Data, classes: NDArray[Any], y: NDArray[np.intp], folds: int, options: dict[str, Any]
-) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], dict[str, Any]]:
-    """Return steps, the classifier of measurements, how its fit went, and what else the card says."""
-    if sp.issparse(data.X):
-        raise TableError(f"{data.name}: --classifier error-bars is not for libsvm; --classifier guru is")
-    n, d = data.X.shape
-    check_features(data.name, d)
-    steps, samples = _prepare(data, scale=None)
-    folds = _fold_count(classes, y, folds, "leave that class out")
-    found = ErrorBarClassifier(cv=folds, random_state=0, **options)
-    if n * d * d > MOST_NUMBERS:  # posteriors are made in parts, and not kept
-        values, X_err = split_errors(samples)
-        found.fit(Arrays(values.to_numpy()), y, X_err=X_err)
-        found.feature_names_in_ = np.asarray(data.layout.features, dtype=object)
-    else:
-        found.fit(samples, y)
-    accuracy = float(np.mean(found.predict(samples) == y))
-    return steps, found, *describe_error_bars(found, classes, len(y), accuracy, data.layout.features, folds)
-
-
-def check_features(table: str, d: int) -> None:
-    """Raise if there are too many features for the classifier of measurements."""
+def _fit_error_bars(rows: Rows, labels: _Labels, folds: int, options: dict[str, Any]) -> _Fitted:
+    """Fit the classifier of measurements."""
+    if sp.issparse(rows.X):
+        raise TableError(f"{rows.name}: --classifier error-bars is not for libsvm; --classifier guru is")
+    features = rows.layout.features
+    d = len(features)
     if d > MOST_FEATURES:
         raise TableError(
-            f"{table}: {d} features are too many for --classifier error-bars, with a covariance for each row; at most "
-            f"{MOST_FEATURES}. Choose some with --features, or give --classifier guru"
+            f"{rows.name}: {d} features are too many for --classifier error-bars, with a covariance for each row; at "
+            f"most {MOST_FEATURES}. Choose some with --features, or give --classifier guru"
         )
-
-
-def describe_error_bars(
-    found: ErrorBarClassifier, classes: NDArray[Any], n_rows: int, accuracy: float, features: list[str], folds: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return how a fit to label numbers went, and what else the card says; its labels are the classes from now on."""
+    steps, X, errors, _ = _prepare(rows, scale=None)
+    folds = labels.fold_count(folds, "leave that class out")
+    if not isinstance(X, Source) and len(X) * d * d > MOST_NUMBERS:  # posteriors are made in parts, and not kept
+        X = Arrays(np.asarray(X))
+    found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(X, labels.y, **errors)
+    accuracy = float(found.score(X, labels.y, **errors))
+    if not steps:  # it is given the frame
+        found.feature_names_in_ = np.asarray(features, dtype=object)
+    for inner in (found.estimator_, found._calibrated, found._calibrated.estimator_, found._calibrated.estimator):
+        inner.classes_ = labels.classes
     pvalue = float(found.kappa_pvalue_)
-    fit = {
+    about = {
         "kernel": found.kernel_,
         "transform": "none" if found.transform_ is None else "quantile",
         "gamma": found.gamma_,
         "method": found.method_,
         "sigma": found.sigma_,
         "ridge": found.ridge_,
-        **_proof(found.estimator_, n_rows),
-        "training_accuracy": accuracy,
         "cv_log_loss": float(found.cv_scores_["log_loss"].min()),
         "kappa": float(found.kappa_),
         "kappa_pvalue": None if math.isnan(pvalue) else pvalue,
     }
-    for inner in (found.estimator_, found._calibrated, found._calibrated.estimator_, found._calibrated.estimator):
-        inner.classes_ = classes
     more = {
         "scaled": True,
         "spread": 1.0,
         "reliability": dict(zip(features, found.reliability_.tolist(), strict=True)),
         "cross_validation": {name: _listed(part) for name, part in found.cv_scores_.items()} | {"folds": folds},
     }
-    return fit, more
+    return _Fitted(steps, found, found.estimator_, accuracy, found.population_.n_passes_, about, more)
 
 
-def _prepare(data: Data, scale: bool | None) -> tuple[list[tuple[str, Any]], Any]:
-    """Return the fitted steps before the classifier, and what they make of the data.
+def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], float]:
+    """Return the fitted steps before the classifier, the values and errors (X_err) after them, and the mean spread.
 
     With None for the scale the classifier scales by itself, and knows what to do with errors.
     """
-    if not sp.issparse(data.X):
-        unknown = np.isnan(data.X.to_numpy())
-        if data.X_err is not None:
-            unknown |= np.isinf(deviations(data.X_err))
-        for place in np.flatnonzero(unknown.all(axis=0))[:1]:
-            name = quoted(data.layout.features[place])
-            raise TableError(f"{data.name}: column {name} has no value in any row; leave it out with --drop {name}")
+    X, X_err, layout = rows.X, rows.X_err, rows.layout
+    sparse = sp.issparse(X)
+    if not sparse:
+        unknown = np.isnan(X.to_numpy()).all(axis=0) if rows.moments is None else np.isnan(rows.moments.means)
+        for place in np.flatnonzero(unknown)[:1]:
+            name = quoted(layout.features[place])
+            raise TableError(f"{rows.name}: column {name} has no value in any row; leave it out with --drop {name}")
     steps: list[tuple[str, Any]] = []
-    samples: Any = data.X if data.X_err is None else Measured(data.X, data.X_err)
-    sparse, scaler = sp.issparse(data.X), None
-    if data.layout.missing == "mean" and not sparse:
+    if layout.missing == "mean" and not sparse:
         steps.append(("fill", SimpleImputer()))
-    if data.layout.has_errors and scale is not None:
+    scaler = StandardScaler(copy=rows.moments is not None, with_mean=not sparse)
+    if layout.has_errors and scale is not None:
         steps.append(("scale", WithErrors(StandardScaler() if scale else None)))
     elif scale:
-        scaler = StandardScaler(copy=False, with_mean=not sparse)
         steps.append(("scale", scaler))
-    for _, step in steps:
-        samples = step.fit_transform(samples)
-    if scaler is not None:
+    if rows.moments is not None:
+        spread = 1.0 if scale else rows.moments.spread
+        for _, step in steps:
+            rows.moments.fit(step, layout.features)
+        X = Mapped(X, partial(_scaled, rows.moments.means, rows.moments.scales)) if scale else X
+    else:
+        spread = 1.0 if scale is not False else Moments.of(StandardScaler(with_mean=not sparse).fit(X)).spread
+        samples = X if X_err is None else Measured(X, X_err)
+        for _, step in steps:
+            samples = step.fit_transform(samples)
         scaler.set_params(copy=True)  # who uses the model from Python would not expect X to change
-    return steps, samples
+        X, X_err = split_errors(samples)
+    return steps, X, {} if X_err is None else {"X_err": X_err}, spread
+
+
+def _scaled(mean: Array, scale: Array, part: Part) -> Part:
+    """Return samples divided by scales after means were subtracted."""
+    X_err = None if part.X_err is None else part.X_err / scale
+    return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
 
 def messages_of(caught: list[warnings.WarningMessage]) -> list[str]:
@@ -296,21 +387,20 @@ def path_table(
         "sigma", "norm", "training_accuracy", "cv_accuracy" (with folds) and "gap", the largest sigma first.
     warnings : list of str
     """
-    _, classes, y = _encode_labels(data, max_classes)
+    rows = Rows.of(data)
+    labels = _Labels.of(rows, max_classes)
     check_no_limits(data.name, data.layout)
-    options = for_codes(options, classes)
+    options, y = for_codes(options, labels.classes), labels.y
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _, samples = _prepare(data, scale)
-        X, X_err = split_errors(samples)
-        found = (
-            GuruClassifierCV(sigmas, cv=_fold_count(classes, y, folds, "give --folds 0"), **options).fit(samples, y)
-            if folds
-            else None
-        )
+        _, X, errors, _ = _prepare(rows, scale)
+        found = None
+        if folds:
+            found = GuruClassifierCV(sigmas, cv=labels.fold_count(folds, "give --folds 0"), **options)
+            found.fit(X, y, **errors)
         grid: dict[str, Any] = {"n_sigmas": sigmas} if isinstance(sigmas, int) else {"sigmas": sigmas}
         grid = grid if found is None else {"sigmas": found.sigmas_}
-        levels, coefs, intercepts, gaps = sigma_path(X, y, X_err=X_err, **grid, **options)
+        levels, coefs, intercepts, gaps = sigma_path(X, y, **errors, **grid, **options)
     values = X if sp.issparse(X) else np.asarray(X)
     accuracy = [
         float(np.mean(winners(values @ coef.T + intercept) == y))
@@ -324,16 +414,6 @@ def path_table(
         "gap": gaps.tolist(),
     }
     return {name: column for name, column in columns.items() if column}, messages_of(caught)
-
-
-def _encode_labels(data: Data, max_classes: int | None) -> tuple[str, NDArray[Any], NDArray[np.intp]]:
-    """Return the kind of the labels of a table, the classes, and which of them each row has.
-
-    An array of the labels would take as much for every row as the longest needs.
-    """
-    codes, texts = pd.factorize(pd.Series(data.y, dtype=object))
-    kind, classes, places = classes_of(data.name, list(texts), data.layout, len(codes), max_classes)
-    return kind, classes, places[codes]
 
 
 def classes_of(
@@ -367,43 +447,29 @@ def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
     return {**options, "class_weight": {places[label]: weight for label, weight in weights.items()}}
 
 
-def _fold_count(classes: NDArray[Any], y: NDArray[np.intp], folds: int, advice: str) -> int:
-    """Return the number of folds, at most that of the rows of the rarest class."""
-    counts = np.bincount(y, minlength=len(classes))
-    if counts.min() < 2:
-        rare = classes[np.argmin(counts)].item()
-        raise TableError(f"class {rare!r} has one row, too few for cross-validation; {advice}")
-    if folds < 2:
-        raise TableError(f"--folds must be at least 2; got {folds}")
-    return int(min(folds, counts.min()))
-
-
 def _fit_classifier(
-    samples: Any, y: NDArray[Any], sigma: Any, kernel: str, folds: int, options: dict[str, Any]
+    X: Any, y: Any, errors: dict[str, Any], sigma: Any, kernel: str, folds: int, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any] | None]:
-    """Return a fitted classifier, and what cross-validation said of each sigma."""
+    """Return a fitted classifier, and the accuracy of each sigma in cross-validation, with the best one."""
     if kernel == "linear":
         if not folds:
-            return GuruClassifier(sigma, **options).fit(samples, y), None
-        found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=folds, **options).fit(samples, y)
-        accuracy = found.scores_.mean(axis=1)
-        best = int(np.flatnonzero(found.sigmas_ == found.sigma_)[0])
-        return found, {"sigmas": found.sigmas_.tolist(), "accuracy": accuracy.tolist(), "best": best, "folds": folds}
-    if not folds:
-        return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(samples, y), None
-    if sigma == "cv" and kernel not in UNIT_KERNELS:
-        raise TableError(
-            f"--sigma cv has no levels for --kernel {kernel}, whose space has a unit of its own; give a number, or "
-            "levels to choose from: --sigma 0.1,0.3,1"
-        )
-    levels = sorted(KERNEL_SIGMAS if sigma == "cv" else sigma, reverse=True)  # of equals the largest wins
-    search = GridSearchCV(
-        KernelGuruClassifier(kernel=kernel, **options), {"sigma": levels}, cv=folds, error_score="raise"
-    ).fit(samples, y)
-    accuracy = search.cv_results_["mean_test_score"]
-    return search.best_estimator_, {
-        "sigmas": levels, "accuracy": accuracy.tolist(), "best": int(search.best_index_), "folds": folds
-    }  # fmt: skip
+            return GuruClassifier(sigma, **options).fit(X, y, **errors), None
+        found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=folds, **options).fit(X, y, **errors)
+        levels, accuracy = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
+    elif not folds:
+        return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(X, y), None
+    else:
+        if sigma == "cv" and kernel not in UNIT_KERNELS:
+            raise TableError(
+                f"--sigma cv has no levels for --kernel {kernel}, whose space has a unit of its own; give a number, or "
+                "levels to choose from: --sigma 0.1,0.3,1"
+            )
+        levels = sorted(KERNEL_SIGMAS if sigma == "cv" else sigma, reverse=True)  # of equals the largest wins
+        model = KernelGuruClassifier(kernel=kernel, **options)
+        search = GridSearchCV(model, {"sigma": levels}, cv=folds, error_score="raise").fit(X, y)
+        found, accuracy = search.best_estimator_, search.cv_results_["mean_test_score"].tolist()
+    best = accuracy[levels.index(found.sigma)]
+    return found, {"sigmas": levels, "accuracy": accuracy, "folds": folds, "best": best}
 
 
 def _listed(values: NDArray[Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gaussguru._errors import Asymmetric, Limits
 from gaussguru._linalg import Array
-from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, nearest, quoted
+from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
 from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns, similar_columns
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Data",
     "Layout",
     "Part",
+    "checked_frame",
     "deviations",
     "label_value",
     "label_values",
@@ -248,20 +249,25 @@ def read_parts(
     target = (layout.target or "label") if labels else None
     others = list(dict.fromkeys(filter(None, [target, *keep])))
     (_check_nameless if sparse else _check_columns)(table, layout, [*layout.features, *bars], target, keep)
-    gaps = _Gaps(table, layout, target)
+    gaps = _Gaps(table.name, layout, target)
     for numbers, columns in _cut(table.parts([*layout.features, *bars], others), most_rows):
         y = _labels(columns[target], table.place(target)) if target else None
-        X, X_err = (_checked_sparse if sparse else _checked)(table, layout, numbers, gaps.n_rows)
-        complete = gaps.complete(X, X_err, y, sparse=sparse)
-        if gaps.refused:
-            continue  # only to count them
-        if not complete.all():
-            X, y = X[complete], None if y is None else y[complete]
-            X_err = None if X_err is None else X_err[complete]
-        if not sparse:
-            X = pd.DataFrame(X, columns=layout.features, copy=False)
-        yield Part(X, X_err, y, complete, {name: columns[name] for name in keep})
+        X, X_err = (_checked_sparse if sparse else _checked)(table.name, layout, numbers, gaps.n_rows)
+        part = gaps.part(X, X_err, y, {name: columns[name] for name in keep}, sparse=sparse)
+        if not gaps.refused:  # else there are more to be counted
+            yield part
     gaps.check()
+
+
+def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
+    """Return some rows of a table of this name, with their labels, checked as :func:`read_parts` does."""
+    gaps = _Gaps(name, layout, layout.target)
+    texts = pa.array(frame[layout.target].to_numpy(dtype=object), from_pandas=True)
+    y = _labels(texts, column_of(name, str(layout.target)))
+    numbers = frame[[*layout.features, *layout.error_columns]].to_numpy(np.float64)
+    part = gaps.part(*_checked(f"{name}, in a part of it", layout, numbers, 0), y, {})
+    gaps.check()
+    return part
 
 
 def _check_nameless(table: Table, layout: Layout, needed: list[str], target: str | None, keep: list[str]) -> None:
@@ -293,8 +299,8 @@ def _check_columns(table: Table, layout: Layout, needed: list[str], target: str 
 class _Gaps:
     """Which rows lack a value or a label, and how many of those that may not."""
 
-    def __init__(self, table: Table, layout: Layout, target: str | None) -> None:
-        self.table, self.layout, self.target, self.n_rows = table, layout, target, 0
+    def __init__(self, name: str, layout: Layout, target: str | None) -> None:
+        self.name, self.layout, self.target, self.n_rows = name, layout, target, 0
         self.empty, self.unlabelled = np.zeros(len(layout.features), dtype=np.intp), list[int]()
 
     @property
@@ -302,7 +308,25 @@ class _Gaps:
         """Whether the table is refused."""
         return bool(self.unlabelled) or bool(self.empty.any())
 
-    def complete(
+    def part(
+        self,
+        X: Any,
+        X_err: Array | Limits | None,
+        y: NDArray[Any] | None,
+        kept: dict[str, Any],
+        *,
+        sparse: bool = False,
+    ) -> Part:
+        """Return the next rows, without those that a model cannot use."""
+        complete = self._complete(X, X_err, y, sparse=sparse)
+        if not complete.all():
+            X, y = X[complete], None if y is None else y[complete]
+            X_err = None if X_err is None else X_err[complete]
+        if not sparse:
+            X = pd.DataFrame(X, columns=self.layout.features, copy=False)
+        return Part(X, X_err, y, complete, kept)
+
+    def _complete(
         self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
     ) -> NDArray[np.bool_]:
         """Return which of the next rows a model can use."""
@@ -326,7 +350,7 @@ class _Gaps:
 
     def check(self) -> None:
         """Refuse the table if rows lack what they must have."""
-        name, n_rows = self.table.name, self.n_rows
+        name, n_rows = self.name, self.n_rows
         if self.unlabelled:
             raise TableError(
                 f"{name} has no label in {len(self.unlabelled)} of {n_rows} rows, the first is row "
@@ -363,7 +387,7 @@ def deviations(X_err: Array | Limits) -> Array:
 class _Columns(NamedTuple):
     """Some columns, the features they are of (by their places), and what they have from row ``first`` on."""
 
-    table: Table
+    table: str
     names: list[str]
     places: list[int]
     values: Array
@@ -374,7 +398,7 @@ class _Columns(NamedTuple):
         if wrong.any():
             i, j = np.argwhere(wrong)[0]
             expected = expected.format(quoted(self.names[j]))
-            place, row = self.table.place(self.names[j]), self.first + i + 1
+            place, row = column_of(self.table, self.names[j]), self.first + i + 1
             raise TableError(f"{place} has {self.values[i, j]:g} in row {row}; expected {expected}")
 
     def errors(self, X: Array, missing: str) -> Array:
@@ -399,7 +423,7 @@ class _Columns(NamedTuple):
         return result
 
 
-def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | Limits | None]:
+def _checked(table: str, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | Limits | None]:
     """Return values, NaN where there is none, and errors, infinite there, from the columns of features and errors.
 
     Values whose error bars have two sides are moved to the mean between these.
@@ -424,6 +448,7 @@ def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[
         lower[:, below.places] = below.errors(X, layout.missing)
     sides = flags.limits(X, upper) if layout.limits else None
     errors = upper
+    X = np.where(np.isposinf(errors), np.nan, X)  # a number that stands for no measurement is none
     if layout.two_sided:
         shifted, errors = Asymmetric(lower, upper).symmetric(X)
         X = shifted if sides is None else np.where(sides == 0, shifted, X)
@@ -433,15 +458,13 @@ def _checked(table: Table, layout: Layout, numbers: Array, first: int) -> tuple[
 _LIMITS = "is -1 for an upper limit, 1 for a lower one, or 0 for a measurement; leave the column out with --drop {}"
 
 
-def _checked_sparse(table: Table, layout: Layout, X: Any, first: int) -> tuple[Any, None]:
+def _checked_sparse(table: str, layout: Layout, X: Any, first: int) -> tuple[Any, None]:
     """Return sparse values, of which all must be finite."""
     wrong = ~(np.abs(X.data) <= LARGEST)
     if wrong.any():
         place = int(np.argmax(wrong))
         row = first + int(np.searchsorted(X.indptr, place, side="right"))
-        raise TableError(
-            f"{table.name} has {X.data[place]:g} in row {row}; expected are numbers of at most {LARGEST:g}"
-        )
+        raise TableError(f"{table} has {X.data[place]:g} in row {row}; expected are numbers of at most {LARGEST:g}")
     return X, None
 
 

@@ -32,7 +32,7 @@ from gaussguru._tables.fitting import (
     path_table,
 )
 from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
-from gaussguru._tables.streaming import convert, files_of, fit_cached, fit_on_cluster, is_large
+from gaussguru._tables.streaming import convert, files_of, is_large, rows_on_cluster
 from gaussguru.cli.console import (
     NOT_CERTIFIED,
     AsJson,
@@ -377,17 +377,16 @@ def _fit_streamed(
     features = count(len(layout.features), "feature")
     if dask is not None:
         given = {name: how[name] for name in ("sep", "decimal")}
-        with busy(f"fitting on {dask}"):
-            model = fit_on_cluster(files, layout, dask, classifier=chosen, **given, **shared)
-        found = model.card["data"]
-        return model, f"{found['name']}: {count(found['rows'], 'row')}, {features}", None
+        with busy(f"fitting on {dask}"), rows_on_cluster(files, layout, dask, **given) as rows:
+            model = fit_model(rows, classifier=chosen, **shared)
+            return model, f"{rows.name}: {count(rows.n_rows, 'row')}, {features}", None
     with tempfile.TemporaryDirectory(prefix="gaussguru-") as directory:
         with busy("converting") as shown:
             progress = getattr(shown, "update", lambda text: None)
-            cached = convert(files, lambda path: open_table(path, **how), lambda table: layout, directory, progress)
-        summary = f"{cached.name}: {count(cached.n_rows, 'row')}, {features}, in parts"
+            rows, digest = convert(files, lambda path: open_table(path, **how), layout, directory, progress)
+        summary = f"{rows.name}: {count(rows.n_rows, 'row')}, {features}, in parts"
         with busy(f"fitting {summary}"):
-            return fit_cached(cached, classifier=chosen, **shared), summary, cached.sha256
+            return fit_model(rows, classifier=chosen, **shared), summary, digest
 
 
 def _check_asked(
