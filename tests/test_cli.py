@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -483,14 +484,15 @@ def test_rows_are_few_where_each_takes_much(run, monkeypatch, file):
     assert max(sizes) == 10
 
 
-@pytest.mark.parametrize("labels", [[1, 0], [True, False], [-1, 7], ["01", "02"], ["true", "maybe"], ["None", "x"]])
+@pytest.mark.parametrize("labels", [[1, 0], [True, False], [-1, 7], ["01", "02"], ["true", "maybe"], ["None", "x"],
+                                    ["=1+1", "@SUM(A1)"], ["+a", '-2+3"x,y'], ["'=a", "b;c"]])  # fmt: skip
 def test_labels_come_out_as_they_went_in(run, labels):
     frame = toy()
     frame["y"] = np.where(np.arange(120) % 2, *(str(label) for label in labels))
     frame.to_csv("t.csv", index=False)
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
-    lines = succeeds(run("predict", "m", "t.csv")).splitlines()[1:]
-    assert {line.split(",")[0].lower() for line in lines} == {str(label).lower() for label in labels}
+    lines = list(csv.reader(io.StringIO(succeeds(run("predict", "m", "t.csv")))))[1:]
+    assert {line[0].lower() for line in lines} == {str(label).lower() for label in labels}
     assert json.loads(succeeds(run("show", "m")))["classes"] == sorted(labels)
     succeeds(run("predict", "m", "t.csv", "-o", "p.parquet"))
     assert set(pd.read_parquet("p.parquet")["label"]) == set(labels)
@@ -965,15 +967,34 @@ def test_files_that_are_closed_from_the_beginning(run, closed):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
-def test_an_interrupt_leaves_nothing_behind(many, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words", "code"), [("SIGINT", b"interrupted", cli.INTERRUPTED), ("SIGTERM", b"terminated", cli.TERMINATED)]
+)
+def test_a_signal_leaves_nothing_behind(many, tmp_path, name, words, code):
     before = sorted(os.listdir())
     with command("predict", "m", "many.csv", "-o", "out.csv") as process:
         while process.poll() is None and sorted(os.listdir()) == before:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == b"gaussguru: interrupted\n"
-    assert process.returncode == cli.INTERRUPTED
+        process.send_signal(getattr(signal, name))
+        assert process.stderr.read() == b"gaussguru: " + words + b"\n"
+    assert process.returncode == code
     assert sorted(os.listdir()) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_the_command_in_a_program_keeps_its_signals(run):
+    """Whoever calls main has the handler of before, and a thread may call it."""
+    succeeds(run("--version"))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    own = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        handler = signal.getsignal(signal.SIGTERM)
+        succeeds(run("--version"))
+        assert signal.getsignal(signal.SIGTERM) is handler
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(cli.main, ["--version"]).result() == 0
+    finally:
+        signal.signal(signal.SIGTERM, own)
 
 
 def test_without_the_extra():

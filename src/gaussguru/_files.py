@@ -12,16 +12,18 @@ from typing import BinaryIO
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file to write that takes the place of ``path`` when all is well; until then that stays as it is.
 
+    Its name until then is of no other file, in the same directory, or it could not be renamed. Of several that write
+    to one path at the same time, the last to end wins.
+
     Parameters
     ----------
     path : path
         If it is a link, what it leads to is replaced. The new file has the permissions of the old one.
     """
     target = Path(os.path.realpath(path))
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")  # in the same directory, or it could not be renamed
-    file = beside.open("xb")
+    beside = target.with_name(f".gaussguru-{os.urandom(8).hex()}.part")
     try:
-        with file:
+        with beside.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

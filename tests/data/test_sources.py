@@ -1,7 +1,9 @@
 """Samples that are read in parts: the same classifier, certificate and predictions as in memory."""
 
 import itertools
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -289,6 +291,34 @@ def test_predictions_on_disk(tmp_path):
         save_predictions(tmp_path / "r.npy", lambda X: np.array([object()] * len(X)), Arrays(X))
     with pytest.raises(ValueError, match="all partitions are empty"):
         save_predictions(tmp_path / "r.npy", plain.predict, Arrays(X[:0]))
+
+
+def test_predictions_of_several_writers_do_not_mix(tmp_path):
+    """Two that write to one path take turns, row by row; a file of the user beside it is left as it is."""
+    X, _ = samples(n=600)
+    (tmp_path / "p.npy.part").write_bytes(b"precious")
+    turns = threading.Barrier(2, timeout=60)
+
+    def write(number):
+        def method(part):
+            turns.wait()
+            return np.full(len(part), number)
+
+        save_predictions(tmp_path / "p.npy", method, Arrays(X, rows=100))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, (1.0, 2.0)))
+    assert np.load(tmp_path / "p.npy").tolist() in ([1.0] * 600, [2.0] * 600)
+    assert (tmp_path / "p.npy.part").read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.npy", "p.npy.part"]
+
+
+@pytest.mark.parametrize("wrong", [lambda X: X[:50], lambda X: X[:, : 1 + (X[0, 0] > 0)], lambda X: X.sum()])
+def test_predictions_that_do_not_fit_together_are_refused(tmp_path, wrong):
+    X = np.where(np.arange(200)[:, np.newaxis] < 100, -1.0, 1.0) * np.ones((200, 2))
+    with pytest.raises(ValueError, match="method must return a row for each sample, of one dtype and shape"):
+        save_predictions(tmp_path / "p.npy", wrong, Arrays(X, rows=100))
+    assert not list(tmp_path.iterdir())
 
 
 def test_progress(capsys):

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +26,7 @@ import typer
 import gaussguru
 from gaussguru._tables.files import TableError, check_writable
 
-MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
+MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 3, 130, 141, 143
 # Characters of a line of talk: files may have names, labels and values of any length.
 LONGEST_LINE = 1000
 
@@ -32,7 +34,7 @@ app = typer.Typer(
     name="gaussguru",
     help="Classification of tables whose columns have measurement errors.",
     epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal, "
-    "or not at an optimum where nothing can be proven (its model is written), 130 interrupted.",
+    "or not at an optimum where nothing can be proven (its model is written), 130 interrupted, 143 terminated.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -44,6 +46,14 @@ talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wra
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: everything is left as after Ctrl-C."""
+
+
+def _terminate(*_: Any) -> None:
+    raise Terminated
 
 
 def main(arguments: list[str]) -> int:
@@ -66,6 +76,11 @@ def main(arguments: list[str]) -> int:
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False
     caught: dict[str, None] = {}
+    # Other threads get no signals, and a program that handles or ignores this one goes on to do so.
+    is_first = threading.current_thread() is threading.main_thread()
+    is_free = is_first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_free:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         with warnings.catch_warnings(), command.make_context("gaussguru", arguments or ["--help"]) as context:
             # At the end, each once: a command that fails says one line.
@@ -77,6 +92,8 @@ def main(arguments: list[str]) -> int:
     except typer.Exit as done:
         warn(caught)
         return int(done.exit_code)
+    except Terminated:
+        return _fail("terminated", TERMINATED)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -89,6 +106,9 @@ def main(arguments: list[str]) -> int:
         return _fail(str(error) or type(error).__name__, MENDABLE)
     except ValueError as error:
         return _fail(_in_options(str(error)) or type(error).__name__, MENDABLE)
+    finally:
+        if is_free:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> int:

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gaussguru._files import replacing
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 
@@ -23,7 +23,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     Parameters
     ----------
     path : str or path
-        The file. It is replaced if it exists.
+        The file. It is replaced if it exists, once all is written.
     method : callable
         Method of a fitted estimator that returns one array, as ``model.predict_proba``.
     X, X_err : as in the method
@@ -54,25 +54,27 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     names = None if names is None else [str(name) for name in names]
     reading = Reading(source, Fields(X_err=X_err), names, None)
     n_rows, like = 0, None
-    partial = Path(f"{os.fspath(path)}.part")
-    try:
-        with partial.open("wb") as file, reading.pool as mapped:
-            file.write(bytes(HEADER))
-            for part in reading.opened(mapped, None).parts.one_by_one():
-                if part.X.shape[0]:
-                    given = {} if part.X_err is None else {"X_err": part.X_err}
-                    found = _without_objects(np.ascontiguousarray(method(named(part.X, names), **given)), model)
-                    file.write(found.data)
-                    n_rows, like = n_rows + len(found), found
-            if like is None:
-                raise ValueError("X must have at least one sample; all partitions are empty")
-            file.seek(0)
-            about = {"descr": like.dtype.str, "fortran_order": False, "shape": (n_rows, *like.shape[1:])}
-            np.lib.format.write_array_header_1_0(file, about)
-            assert file.tell() == HEADER
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file, reading.pool as mapped:
+        file.write(bytes(HEADER))
+        for part in reading.opened(mapped, None).parts.one_by_one():
+            if not part.X.shape[0]:
+                continue
+            given = {} if part.X_err is None else {"X_err": part.X_err}
+            found = _without_objects(np.ascontiguousarray(method(named(part.X, names), **given)), model)
+            like = found if like is None else like
+            if (len(found), found.dtype, found.shape[1:]) != (part.X.shape[0], like.dtype, like.shape[1:]):
+                raise ValueError(
+                    f"method must return a row for each sample, of one dtype and shape in all parts; for "
+                    f"{part.X.shape[0]} samples it returned {found.dtype} of shape {found.shape}"
+                )
+            file.write(found.data)
+            n_rows += len(found)
+        if like is None:
+            raise ValueError("X must have at least one sample; all partitions are empty")
+        file.seek(0)
+        about = {"descr": like.dtype.str, "fortran_order": False, "shape": (n_rows, *like.shape[1:])}
+        np.lib.format.write_array_header_1_0(file, about)
+        assert file.tell() == HEADER
     saved: np.memmap = np.load(path, mmap_mode="r")
     return saved
 
