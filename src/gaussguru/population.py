@@ -97,8 +97,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     ridge : float, default=1e-6
         Penalty that keeps the variance of each component along each feature above ``ridge / pi_k`` times the squared
         spread of the measured values. EM maximises the mean log-likelihood minus
-        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. With ``rank``, D stays above ``ridge`` times these squares. The spread of a constant feature is taken as the size of its
-        mean, or 1.
+        ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. With ``rank``, D stays above ``ridge`` times these squares. The
+        spread of a constant feature is taken as the size of its mean, or 1.
     n_init : int, default=3
         Number of starts of a mixture, by k-means on the posterior means of a single Gaussian.
     tol : float, default=0.01

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.streams import Part
-from gaussguru._errors import Measured, split_errors
+from gaussguru._errors import Measured, scaled, split_errors, standard_deviations
 from gaussguru._estimators.base import Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._estimators.comparison import Candidate, Comparison, compare, selection_rows, stacking_weights
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
@@ -39,9 +39,7 @@ from gaussguru._estimators.posteriors import (
     informative_gaps,
     quantile_transform,
     rank_of,
-    scaled_errors,
     transformed,
-    variances,
     with_indicators,
 )
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of, takes_sources
@@ -402,7 +400,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         self.reliability_ = np.ones(d)
         if self.has_errors_:
             shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
-            self.reliability_ -= shares @ variances(seen.err)
+            self.reliability_ -= shares @ np.square(standard_deviations(seen.err, (n, d)))
         self.reliability_ = self.reliability_[: d - len(self.indicators_)]
         self.sigma_: float | None = None
         self.ridge_: float | None = None
@@ -691,7 +689,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
 def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
     """Return posteriors in units of the spread of the population, perhaps with their covariances."""
-    err = None if part.X_err is None or not keep_errors else scaled_errors(part.X_err, scale)
+    err = None if part.X_err is None or not keep_errors else scaled(part.X_err, 1 / scale)
     return part._replace(X=(part.X - centre) / scale, X_err=err)
 
 

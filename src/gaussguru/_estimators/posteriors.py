@@ -9,7 +9,7 @@ from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import LowRank, Measured, has_unmeasured, split_errors, unmeasured, with_more
+from gaussguru._errors import Measured, has_unmeasured, scaled, split_errors, unmeasured, with_more
 from gaussguru._estimators.validation import Samples
 from gaussguru._frames import as_numbers, take_rows
 from gaussguru._linalg import Array, Index
@@ -134,7 +134,7 @@ class View(NamedTuple):
         components: Any = None
         if found.components is not None:
             components = AffineComponents(found.components, np.diag(1 / self.scale), -self.centre / self.scale)
-        return Measured((found.X - self.centre) / self.scale, scaled_errors(found.err, self.scale), components)
+        return Measured.checked((found.X - self.centre) / self.scale, scaled(found.err, 1 / self.scale), components)
 
 
 class Fold(NamedTuple):
@@ -203,17 +203,3 @@ class Table(NamedTuple):
             return whole.refit_population(*self.measured(rows), weights)
         except ValueError:
             return whole
-
-
-def scaled_errors(err: Any, scale: Array) -> Any:
-    """Return posterior covariances in units of the spread of the population."""
-    if isinstance(err, LowRank):
-        return LowRank(err.factors / scale[:, np.newaxis], None if err.std is None else err.std / scale)
-    return err / np.multiply.outer(scale, scale)
-
-
-def variances(err: Any) -> Array:
-    """Return the variance of every feature of every sample."""
-    if isinstance(err, LowRank):
-        return np.asarray(np.square(err.std) + np.einsum("ijr,ijr->ij", err.factors, err.factors))
-    return np.asarray(np.einsum("ijj->ij", err))
