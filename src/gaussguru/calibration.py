@@ -27,7 +27,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import Measured, check_products, split_errors
+from gaussguru._errors import Measured, check_products, measured, split_errors
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
@@ -108,7 +108,7 @@ def last_step(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
 
     A pipeline whose first step does not know errors is taken as a whole, where there are any.
     """
-    X = _with_errors(X, X_err)
+    X = measured(X, X_err)
     while True:
         if hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
@@ -120,11 +120,6 @@ def last_step(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
             estimator = estimator[-1]
         else:
             return estimator, X
-
-
-def _with_errors(X: Any, X_err: Any) -> Any:
-    """Return X and its errors in one."""
-    return X if X_err is None or isinstance(X, Measured) else Measured.checked(*split_errors(X, X_err))
 
 
 def takes_errors(estimator: Any) -> bool:
@@ -374,7 +369,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         """Return the samples with their errors and without, labels, classes, and places of labels among them."""
         if y is None:
             raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
-        samples = _with_errors(_rows_of(X), X_err)
+        samples = measured(_rows_of(X), X_err)
         values = split_errors(samples)[0]
         classes, labels = encode_labels(y)
         if len(labels) != values.shape[0]:
@@ -451,7 +446,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         ndarray of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        X = _with_errors(_rows_of(X), X_err)
+        X = measured(_rows_of(X), X_err)
         n = len(X) if isinstance(X, Measured) else X.shape[0]
         blocks = row_blocks(n, len(self.classes_) ** 2)
         parts = []

@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
 import gaussguru
 from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits as LimitErrors
-from gaussguru._errors import Measured
+from gaussguru._errors import measured
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
@@ -106,7 +106,7 @@ class Model:
 
     def seen(self, X: Any, X_err: Any = None) -> Any:
         """Return samples as the classifier sees them: scaled, filled in, with their errors."""
-        samples = X if X_err is None else Measured(X, X_err)
+        samples = measured(X, X_err)
         for _, step in self.estimator.steps[:-1]:
             samples = step.transform(samples)
         return samples

@@ -39,6 +39,7 @@ from gaussguru._errors import (
     check_errors,
     finite,
     has_unmeasured,
+    measured,
     scaled,
     split_errors,
 )
@@ -362,14 +363,6 @@ def _not_linear(estimator: Any, instead: str) -> NotLinearError:
     return NotLinearError(
         f"the labels of this {name} depend on the error bars as well as on X, and have no closed form: use {instead}"
     )
-
-
-def measured(X: Any, X_err: Any) -> Any:
-    """Return X with its error bars in one object, if there are any; a number is the error of every value."""
-    if X_err is None or isinstance(X, Measured):
-        return X
-    X = X if hasattr(X, "shape") else np.asarray(X)
-    return Measured(X, np.full(X.shape[0], X_err) if np.isscalar(X_err) else X_err)
 
 
 def with_larger_errors(X: Any, X_err: Any, factor: float, rng: np.random.Generator) -> Measured:

@@ -62,6 +62,11 @@ def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, A
     return X, _array(X_err, shape, gaps, name)
 
 
+def measured(X: Any, X_err: Any) -> Any:
+    """Return X and its errors, parsed, in one object; X alone if there are none, or if it carries them."""
+    return X if X_err is None or isinstance(X, Measured) else Measured.checked(*split_errors(X, X_err))
+
+
 def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the arrays and tables that error bars are made of, with names for messages."""
     if isinstance(X_err, Asymmetric):

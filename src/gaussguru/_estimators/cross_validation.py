@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from gaussguru._data.threads import Pool, n_threads
-from gaussguru._errors import Measured, split_errors
+from gaussguru._errors import measured, split_errors
 from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
@@ -251,7 +251,7 @@ class GuruClassifierCV(GuruClassifier):
         given = {"sample_weight": sample_weight, "X_err": X_err if self._scores_errors() else None}
         given = {name: value for name, value in given.items() if value is not None} | params
         if X_err is not None and "X_err" not in given:
-            X = Measured(*split_errors(X, X_err))  # predictions are made with them
+            X = measured(X, X_err)  # predictions are made with them
         if given and sklearn.get_config()["enable_metadata_routing"]:
             given = process_routing(self, "score", **given).scorer.score
         else:

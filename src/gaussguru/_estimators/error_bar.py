@@ -604,7 +604,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
     def _stacked(self, X: Any, X_err: Any) -> Array:
         """Return the logarithms of the average probabilities."""
         X, X_err = self._measured(X, X_err)
-        seen = X if X_err is None else Measured(X, X_err)
+        seen = X if X_err is None else Measured.checked(X, X_err)
         logs = np.stack([member.predict_log_proba(seen) for member in self.members_])
         return np.asarray(log_sum(logs + np.log(self.weights_)[:, np.newaxis, np.newaxis], axis=0))
 

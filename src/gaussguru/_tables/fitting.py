@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._data.streams import Part
-from gaussguru._errors import Measured, has_unmeasured, split_errors
+from gaussguru._errors import has_unmeasured, measured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import KERNELS, ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -340,7 +340,7 @@ def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any
         X = Mapped(X, partial(_scaled, rows.moments.means, rows.moments.scales)) if scale else X
     else:
         spread = 1.0 if scale is not False else Moments.of(StandardScaler(with_mean=not sparse).fit(X)).spread
-        samples = X if X_err is None else Measured(X, X_err)
+        samples = measured(X, X_err)
         for _, step in steps:
             samples = step.fit_transform(samples)
         scaler.set_params(copy=True)  # who uses the model from Python would not expect X to change

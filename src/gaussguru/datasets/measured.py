@@ -10,8 +10,9 @@ from scipy.special import logsumexp, ndtr
 from sklearn.utils import Bunch, check_random_state
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import check_errors, unmeasured
+from gaussguru._errors import check_errors, finite, split_errors, unmeasured
 from gaussguru._estimators.validation import check_choice, check_count, check_real
+from gaussguru._frames import as_numbers
 from gaussguru._linalg import Array
 from gaussguru.probabilities import top_probabilities
 
@@ -94,13 +95,11 @@ class MeasuredPopulation:
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        X = np.asarray(X, dtype=np.float64)
+        X, X_err = split_errors(X, 0.0 if X_err is None else X_err)
         n, d = X.shape
-        missing = np.zeros((n, d), dtype=bool) if X_err is None else unmeasured(X_err, (n, d)) | np.isnan(X)
-        X = np.where(missing, 0.0, X)
-        if X_err is not None and missing.any():
-            X_err = np.where(missing, 0.0, np.broadcast_to(np.reshape(X_err, (n, -1)), (n, d)))
-        errors = check_errors(np.zeros(n) if X_err is None else X_err, X)
+        missing = unmeasured(X_err, (n, d))
+        X = np.where(missing, 0.0, as_numbers(X, "X"))
+        errors = check_errors(finite(X_err), X)
         result = np.empty((n, max(2, len(self.coef))))
         for part in row_blocks(n, d**2):
             some = errors.take(part)

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru._errors import Measured, check_errors, refuse_unmeasured, split_errors
+from gaussguru._errors import Measured, check_errors, measured, refuse_unmeasured, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.validation import check_kind, check_real
@@ -84,7 +84,7 @@ class Plane(NamedTuple):
         points: Any = np.column_stack([first.ravel(), second.ravel()])
         points = like(X, points) if is_frame(X) else points
         if getattr(final_estimator(estimator), "has_errors_", False):
-            points = Measured(points, np.zeros(len(points)))
+            points = measured(points, 0.0)
         if hasattr(estimator, "decision_function"):
             scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
         else:

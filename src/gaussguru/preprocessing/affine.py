@@ -130,7 +130,7 @@ class AffineMap:
     def with_components(self, found: Measured, components: Any) -> Measured:
         """Return transformed samples with what their mixtures have become."""
         A = dense(self.matrix)
-        return Measured(found.X, found.err, AffineComponents(components, A, self.offset - self.centre @ A))  # type: ignore[arg-type]
+        return Measured.checked(found.X, found.err, AffineComponents(components, A, self.offset - self.centre @ A))
 
     def carry(self, X_err: Any) -> Any:
         """Return the errors of what the map makes of values with these errors."""
