@@ -1,6 +1,7 @@
 """Samples that are read in parts: the same classifier, certificate and predictions as in memory."""
 
 import itertools
+import os
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -258,6 +259,177 @@ def test_stream_of_blocks(reference):
     assert np.array_equal(other.predict(Stream(lambda: iter(uneven(X)[0]))), one.predict(X))
     with pytest.raises(ValueError, match="come with its blocks"):
         GuruClassifier().fit(Stream(blocks), y)
+
+
+def altered(blocks, how):
+    """Return the blocks of a later pass."""
+    if how == "fewer":
+        return blocks[:-1]
+    if how == "none":
+        return []
+    if how == "more":
+        return [*blocks, blocks[0]]
+    X, y, weight = blocks[2]
+    other = {
+        "fewer rows": (X[:-1], y[:-1], weight[:-1]),
+        "more rows": tuple(np.concatenate([each, each[:1]]) for each in (X, y, weight)),
+        "columns": (X[:, :-1], y, weight),
+        "values": (np.random.default_rng(9).normal(size=X.shape), y, weight),
+        "labels": (X, np.concatenate([y[:50], y[50:51] != y[0], y[51:]]), weight),
+        "weights": (X, y, 2 * weight),
+    }[how]
+    return [*blocks[:2], other, *blocks[3:]]
+
+
+CHANGES = {
+    "fewer": "it had 10 partitions and has 9 now",
+    "none": "it had 10 partitions and has 0 now",
+    "more": "it had 10 partitions and has more now",
+    "fewer rows": "partition 2 had 100 rows and has 99 now",
+    "more rows": "partition 2 had 100 rows and has 101 now",
+    "columns": "partition 2 had 3 features and has 2 now",
+    "values": "partition 2 had other values than now",
+    "labels": "partition 2 had other labels than now",
+    "weights": "partition 2 had other weights than now",
+}
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "texts", "classes", "errors"])
+@pytest.mark.parametrize(
+    ("how", "later"),  # the first pass, for a look at some blocks, reads eight of them
+    [(how, later) for how in CHANGES for later in (2, 3) if later == 3 or how not in ("fewer", "none", "more")],
+)
+def test_stream_that_changes_between_passes(how, kind, later):
+    X, y = samples(n=1000, d=3, classes=4 if kind == "classes" else 2)
+    y = np.array(["no", "yes"], dtype=object)[y] if kind == "texts" else y
+    made = sp.csr_array if kind == "sparse" else np.asarray
+    weight = np.linspace(0.5, 2.0, len(y))
+    blocks = [(X[k : k + 100], y[k : k + 100], weight[k : k + 100]) for k in range(0, 1000, 100)]
+    passes = itertools.count(1)
+
+    def given():
+        for values, *rest in blocks if next(passes) < later else altered(blocks, how):
+            yield (made(values), *rest, np.full(values.shape[0], 0.1)) if kind == "errors" else (made(values), *rest)
+
+    model = GuruClassifier(0.3)
+    with pytest.raises(ValueError, match=f"X changed while it was read: {CHANGES[how]}; every pass must read the same"):
+        model.fit(Stream(given), None)
+    assert not hasattr(model, "coef_")
+
+
+def test_stream_that_changes_under_other_estimators():
+    X, y = samples(n=1000, d=3)
+    for model in (GuruClassifierCV([0.1, 0.3], cv=2), Deconvolve(), CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2)):
+        passes = itertools.count()
+
+        def given(passes=passes):
+            n = 1000 - 100 * next(passes)
+            return [(X[k : k + 100], y[k : k + 100], None, np.full(100, 0.1)) for k in range(0, n, 100)]
+
+        with pytest.raises(ValueError, match="X changed while it was read: it had 10 partitions and has 9 now"):
+            model.fit(Stream(given), None)
+
+
+def rewritten(path, how, mtime):
+    """Change a file as another program would."""
+    if how == "truncated":
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+    elif how == "grown":
+        with path.open("ab") as file:
+            file.write(path.read_bytes()[-1000:])
+    elif how == "removed":
+        path.unlink()
+    else:  # the same size, other values somewhere in the middle
+        content = bytearray(path.read_bytes())
+        middle = len(content) // 2
+        content[middle : middle + 64] = bytes(reversed(content[middle : middle + 64]))
+        path.write_bytes(content)
+    if path.exists():
+        os.utime(path, ns=(mtime, mtime + 10**9))
+
+
+@pytest.mark.parametrize("how", ["truncated", "grown", "rewritten", "removed"])
+@pytest.mark.parametrize("kind", ["npy", "memmap", "labels", "parquet", "csv", "dataset", "cache"])
+def test_files_that_change_between_passes(tmp_path, monkeypatch, kind, how):
+    X, y = samples(n=2000, d=3)
+    path = tmp_path / (
+        "all.npy" if kind in ("npy", "memmap", "labels") else "all.csv" if kind == "csv" else "all.parquet"
+    )
+    labels, target = y, path
+    if kind in ("npy", "memmap", "labels"):
+        np.save(path, y if kind == "labels" else X)
+        source = Arrays(path if kind == "npy" else np.load(path, mmap_mode="r") if kind == "memmap" else X, rows=500)
+        labels = np.load(path, mmap_mode="r") if kind == "labels" else y
+    else:
+        table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
+        if kind == "csv":
+            pyarrow.csv.write_csv(table, path)
+        else:
+            pyarrow.parquet.write_table(table, path, row_group_size=500)
+        source = Table(pyarrow.dataset.dataset(path) if kind == "dataset" else path,
+                       cache=tmp_path / "store" if kind == "cache" else None)  # fmt: skip
+        labels = "y"
+    if kind == "cache":
+        fitted(GuruClassifier(0.3), source, labels)
+        (target,) = (tmp_path / "store").iterdir()
+    done, plain = [], streams.Local.surveyed
+
+    def surveyed(self, *given, **more):
+        found = plain(self, *given, **more)
+        rewritten(target, how, target.stat().st_mtime_ns)
+        done.append(how)
+        return found
+
+    monkeypatch.setattr(streams.Local, "surveyed", surveyed)
+    # What a process that has a file open reads of it does not change when it is removed.
+    kept = how == "removed" and kind in ("npy", "memmap", "labels", "cache")
+    model = GuruClassifier(0.01)
+    if kept:
+        model.fit(source, labels)
+    else:
+        with pytest.raises(
+            (ValueError, FileNotFoundError), match=f"X changed while it was read: .*{target.name} was written"
+        ):
+            model.fit(source, labels)
+    assert done
+
+
+def test_a_table_of_files_that_changed_since_it_was_made(tmp_path):
+    X, y = samples(n=600, d=2)
+    path = tmp_path / "all.parquet"
+
+    def written(values):
+        pyarrow.parquet.write_table(pa.table({"a": values[:, 0], "b": values[:, 1], "y": y[: len(values)]}), path)
+
+    def read(source):
+        return np.concatenate([part().X for part in source.parts(Fields("y"))])
+
+    written(X)
+    source, held = Table(path), Table(pyarrow.dataset.dataset(path))
+    assert np.array_equal(read(source), X)
+    assert np.array_equal(read(held), X)
+    written(X[:500] + 1)
+    assert np.array_equal(read(source), X[:500] + 1)
+    with pytest.raises(ValueError, match="files of the data set were written after it was opened"):
+        read(held)
+
+
+def test_a_cache_is_not_made_of_files_that_change_meanwhile(tmp_path, monkeypatch):
+    X, y = samples(n=600, d=2)
+    path, store, plain = tmp_path / "all.parquet", tmp_path / "store", Table._batches
+    pyarrow.parquet.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}), path)
+
+    def batches(self, *given):
+        for number, part in enumerate(plain(self, *given)):
+            if number == 0:
+                rewritten(path, "touched", path.stat().st_mtime_ns)
+            yield part
+
+    monkeypatch.setattr(Table, "_batches", batches)
+    with pytest.raises(ValueError, match=r"all.parquet was written"):
+        Table(path, cache=store).parts(Fields("y"))
+    assert not list(store.iterdir())
 
 
 def test_predictions_on_disk(tmp_path):

@@ -15,9 +15,10 @@ import mmap
 import os
 import tempfile
 import weakref
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, Self
@@ -75,6 +76,68 @@ def check_part_weights(part: Part) -> None:
             f"sample_weight must be finite and not negative; got {part.weight[row]} in partition {part.number}, "
             f"row {row}"
         )
+
+
+class Fingerprint(NamedTuple):
+    """What tells that a part is the same as in another pass: all labels and weights, but only the ends of X."""
+
+    rows: int
+    features: int
+    values: tuple[int, ...]
+    labels: int
+    weights: int
+
+    @classmethod
+    def of(cls, part: Part) -> "Fingerprint":
+        """Return that of a part."""
+        X = part.X
+        kept = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        ends = [_digest(values[where]) for values in kept for where in (slice(1), slice(-1, None))]
+        return cls(X.shape[0], X.shape[1], tuple(ends), _digest(part.y), _digest(part.weight))
+
+    def check(self, now: "Fingerprint", number: int) -> None:
+        """Raise where a part is not what it was."""
+        for name, before, after in zip(self._fields, self, now, strict=True):
+            if before != after:
+                counted = name in ("rows", "features")
+                had = f"{before} {name} and has {after} now" if counted else f"other {name} than now"
+                raise changed(f"partition {number} had {had}")
+
+
+class Seen:
+    """The parts that were read so far, of sources that are read more than once."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, Fingerprint] = {}
+        self._n_parts: int | None = None
+
+    def same(self, part: Part, number: int) -> Part:
+        """Return a part; raise where it is not what it was in another pass."""
+        if self._n_parts is not None and number >= self._n_parts:
+            raise changed(f"it had {self._n_parts} partitions and has more now")
+        now = Fingerprint.of(part)
+        self._parts.setdefault(number, now).check(now, number)
+        return part
+
+    def ended(self, n_parts: int) -> None:
+        """Raise where parts that came one after the other were more in another pass."""
+        before = max(self._n_parts or 0, max(self._parts, default=-1) + 1)
+        if n_parts < before:
+            raise changed(f"it had {before} partitions and has {n_parts} now")
+        self._n_parts = n_parts
+
+
+def changed(how: str) -> ValueError:
+    """Return the error of samples that are others in a later pass."""
+    return ValueError(f"X changed while it was read: {how}; every pass must read the same samples")
+
+
+def _digest(values: Any) -> int:
+    if values is None:
+        return 0
+    if values.dtype.kind == "O":
+        return hash(tuple(values.tolist()))
+    return zlib.crc32(_bytes_of(np.ascontiguousarray(values).view(np.uint8)))
 
 
 class Blocks(Protocol):
@@ -210,7 +273,7 @@ class Local:
     """Parts that this process reads, each time that a task needs them.
 
     ``parts`` are functions that read one part each, in any order and in any thread; or ``stream`` is one that returns
-    an iterator over all of them. ``numbers`` are the parts that are used.
+    an iterator over all of them. ``numbers`` are the parts that are used, ``seen`` what all passes read.
     """
 
     parts: Sequence[Callable[[], Part]] | None
@@ -219,6 +282,7 @@ class Local:
     numbers: tuple[int, ...] | None = None
     steps: tuple[Step, ...] = ()
     bare: Step | None = None
+    seen: Seen = field(default_factory=Seen)
 
     def __len__(self) -> int:
         if self.numbers is not None:
@@ -291,7 +355,7 @@ class Local:
             return self.map(pointwise, range(len(bare.vectors[0])))
 
         def run(part: Any, place: int) -> Any:
-            item = part() if callable(part) else part
+            item = part
             for step in self.steps:
                 item = step(item, place)
             return task(item, *(taken(vector[place]) for vector in vectors))
@@ -299,8 +363,13 @@ class Local:
         if self.parts is None:
             return self._in_turn(run, some)
         places = range(len(self)) if some is None else some
-        numbers = self.numbers or range(len(self.parts))
-        return self.map(run, [self.parts[numbers[place]] for place in places], places)
+        numbers, parts = self.numbers or range(len(self.parts)), self.parts
+
+        def read(place: int) -> Any:
+            number = numbers[place]
+            return run(self.seen.same(parts[number](), number), place)
+
+        return self.map(read, places)
 
     def _in_turn(self, run: Task, some: Sequence[int] | None) -> Iterator[Any]:
         """Yield what a function makes of parts that come one after the other; no more are asked for than it takes."""
@@ -313,9 +382,12 @@ class Local:
             if wanted is not None and number >= max(wanted):
                 break
 
-    def _streamed(self) -> Iterable[Part]:
+    def _streamed(self) -> Iterator[Part]:
         assert self.stream is not None
-        return (part._replace(number=number) for number, part in enumerate(self.stream()))
+        n_parts = 0
+        for n_parts, part in enumerate(self.stream(), 1):
+            yield self.seen.same(part._replace(number=n_parts - 1), n_parts - 1)
+        self.seen.ended(n_parts)
 
 
 # --- what is known of all rows ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru._data.streams import Part, read_array
+from gaussguru._data.streams import Part, changed, read_array
 from gaussguru._frames import take_rows
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part
 
@@ -120,6 +120,7 @@ class FileRows:
         self.values = values.tocsr() if sp.issparse(values) else values
         self._file: int | None = None
         self._start = _file_offset(values) if isinstance(values, np.memmap) else None
+        self._stamp = None if self._start is None else _stamp(os.stat(values.filename), values.mode)
 
     def take(self, where: slice) -> Any:
         """Return some rows."""
@@ -134,7 +135,16 @@ class FileRows:
         begin = self._start + where.start * row
         if hasattr(os, "posix_fadvise"):  # what comes next is read while this is computed with
             os.posix_fadvise(self._file, begin + n * row, 2 * n * row, os.POSIX_FADV_WILLNEED)
-        return read_array(self._file, begin, values.dtype, (n, *values.shape[1:]))
+        try:
+            return read_array(self._file, begin, values.dtype, (n, *values.shape[1:]))
+        finally:
+            if _stamp(os.fstat(self._file), values.mode) != self._stamp:
+                raise changed(f"{values.filename} was written")
+
+
+def _stamp(status: os.stat_result, mode: str) -> tuple[int, ...]:
+    """Return what changes when a file is written: of a map that may be written itself, its size."""
+    return (status.st_size, *((status.st_mtime_ns, status.st_ino) if mode == "r" else ()))
 
 
 def _file_offset(values: np.memmap) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._data.streams import Part
+from gaussguru._data.streams import Part, changed
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import Layout, layout_of
@@ -65,8 +65,20 @@ class Table(Source):
         found = self.__dict__.get("_dataset")
         if found is None:
             found = _dataset(self.data, self)
-            object.__setattr__(self, "_dataset", found)
+            self._keep(found, _stamps(found))
         return found
+
+    def _keep(self, dataset: Any, stamps: dict[str, tuple[int, int]]) -> None:
+        object.__setattr__(self, "_dataset", dataset)
+        object.__setattr__(self, "_stamps", stamps)
+
+    def _opened(self) -> Any:
+        """Return the data set; where its files changed since it was made, another one, because it remembers them."""
+        if _stamps(self.dataset) != self.__dict__["_stamps"]:
+            if self.dataset is self.data:
+                raise changed("files of the data set were written after it was opened")
+            self._keep(None, {})
+        return self.dataset
 
     def feature_names(self, fields: Fields) -> list[str] | None:
         """Return the names of the features."""
@@ -74,7 +86,7 @@ class Table(Source):
 
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> list[Callable[[], Part]]:
         """Return functions that read some row groups each."""
-        schema = self.dataset.schema
+        schema = self._opened().schema
         for name, field in zip(("y", "sample_weight"), fields, strict=False):
             if field is not None and not isinstance(field, str):
                 raise TypeError(f"{name} must be the name of a column of the table; got {type(field).__name__}")
@@ -82,8 +94,15 @@ class Table(Source):
         dtype = _common_dtype(schema, layout)
         if self.cache is not None:
             return self._cached(layout, dtype).parts(partial(self._batches, layout, dtype))
-        group = [partial(_read_groups, fragment, layout, dtype, self.filter) for fragment in self._fragments(layout)]
-        return [partial(read, number) for number, read in enumerate(group)]
+        read = partial(_read_groups, self._check_files, layout, dtype, self.filter)
+        return [partial(read, fragment, number) for number, fragment in enumerate(self._fragments(layout))]
+
+    def _check_files(self, *files: str) -> None:
+        """Raise where files are not those that the data set was made of."""
+        known: dict[str, tuple[int, int]] = self.__dict__["_stamps"]
+        for name, stamp in _stamps(self.dataset, [name for name in files if name in known]).items():
+            if stamp != known[name]:
+                raise changed(f"{name} was written")
 
     def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
         """Return the number of rows of every part, which the files tell."""
@@ -100,9 +119,10 @@ class Table(Source):
             raise ValueError(
                 f"cache needs a table of files, which have names and times; got {type(self.data).__name__}"
             )
-        known = self.dataset.filesystem.get_file_info(files)
-        names = [str(Path(info.path).resolve()) if Path(info.path).exists() else info.path for info in known]
-        stamps = [(name, int(info.size), int(info.mtime_ns)) for name, info in zip(names, known, strict=True)]
+        stamps = [
+            (str(Path(name).resolve()) if Path(name).exists() else name, *stamp)
+            for name, stamp in self.__dict__["_stamps"].items()
+        ]
         return Cache(self.cache, stamps, layout, dtype, str(self.filter))
 
     def _batches(self, layout: Layout, dtype: Any) -> Iterator[Part]:
@@ -115,6 +135,7 @@ class Table(Source):
             for batch in fragment.to_batches(schema=schema, columns=columns, filter=self.filter, use_threads=False):
                 yield part_of_table(arrow.Table.from_batches([batch]), layout, dtype, number)
                 number += 1
+        self._check_files(*self.dataset.files)
 
     def _fragments(self, layout: Layout) -> list[Any]:
         """Return pieces of files of about ``PART_BYTES`` of values each."""
@@ -180,8 +201,20 @@ def _common_dtype(schema: Any, layout: Layout) -> Any:
     return np.float32 if small else np.float64
 
 
-def _read_groups(fragment: Any, layout: Layout, dtype: Any, chosen: Any, number: int) -> Part:
-    table = fragment.to_table(columns=list(dict.fromkeys(layout.used)), filter=chosen, use_threads=False)
+def _stamps(dataset: Any, files: list[str] | None = None) -> dict[str, tuple[int, int]]:
+    """Return sizes and times of the last change of files, by default all of a data set; one in memory has none."""
+    files = getattr(dataset, "files", []) if files is None else files
+    known = dataset.filesystem.get_file_info(files) if files else []
+    return {info.path: (int(info.size or 0), int(info.mtime_ns or 0)) for info in known}
+
+
+def _read_groups(
+    check: Callable[[str], None], layout: Layout, dtype: Any, chosen: Any, fragment: Any, number: int
+) -> Part:
+    try:
+        table = fragment.to_table(columns=list(dict.fromkeys(layout.used)), filter=chosen, use_threads=False)
+    finally:
+        check(getattr(fragment, "path", ""))
     return part_of_table(table, layout, dtype, number)
 
 
