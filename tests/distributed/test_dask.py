@@ -410,6 +410,47 @@ def test_a_killed_worker_costs_time_only(monkeypatch):
                 assert other.__dict__ == before
 
 
+def delayed_rows(block):
+    time.sleep(0.1)
+    return block
+
+
+def test_a_worker_killed_during_predictions_costs_time_only():
+    X, y = samples(n=20_000)
+    model = GuruClassifier(0.2).fit(X, y)
+    noisy = GuruClassifier(0.2).fit(X, y, X_err=np.full(len(X), 0.1))
+    with made() as cluster, distributed.Client(cluster, set_as_default=True) as client:
+        # Parts that are computed by tasks, as those that are read from files: a lost one can be made again.
+        dx = da.from_array(X, chunks=(1000, -1)).map_blocks(delayed_rows)
+        dy, errors = da.from_array(y, chunks=1000), da.full(len(X), 0.1, chunks=1000)
+
+        def while_one_dies(run):
+            killed = next(iter(client.run(os.getpid).values()))
+            timer = threading.Timer(0.5, os.kill, (killed, signal.SIGKILL))
+            timer.start()
+            found = run()
+            timer.join()
+            client.wait_for_workers(2, timeout=60)
+            assert killed not in client.run(os.getpid).values()
+            return found
+
+        for method, given in ((model.predict, ()), (model.predict_proba, ()), (noisy.predict_proba, (errors,))):
+            found = while_one_dies(lambda method=method, given=given: method(dx, *given).compute())
+            assert np.array_equal(found, method(X, *(np.asarray(each) for each in given)))
+        assert while_one_dies(lambda: model.score(dx, dy)) == pytest.approx(model.score(X, y), rel=1e-12)
+
+
+def test_a_prediction_without_any_worker_says_so(monkeypatch):
+    X, y = samples(n=2000)
+    model = GuruClassifier(0.2).fit(X, y)
+    monkeypatch.setattr(cluster_module, "LOST_SECONDS", 2.0)
+    with made() as cluster, distributed.Client(cluster, set_as_default=True):
+        dx, dy = da.from_array(X, chunks=(500, -1)).map_blocks(delayed_rows), da.from_array(y, chunks=500)
+        Saboteur(monkeypatch, lambda: cluster.scale(0), after=1)
+        with pytest.raises(cluster_module.ClusterLostError, match="no workers for 2 seconds"):
+            model.score(dx, dy)
+
+
 LOST = """
 import sys, time
 import dask.array as da, numpy as np
