@@ -8,7 +8,7 @@ then.
 
 import platform
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,9 @@ import scipy
 import scipy.sparse as sp
 import sklearn
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 try:
     import pandas as pd
@@ -31,13 +33,13 @@ import gaussguru
 from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits as LimitErrors
 from gaussguru._errors import measured
-from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
 from gaussguru._tables.files import Limits, TableError, quoted, writing
 from gaussguru._tables.model_checks import check_estimator
 from gaussguru._tables.schema import MISSING, Layout, label_value
-from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.calibration import ByProbability
+from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import SIDES
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
@@ -46,7 +48,7 @@ __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model
 # Of a model file; raised when something that was written before can no longer be read.
 FORMAT = 2
 # Of labels, and of the arrays that hold them.
-KINDS = {"number": "i", "bool": "b", "text": "U"}
+KINDS = {"number": "iuf", "bool": "b", "text": "UO"}
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,9 @@ class Model:
 
     Parameters
     ----------
-    estimator : Pipeline
-        Fitted steps; the last is an :class:`ErrorBarClassifier`,
-        :class:`gaussguru.calibration.CalibratedWithErrorsCV`, :class:`GuruClassifier`, :class:`GuruClassifierCV` or
-        :class:`KernelGuruClassifier`. X has the features of the layout, in its order.
+    estimator : estimator
+        A fitted estimator of this library, or a pipeline of these and of scalers. X has the features of the layout, in
+        its order. Of a transformer there are no predictions.
     card : dict
         What is known of the model: format and versions, date, data (name, hash, rows), layout, classes, parameters,
         and how the fit went.
@@ -71,7 +72,7 @@ class Model:
     ['pulsating', 'steady']
     """
 
-    estimator: Pipeline
+    estimator: Any
     card: dict[str, Any]
 
     @property
@@ -82,7 +83,7 @@ class Model:
     @property
     def classifier(self) -> Any:
         """The last step."""
-        return self.estimator[-1]
+        return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
 
     @property
     def is_linear(self) -> bool:
@@ -92,7 +93,7 @@ class Model:
     @property
     def is_calibrated(self) -> bool:
         """Whether probabilities account for the overlap of the classes as well as for the noise."""
-        return isinstance(self.classifier, ErrorBarClassifier | CalibratedWithErrorsCV)
+        return isinstance(self.classifier, ByProbability)
 
     @property
     def rows_together(self) -> int:
@@ -106,8 +107,9 @@ class Model:
 
     def seen(self, X: Any, X_err: Any = None) -> Any:
         """Return samples as the classifier sees them: scaled, filled in, with their errors."""
+        X = X if sp.issparse(X) or hasattr(self.estimator, "feature_names_in_") else np.asarray(X)
         samples = measured(X, X_err)
-        for _, step in self.estimator.steps[:-1]:
+        for _, step in self.estimator.steps[:-1] if isinstance(self.estimator, Pipeline) else ():
             samples = step.transform(samples)
         return samples
 
@@ -118,7 +120,7 @@ class Model:
         if self.is_calibrated:
             names += ["probability", *(f"probability_{label}" for label in classes)]
             return [*names, "remeasure_gain"] if remeasure else names
-        if self.is_linear or len(classes) == 2:
+        if self.is_linear or (len(classes) == 2 and hasattr(self.classifier, "predict_proba")):
             names += ["probability", "flip_probability"] + ["radius"] * self.is_linear
             names += [f"probability_{label}" for label in classes] if each else []
         return names
@@ -152,6 +154,20 @@ class Model:
             sigma: standard deviations of the features where they are scaled. A kernel has no radius, and probabilities
             only for two classes.
         """
+        with np.errstate(over="ignore", invalid="ignore"):
+            columns = self._columns(X, X_err, each=each, remeasure=remeasure)
+        wrong = np.isnan(np.stack([np.zeros(X.shape[0]), *list(columns.values())[1:]])).any(axis=0)
+        if wrong.any():
+            row = X[wrong][:1]
+            values = np.abs(row.toarray() if sp.issparse(row) else np.asarray(row))[0]
+            name = self.layout.features[int(np.argmax(values))]
+            raise TableError(
+                f"a prediction is no number: the value {values.max():g} of {quoted(name)}, or its error, is too large "
+                "for this model"
+            )
+        return columns
+
+    def _columns(self, X: Any, X_err: Any, *, each: bool, remeasure: float | None) -> dict[str, NDArray[Any]]:
         samples, classes = self.seen(X, X_err), self.classifier.classes_
         names = self.column_names(each=each, remeasure=remeasure is not None)
         if self.is_calibrated:
@@ -171,7 +187,7 @@ class Model:
             others[rows, own] = 0.0
             flips = np.minimum(others.sum(axis=1), 1.0)  # flip_probability would compute them again
             columns += [probabilities[rows, own], flips, certified_radius(self.classifier, samples)]
-        elif len(classes) == 2:
+        elif len(names) > 1:
             probabilities = self.classifier.predict_proba(samples)
             columns += [probabilities[rows, own], probabilities[rows, 1 - own]]
         columns += list(probabilities.T) if len(names) > len(columns) else []
@@ -217,26 +233,75 @@ def shrunk_errors(X_err: Any, factor: float) -> NDArray[Any]:
     return np.where(np.isinf(errors), np.inf, factor * np.where(np.isinf(errors), 0.0, errors))
 
 
-def save_model(model: Model, path: str, *, force: bool = False) -> None:
+def save_model(model: Any, path: str, *, force: bool = False) -> None:
     """Save a model.
+
+    The file is loaded, from memory, before it is written: what :func:`load_model` would refuse is refused now.
 
     Parameters
     ----------
-    model : Model
+    model : Model or fitted estimator
+        An estimator of this library, or a pipeline of such and of scalers of scikit-learn; its features are named as
+        in the fit, or x0, x1, .... A classifier inside :class:`PosteriorDrawsClassifier` may be one of this library or
+        a ``LogisticRegression``. Any other is refused by its name.
     path : str
         "-" is standard output.
     force : bool, default=False
         Whether a file that exists is replaced. It stays as it is until the new one is complete.
     """
+    model = model if isinstance(model, Model) else Model(model, {})
+    try:
+        check_is_fitted(model.estimator)
+        content = _packed(model)
+        _loaded(Archive(content, Limits(unpacked=len(content))))
+    except NotFittedError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).removeprefix("the model is ").split())
+        raise ModelError(
+            f"the {type(model.estimator).__name__} cannot be saved: {why[:500]}. A model file holds estimators of this "
+            "library and what it can check without running their code; pickle or joblib keep any other, for files that "
+            "only you load"
+        ) from error
+    with writing(path, force=force) as out:
+        out.write(content)
+
+
+def _packed(model: Model) -> bytes:
+    """Return the file of a model, with a complete card."""
     fresh = {
         "format": FORMAT,
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
     }
-    card = fresh | model.card | fresh  # the first say where they stand, the last what they are
-    content = pack(model.estimator, card)
-    with writing(path, force=force) as out:
-        out.write(content)
+    # The first say where they stand, the last what they are.
+    return pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
+
+
+def _described(estimator: Any) -> dict[str, Any]:
+    """Return the card of an estimator of which no more is known."""
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+    classes = np.asarray(getattr(last, "classes_", []))
+    names = [str(name) for name in getattr(estimator, "feature_names_in_", [])]
+    names = names or [f"x{j}" for j in range(int(estimator.n_features_in_))]
+    has_errors = any(getattr(step, "has_errors_", isinstance(step, Deconvolve)) for step in steps)
+    layout = Layout(names, names if has_errors else [], "_err", "label", "unmeasured" if has_errors else "error")
+    kinds = [kind for kind, letters in KINDS.items() if classes.dtype.kind in letters]
+    return {
+        "layout": asdict(layout),
+        "labels": kinds[0] if len(classes) and kinds else "text",
+        "classes": classes.tolist(),
+        "classifier": type(last).__name__,
+        "parameters": {name: value for name, value in last.get_params(deep=False).items() if is_plain(value)},
+        "scaled": False,
+        "spread": 1.0,
+    }
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether JSON has a value as it is."""
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def _versions() -> dict[str, str]:
@@ -267,7 +332,11 @@ def load_model(path: str, *, limits: Limits | None = None) -> Model:
     -------
     Model
     """
-    archive = Archive(path, limits or Limits())
+    return _loaded(Archive(path, limits or Limits()))
+
+
+def _loaded(archive: Archive) -> Model:
+    """Return the model of an archive, checked."""
     name, card = archive.name, archive.card
     try:
         newer, is_old = _newer(card), card["format"] < FORMAT
@@ -291,7 +360,7 @@ def load_model(path: str, *, limits: Limits | None = None) -> Model:
             what = "" if type(error) is ValueError else f"{type(error).__name__}, "
             raise ModelError(f"{name} is damaged: {what}{' '.join(str(error)[:300].split())}") from None
     for warning in caught:
-        warnings.warn(warning.message, stacklevel=2)
+        warnings.warn(warning.message, stacklevel=3)
     return model
 
 
@@ -330,9 +399,10 @@ def _try(model: Model) -> None:
         X_err[1] = np.inf if layout.missing == "unmeasured" else 1.0
     if layout.missing == "mean":
         X.iloc[1] = np.nan
-    columns = model.predict(X, X_err, each=True)
-    if any(np.isnan(column).any() for column in list(columns.values())[1:]):
-        raise ValueError("its predictions are not numbers")
+    if model.card["classes"]:
+        model.predict(X, X_err, each=True)
+    else:
+        model.classifier.transform(model.seen(X, X_err))
 
 
 def _newer(card: dict[str, Any]) -> str:

@@ -5,16 +5,22 @@ import io
 import json
 import time
 import tracemalloc
+import warnings
 import zipfile
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
-from test_models import CASES, fit
+from sklearn.linear_model import LogisticRegression
+from test_models import CASES, fit, table
 
-from gaussguru._tables.archive import CARD, SCHEMA
+from gaussguru import ErrorBarClassifier
+from gaussguru._tables.archive import CARD, SCHEMA, pack
 from gaussguru._tables.files import Limits
-from gaussguru.models import ModelError, load_model, save_model
+from gaussguru._tables.schema import Layout
+from gaussguru.errors import Measured
+from gaussguru.models import Model, ModelError, load_model, save_model
 
 ABSENT = object()
 
@@ -186,7 +192,8 @@ FORGED = [
 
 @pytest.mark.parametrize(("name", "path", "value"), FORGED, ids=[f"{name}-{path}" for name, path, _ in FORGED])
 def test_attributes_that_no_fit_makes(tmp_path, name, path, value):
-    model = copy.deepcopy(fit(name))
+    save_model(fit(name), str(tmp_path / "model"))
+    card, model = load_model(str(tmp_path / "model")).card, copy.deepcopy(fit(name))
     step, *parts, last = path.split(".")
     thing = model.estimator.named_steps[step]
     for part in parts:
@@ -195,8 +202,11 @@ def test_attributes_that_no_fit_makes(tmp_path, name, path, value):
         del vars(thing)[last]
     else:
         vars(thing)[last] = value(vars(thing)[last]) if callable(value) else value
-    save_model(model, str(tmp_path / "model"))
+    (tmp_path / "model").write_bytes(pack(model.estimator, card))
     refuses(tmp_path / "model", "model is (damaged|not trusted): ")
+    with pytest.raises(ModelError, match="cannot be saved: "):
+        save_model(model, str(tmp_path / "saved"))
+    assert not (tmp_path / "saved").exists()
 
 
 def entries(content):
@@ -398,3 +408,77 @@ def test_what_a_fit_makes_is_no_forgery(tmp_path, name):
     """Whatever the limits: a model unpacks to a few times its size."""
     save_model(fit(name), str(tmp_path / "model"))
     assert load_model(str(tmp_path / "model"), limits=Limits(unpacked=1)).card["classes"] == fit(name).card["classes"]
+
+
+def numbers_in(thing, path=(), depth=0):
+    """Yield where an object has numbers: attributes, places of lists and dicts, one after the other."""
+    if isinstance(thing, float) or (isinstance(thing, np.ndarray) and thing.dtype.kind == "f" and thing.size):
+        yield path
+    elif isinstance(thing, dict):
+        for name, part in thing.items():
+            yield from numbers_in(part, (*path, name))
+    elif isinstance(thing, list | tuple):
+        for place, part in enumerate(thing):
+            yield from numbers_in(part, (*path, place))
+    elif hasattr(thing, "__dict__") and not isinstance(thing, type):
+        yield from numbers_in(vars(thing), path)
+
+
+def with_number(thing, path, value):
+    """Return an object with another number at some place, in the first element of an array."""
+    if not path:
+        if isinstance(thing, float):
+            return value
+        changed = thing.copy()
+        changed.flat[0] = value
+        return changed
+    name, *rest = path
+    if isinstance(thing, tuple):
+        return tuple(with_number(part, rest, value) if k == name else part for k, part in enumerate(thing))
+    parts = thing if isinstance(thing, dict | list) else vars(thing)
+    parts[name] = with_number(parts[name], rest, value)
+    return thing
+
+
+def stack():
+    data = table(errors=True, missing="unmeasured")
+    samples = Measured(data.X, data.X_err)
+    return ErrorBarClassifier(LogisticRegression(), stack=True, kernel="auto", cv=2, n_components=1).fit(
+        samples, data.y
+    )
+
+
+EXTREME = [1e308, -1e149, 1e-320]
+
+
+@pytest.mark.parametrize("name", ["linear", "unmeasured", "rbf", "measured-three", "stack"])
+def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
+    """Any one of them extreme, and samples as large and as small as a table may hold: refused, or numbers."""
+    model = Model(stack(), {}) if name == "stack" else fit(name)
+    save_model(model, str(tmp_path / "model"))
+    card = load_model(str(tmp_path / "model")).card
+    sizes = np.array([0.0, 1.0, -1e150, 1e150, 1e-300])
+    X = pd.DataFrame(
+        np.stack([sizes, np.roll(sizes, 1), -np.roll(sizes, 2)], axis=1), columns=card["layout"]["features"]
+    )
+    errors = np.array([[0.0], [1e150], [1.0], [1e-300], [np.inf]]) * np.ones((1, 3))
+    X_err = errors if Layout(**card["layout"]).has_errors else None
+    refused = accepted = 0
+    for path in numbers_in(model.estimator):
+        for value in EXTREME:
+            forged = with_number(copy.deepcopy(model.estimator), path, value)
+            (tmp_path / "forged").write_bytes(pack(forged, card))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    found = load_model(str(tmp_path / "forged")).predict(X, X_err, each=True)
+                except (ModelError, ValueError) as error:
+                    assert "\n" not in str(error)  # noqa: PT017  both ends are right
+                    refused += 1
+                    continue
+            accepted += 1
+            for column, values in found.items():
+                assert column == "label" or not np.isnan(values).any(), (path, value)
+                assert not column.startswith("prob") or ((values >= 0) & (values <= 1)).all(), (path, value)
+    assert refused
+    assert accepted

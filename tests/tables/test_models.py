@@ -16,12 +16,33 @@ import scipy.sparse as sp
 import skops.io
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+from sklearn.svm import SVC
 from support.error_bars import conditional
 
-from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru import (
+    AdversarialSVC,
+    ErrorBarClassifier,
+    GuruClassifier,
+    GuruClassifierCV,
+    KernelGuruClassifier,
+    PopulationClassifier,
+    PosteriorDrawsClassifier,
+    TotalSVC,
+    models,
+)
 from gaussguru._tables.archive import CARD
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
@@ -31,6 +52,7 @@ from gaussguru.errors import Limits, Measured
 from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.robustness import remeasure_gain
 
 
@@ -338,9 +360,12 @@ def test_other_types_are_refused_and_not_created(tmp_path):
     for step, word in ((Strange(), "Strange"), (FunctionTransformer(itself), "itself")):
         step.n_features_in_ = 3
         pipeline = make_pipeline(step, StandardScaler(), GuruClassifier()).fit(data.X.to_numpy(), data.y)
-        save_model(Model(pipeline, model.card), str(tmp_path / "model"), force=True)
+        (tmp_path / "model").write_bytes(models._packed(Model(pipeline, model.card)))
         with pytest.raises(ModelError, match=rf"not trusted.*{word}"):
             load_model(str(tmp_path / "model"))
+        with pytest.raises(ModelError, match=rf"the Pipeline cannot be saved: not trusted.*{word}.*; pickle or joblib"):
+            save_model(Model(pipeline, model.card), str(tmp_path / "saved"))
+        assert not (tmp_path / "saved").exists()
 
 
 def rewritten(path, card=None, drop=None, drop_key=None, **changes):
@@ -403,9 +428,12 @@ def test_what_is_no_model_is_refused(tmp_path):
     for other in (tmp_path, tmp_path / "none"):
         with pytest.raises(ModelError, match="cannot be read"):
             load_model(str(other))
-    save_model(Model(make_pipeline(StandardScaler()).fit(np.eye(3)), model.card), str(path), force=True)
+    other = Model(make_pipeline(StandardScaler()).fit(np.eye(3)), model.card)
+    path.write_bytes(models._packed(other))
     with pytest.raises(ModelError, match="damaged: it holds no classifier"):
         load_model(str(path))
+    with pytest.raises(ModelError, match="it holds no classifier"):
+        save_model(other, str(path), force=True)
 
 
 @pytest.mark.parametrize("place", range(0, 20))
@@ -502,3 +530,145 @@ def test_levels_of_noise_are_in_the_units_of_sigma(name):
     w = model.classifier.coef_[0]
     margins = (X @ w + model.classifier.intercept_) * np.where(y == "c1", 1, -1) / np.linalg.norm(w)
     np.testing.assert_allclose(found["accuracy"], [np.mean(margins > 0), norm.cdf(margins / 0.7).mean()], rtol=1e-9)
+
+
+def measured(n=90, n_classes=2, gaps=True, seed=0):
+    """Return values, errors and labels of a problem, some of which were not measured."""
+    data = table(n=n, n_classes=n_classes, errors=True, missing="unmeasured" if gaps else "error", seed=seed)
+    return np.nan_to_num(data.X.to_numpy()), data.X_err, np.arange(n) % n_classes
+
+
+FEW = {"cv": 2, "n_components": 1}
+# Estimators of the library, and whether they are fitted to error bars (with what was not measured).
+ALONE = {
+    "guru": (lambda: GuruClassifier(0.3), None),
+    "guru-errors": (lambda: GuruClassifier(0.3), "errors"),
+    "guru-cv": (lambda: GuruClassifierCV(5, cv=2), None),
+    "kernel": (lambda: KernelGuruClassifier(0.3), None),
+    "kernel-errors": (lambda: KernelGuruClassifier(0.3), "gaps"),
+    "ball": (AdversarialSVC, None),
+    "total": (TotalSVC, None),
+    "populations": (lambda: PopulationClassifier(2), "gaps"),
+    "populations-exact": (lambda: PopulationClassifier(1), None),
+    "draws": (lambda: PosteriorDrawsClassifier(LogisticRegression()), "gaps"),
+    "draws-guru": (lambda: PosteriorDrawsClassifier(GuruClassifier(0.3)), "errors"),
+    "draws-exact": (lambda: PosteriorDrawsClassifier(KernelGuruClassifier(0.3)), None),
+    "measured": (lambda: ErrorBarClassifier(**FEW), "gaps"),
+    "measured-exact": (lambda: ErrorBarClassifier(cv=2), None),
+    "measured-auto": (lambda: ErrorBarClassifier(kernel="auto", scale_errors=True, **FEW), "gaps"),
+    "measured-given": (lambda: ErrorBarClassifier(LogisticRegression(), **FEW), "gaps"),
+    "measured-draws": (lambda: ErrorBarClassifier(PosteriorDrawsClassifier(LogisticRegression()), **FEW), "gaps"),
+    "indicators": (lambda: ErrorBarClassifier(missing_indicator=True, **FEW), "gaps"),
+    "stack": (lambda: ErrorBarClassifier(stack=True, **FEW), "gaps"),
+    "stack-exact": (lambda: ErrorBarClassifier(stack=True, **FEW), None),
+    "stack-auto": (lambda: ErrorBarClassifier(stack=True, kernel="auto", missing_indicator=True, **FEW), "gaps"),
+    "stack-given": (lambda: ErrorBarClassifier(LogisticRegression(), stack=True, **FEW), "errors"),
+    "calibrated": (lambda: CalibratedWithErrorsCV(GuruClassifier(0.3)), "errors"),
+    "calibrated-logistic": (lambda: CalibratedWithErrorsCV(LogisticRegression()), "errors"),
+    "deconvolve": (lambda: Deconvolve(2), "gaps"),
+    "deconvolve-factors": (lambda: Deconvolve(rank=1), "gaps"),
+    "deconvolve-indicators": (lambda: Deconvolve(missing_indicator=True), "gaps"),
+    "scaler": (lambda: WithErrors(StandardScaler()), "gaps"),
+    "scaler-robust": (lambda: WithErrors(RobustScaler()), "errors"),
+    "scaler-range": (lambda: WithErrors(MinMaxScaler()), None),
+    "scaler-quantile": (lambda: WithErrors(QuantileTransformer(n_quantiles=20)), "errors"),
+    "nothing": (WithErrors, "errors"),
+    "pipeline": (
+        lambda: make_pipeline(WithErrors(StandardScaler()), Deconvolve(missing_indicator=True), GuruClassifier(0.3)),
+        "gaps",
+    ),
+    "pipeline-draws": (
+        lambda: make_pipeline(WithErrors(), Deconvolve(), PosteriorDrawsClassifier(LogisticRegression())), "gaps"
+    ),
+    "pipeline-exact": (lambda: make_pipeline(StandardScaler(), KernelGuruClassifier(0.3)), None),
+}  # fmt: skip
+
+
+def outputs(estimator, samples):
+    """Return all arrays that an estimator makes of samples."""
+    methods = ("predict", "predict_proba", "predict_log_proba", "decision_function", "margin_and_spread", "transform")
+    result = []
+    for name in methods:
+        if hasattr(estimator, name) and (name != "margin_and_spread" or hasattr(estimator, "_calibrated")):
+            try:
+                found = getattr(estimator, name)(samples)
+            except NotLinearError:
+                continue
+            result += [found.X, found.err] if isinstance(found, Measured) else [found]
+    return [np.asarray(part.std if hasattr(part, "std") and hasattr(part, "factors") else part) for part in result]
+
+
+LABELS = {
+    "number": lambda k: k, "text": lambda k: np.array(["no", "yes", "other"])[k], "bool": lambda k: k == 1,
+    "real": lambda k: k.astype(np.float32), "object": lambda k: np.array(["no", "yes", "other"], dtype=object)[k],
+    "int8": lambda k: k.astype(np.int8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize(("n_classes", "frame"), [(2, False), (3, True)])
+def test_any_estimator_comes_back_with_the_same_bits(tmp_path, name, n_classes, frame):
+    make, how = ALONE[name]
+    X, X_err, y = measured(n_classes=n_classes, gaps=how == "gaps")
+    X = pd.DataFrame(X, columns=["a", "b", "c"]) if frame else X
+    samples = X if how is None else Measured(X, X_err)
+    if name.startswith("total") and n_classes == 3:
+        return  # for two classes alone
+    estimator = make().fit(samples, y)
+    save_model(estimator, str(tmp_path / "model"))
+    loaded = load_model(str(tmp_path / "model"))
+    assert isinstance(loaded, Model)
+    assert type(loaded.estimator) is type(estimator)
+    found, expected = outputs(loaded.estimator, samples), outputs(estimator, samples)
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert loaded.layout.features == (["a", "b", "c"] if frame else ["x0", "x1", "x2"])
+    save_model(Model(estimator, {}), str(tmp_path / "again"))
+    save_model(loaded, str(tmp_path / "model"), force=True)
+    for path in ("again", "model"):
+        np.testing.assert_array_equal(outputs(load_model(str(tmp_path / path)).estimator, samples)[0], expected[0])
+    if hasattr(estimator, "predict"):
+        assert loaded.card["classes"] == list(range(n_classes))
+        labels = loaded.predict(X, None if how is None else X_err)["label"]
+        np.testing.assert_array_equal(labels, estimator.predict(samples))
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_kind_come_back(tmp_path, kind):
+    X, _, y = measured(gaps=False)
+    estimator = GuruClassifier(0.3).fit(X, LABELS[kind](y))
+    save_model(estimator, str(tmp_path / "model"))
+    loaded = load_model(str(tmp_path / "model"))
+    found, expected = loaded.estimator.predict(X), estimator.predict(X)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    assert loaded.labels([str(label) for label in expected[:4]], "t").tolist() == expected[:4].tolist()
+
+
+def test_what_cannot_be_loaded_is_not_saved(tmp_path):
+    X, X_err, y = measured(gaps=False)
+    errors, path = Measured(X, X_err), tmp_path / "model"
+    with pytest.raises(NotFittedError):
+        save_model(GuruClassifier(), str(path))
+    for estimator, samples, words in (
+        (PosteriorDrawsClassifier(GaussianNB()), errors, "GaussianNB"),
+        (ErrorBarClassifier(GaussianNB(), stack=True, **FEW), errors, "GaussianNB"),
+        (make_pipeline(PCA(2), GuruClassifier(0.3)), X, "PCA"),
+        (KernelGuruClassifier(0.3, kernel=plain_kernel), X, "plain_kernel"),
+        (WithErrors(FunctionTransformer(itself)), errors, "itself"),
+        (SVC(), X, "SVC"),
+        (WithErrors(PCA(2)), errors, "PCA"),
+        (PosteriorDrawsClassifier(LogisticRegression(), n_draws=5000), X, "n_draws is no whole number from 1 to 4096"),
+    ):
+        estimator.fit(samples, y)
+        with pytest.raises(ModelError, match=f"the {type(estimator).__name__} cannot be saved: .*{words}") as caught:
+            save_model(estimator, str(path))
+        assert "pickle or joblib keep any other" in str(caught.value)
+        assert not path.exists()
+    with pytest.raises(ModelError, match="cannot be saved"):
+        save_model(Model("no estimator", {}), str(path))
+
+
+def plain_kernel(A, B):
+    return A @ B.T

@@ -20,8 +20,16 @@ import numpy as np
 import scipy.sparse as sp
 import skops.io
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, RobustScaler, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 
 from gaussguru._tables.files import Limits, TableError, quoted
 
@@ -39,7 +47,10 @@ LARGE_ARCHIVE = (1 << 31) - 1
 
 _SCALARS = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_]
 _SPARSE = [sp.csr_array, sp.csr_matrix]
-_ESTIMATORS = [FunctionTransformer, Pipeline, QuantileTransformer, RobustScaler, SimpleImputer, StandardScaler]
+_ESTIMATORS = [
+    FunctionTransformer, LogisticRegression, MaxAbsScaler, MinMaxScaler, Pipeline, QuantileTransformer, RobustScaler,
+    SimpleImputer, StandardScaler,
+]  # fmt: skip
 
 
 def _paths(*types: type) -> list[str]:
@@ -51,6 +62,10 @@ _OURS = [
     "gaussguru._data.kernel_matrix.Kernel",
     "gaussguru._data.mixtures.FactorMixture",
     "gaussguru._data.mixtures.Mixture",
+    "gaussguru._estimators.ball.AdversarialSVC",
+    "gaussguru._estimators.ball.TotalSVC",
+    "gaussguru._estimators.class_populations.PopulationClassifier",
+    "gaussguru._estimators.draws.PosteriorDrawsClassifier",
     "gaussguru._estimators.error_bar.ErrorBarClassifier",
     "gaussguru._estimators.kernel.KernelGuruClassifier",
     "gaussguru._estimators.linear.GuruClassifier",
@@ -114,8 +129,8 @@ class Archive:
 
     Parameters
     ----------
-    path : str
-        "-" is standard input.
+    path : str or bytes
+        "-" is standard input; bytes are the archive itself.
     limits : gaussguru._tables.files.Limits
 
     Attributes
@@ -123,8 +138,13 @@ class Archive:
     card : what the card says, as JSON has it
     """
 
-    def __init__(self, path: str, limits: Limits) -> None:
-        self.name, self._limits, self._unpacked = "standard input" if path == "-" else path, limits, 0
+    def __init__(self, path: str | bytes, limits: Limits) -> None:
+        self._limits, self._unpacked = limits, 0
+        if isinstance(path, bytes):
+            self.name, self._packed = "the model", len(path)
+            self._entries, self.card = self._read(io.BytesIO(path))
+            return
+        self.name = "standard input" if path == "-" else path
         is_pipe = path == "-" or not os.path.isfile(path)
         try:
             with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:

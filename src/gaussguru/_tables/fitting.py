@@ -29,7 +29,7 @@ from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.schema import Data, Layout, label_values
-from gaussguru.models import Model
+from gaussguru.models import Model, is_plain
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
@@ -181,7 +181,7 @@ def fit_model(
         "labels": labels.kind,
         "classes": labels.classes.tolist(),
         "classifier": type(found).__name__,
-        "parameters": {name: value for name, value in found.get_params(deep=False).items() if _is_plain(value)},
+        "parameters": {name: value for name, value in found.get_params(deep=False).items() if is_plain(value)},
         "fit": fitted.about
         | _proof(fitted.proven, n_used)
         | {"training_accuracy": fitted.accuracy, "passes": fitted.passes, "warnings": messages_of(caught)},
@@ -475,10 +475,6 @@ def _fit_classifier(
 def _listed(values: NDArray[Any]) -> list[Any]:
     """Return values as JSON has them: None where there is no number."""
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
 
 
 def evaluate_model(

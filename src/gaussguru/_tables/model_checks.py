@@ -1,41 +1,66 @@
 """Whether the objects of a model file are those of a model: types, attributes, shapes and values.
 
 Objects of known types are harmless to create, but predictions take for granted what a fit made of them, and compiled
-code does not look again.
+code does not look again. ``CONTENTS`` says of every type what its attributes hold.
 """
 
 import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, RobustScaler, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 
-from gaussguru._data.kernel_matrix import Kernel
+from gaussguru._data.kernel_matrix import NAMES, Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._errors import Population
+from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
+from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.probit import ProbitWithErrors
-from gaussguru._estimators.validation import check_real
-from gaussguru._tables.schema import LONGEST_LABEL
+from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
 
-CLASSIFIERS = (GuruClassifier, GuruClassifierCV, KernelGuruClassifier, ErrorBarClassifier, CalibratedWithErrorsCV)
-NO_CLASSIFIER = "it holds no classifier of the features and labels of its card"
+SCALERS = (StandardScaler, RobustScaler, MinMaxScaler, MaxAbsScaler, QuantileTransformer)
+TRANSFORMERS = (*SCALERS, SimpleImputer, FunctionTransformer, WithErrors, Deconvolve)
+# Those that may be inside others.
+INNER = (
+    GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
+    PosteriorDrawsClassifier,
+)  # fmt: skip
+CLASSIFIERS = (
+    *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
+)  # fmt: skip
+# Of the calibration: its square, times a variance, is a number.
+LARGEST_FACTOR = 1e70
+# Of a prediction: more take memory that is not in proportion to the file.
+MOST_DRAWS = 1 << 12
 
 
-def check_estimator(estimator: Any, features: list[str], labels: Any, kind: str) -> None:
+def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str) -> None:
     """Raise unless an estimator has all that predictions ask for, as a fit makes it.
 
     Attributes that no prediction asks for may have any value, but not the name of a method.
@@ -46,320 +71,453 @@ def check_estimator(estimator: Any, features: list[str], labels: Any, kind: str)
     features : list of str
         The names of its features, by its card.
     labels : list
-        Its classes, by its card.
-    kind : str
-        Of the dtype of the classes.
+        Its classes, by its card; none of a transformer.
+    kinds : str
+        Of dtypes that the classes may have.
     """
-    _is(estimator, Pipeline)
-    steps = [step for _, step in _of(estimator, "steps", list)]
-    if not 1 <= len(steps) <= 3 or not isinstance(steps[-1], CLASSIFIERS):
-        raise ValueError(NO_CLASSIFIER)
-    for step in steps[:-1]:
-        _check_transformer(step, features)
-    classes = _of(steps[-1], "classes_", np.ndarray)
-    if classes.dtype.kind != kind or classes.dtype.itemsize > 4 * LONGEST_LABEL or classes.shape != (len(labels),):
-        raise ValueError(NO_CLASSIFIER)
-    if not len(labels) >= 2 or not classes.tolist() == labels == sorted(set(labels)):
-        raise ValueError(NO_CLASSIFIER)
-    _check_classifier(steps[-1], features, 1 if len(classes) == 2 else len(classes))
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) and estimator.steps else estimator
+    at = At(type(estimator).__name__, features, None)
+    if not labels and isinstance(last, TRANSFORMERS):
+        at.check(estimator, (Pipeline, *TRANSFORMERS))
+        return
+    classes = vars(last).get("classes_")
+    if (
+        not isinstance(last, CLASSIFIERS)
+        or not isinstance(classes, np.ndarray)
+        or classes.dtype.kind not in kinds
+        or classes.dtype.itemsize > 4 * LONGEST_LABEL
+        or classes.shape != (len(labels),)
+        or not len(labels) >= 2
+        or not classes.tolist() == labels == sorted(set(labels))
+    ):
+        raise ValueError("it holds no classifier of the features and labels of its card")
+    at._replace(classes=classes).check(estimator, (Pipeline, *CLASSIFIERS))
 
 
-def _is(thing: Any, *types: type) -> None:
-    """Check a type, and that no attribute hides one of the type."""
-    kind = type(thing)
-    if kind not in types:
-        raise ValueError(f"it has a {kind.__name__} where a {types[0].__name__} is expected")
-    known = set(kind._get_param_names()) if issubclass(kind, BaseEstimator) else set()
-    known |= {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
-    for name in set(vars(thing)) - known:
-        hidden = getattr(kind, name, None)
-        if name.startswith("__") or not (hidden is None or isinstance(hidden, cached_property)):
-            raise ValueError(f"its {kind.__name__} has an attribute {name[:40]!r}")
+class At(NamedTuple):
+    """A place in a model: how it is called, the features of samples there, and the classes."""
+
+    path: str
+    features: list[str]
+    classes: NDArray[Any] | None
+    sizes: dict[str, int] | None = None
+
+    def fail(self, words: str) -> None:
+        """Raise an error that names the place."""
+        raise ValueError(f"{self.path} {words}")
+
+    def inside(self, name: str) -> "At":
+        """Return the place of an attribute."""
+        return self._replace(path=f"{self.path}.{name}")
+
+    def check_type(self, thing: Any, types: Iterable[type]) -> None:
+        """Check that an object is of one of some types, and that no attribute hides one of the type."""
+        kind = type(thing)
+        if kind not in tuple(types):
+            self.fail(f"is a {kind.__name__}, which no model file holds there")
+        known = set(kind._get_param_names()) if issubclass(kind, BaseEstimator) else set()
+        known |= {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+        for name in set(vars(thing)) - known:
+            hidden = getattr(kind, name, None)
+            if name.startswith("__") or not (hidden is None or isinstance(hidden, cached_property)):
+                self.fail(f"has an attribute {name[:40]!r}")
+
+    def check(self, thing: Any, types: Iterable[type]) -> None:
+        """Check an object of one of some types, with all that it holds."""
+        self.check_type(thing, types)
+        kind = type(thing)
+        contents = CONTENTS[kind]
+        rules = contents(thing) if callable(contents) else contents
+        n_classes = 0 if self.classes is None else len(self.classes)
+        sizes = {"d": len(self.features), "c": n_classes, "s": 1 if n_classes == 2 else n_classes}
+        for name, rule in rules.items():
+            if name not in vars(thing):
+                self.fail(f"has no {name}")
+            rule(self.inside(name)._replace(sizes=sizes), vars(thing)[name])
+        names = vars(thing).get("feature_names_in_")
+        if names is not None and list(names) != self.features:
+            self.fail("has other features than its card")
+        if hasattr(kind, "_check_parameters"):
+            thing._check_parameters()
 
 
-def _of(thing: Any, name: str, *types: type) -> Any:
-    """Return an attribute, checked to be of one of these types."""
-    value = vars(thing)[name]
-    if type(value) not in types:
-        raise ValueError(f"{name} of its {type(thing).__name__} is a {type(value).__name__}")
-    return value
+Rule = Callable[[At, Any], None]
 
 
-def _check_numbers(thing: Any, name: str, *shape: int) -> None:
-    values = _of(thing, name, np.ndarray)
-    if values.dtype.kind != "f" or values.shape != shape or not np.isfinite(values).all():
-        raise ValueError(f"{name} of its {type(thing).__name__} holds no finite numbers of shape {shape}")
+def numbers(
+    shape: str, *, low: float = -LARGEST, above: float = -math.inf, optional: bool = False, sparse: bool = False,
+    rising: bool = False,
+) -> Rule:  # fmt: skip
+    """Return the rule of an array of floats, finite and of a size that products of two do not overflow.
+
+    Letters are its sizes: d features, s scores, c classes; any other is the same wherever it occurs in an object.
+    """
+
+    def rule(at: At, value: Any) -> None:
+        if value is None and optional:
+            return
+        values = value
+        if sparse and type(value) in (sp.csr_array, sp.csr_matrix):
+            value.check_format(full_check=True)
+            values = value.data
+        elif type(value) is not np.ndarray:
+            at.fail(f"is a {type(value).__name__}, and no array")
+        _check_shape(at, value.shape, shape)
+        if values.dtype.kind != "f" or not ((np.abs(values) <= LARGEST) & (values >= low) & (values > above)).all():
+            at.fail(f"holds other numbers than floats of at most {LARGEST:g}, in the range of a fit")
+        if rising and (np.diff(values, axis=0) < 0).any():
+            at.fail("holds numbers that fall")
+
+    return rule
 
 
-def _check_matrix(thing: Any, name: str, *shape: int) -> None:
-    """Check numbers, which may be sparse."""
-    matrix = vars(thing)[name]
-    if type(matrix) in (sp.csr_array, sp.csr_matrix):
-        matrix.check_format(full_check=True)
-        if matrix.shape != shape or matrix.data.dtype.kind != "f" or not np.isfinite(matrix.data).all():
-            raise ValueError(f"{name} of its {type(thing).__name__} holds no finite numbers of shape {shape}")
+def _check_shape(at: At, found: tuple[int, ...], shape: str) -> None:
+    sizes = at.sizes
+    assert sizes is not None
+    if len(found) != len(shape) or any(sizes.setdefault(size, n) != n for size, n in zip(shape, found, strict=True)):
+        at.fail(f"has the shape {found}, which does not fit the rest")
+
+
+def shares(size: str, *, above: float = -math.inf) -> Rule:
+    """Return the rule of parts of one."""
+
+    def rule(at: At, value: Any) -> None:
+        numbers(size, low=0.0, above=above)(at, value)
+        if not math.isclose(value.sum(), 1.0, rel_tol=1e-6):
+            at.fail("holds numbers whose sum is not 1")
+
+    return rule
+
+
+def indices(shape: str, low: int = 0, below: str = "") -> Rule:
+    """Return the rule of an array of whole numbers from ``low`` on, below a size if one is named."""
+
+    def rule(at: At, value: Any) -> None:
+        if type(value) is not np.ndarray or value.dtype.kind != "i":
+            at.fail("is no array of whole numbers")
+        _check_shape(at, value.shape, shape)
+        most = at.sizes[below] if below and at.sizes else math.inf
+        if not ((value >= low) & (value < most)).all():
+            at.fail("holds numbers that are no places")
+
+    return rule
+
+
+def size(letter: str) -> Rule:
+    """Return the rule of the size of arrays beside it."""
+
+    def rule(at: At, value: Any) -> None:
+        whole(1)(at, value)
+        _check_shape(at, (value,), letter)
+
+    return rule
+
+
+def real(low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> Rule:
+    """Return the rule of one float."""
+
+    def rule(at: At, value: Any) -> None:
+        is_number = type(value) in (float, int, np.float64, np.float32)
+        if not is_number or not (low <= value <= high or (nan and math.isnan(value))):
+            at.fail("is no number in the range of a fit")
+
+    return rule
+
+
+def whole(low: int, high: float = math.inf) -> Rule:
+    """Return the rule of a whole number."""
+
+    def rule(at: At, value: Any) -> None:
+        if type(value) is not int or not low <= value <= high:
+            at.fail(f"is no whole number from {low} to {high:g}")
+
+    return rule
+
+
+def one_of(*values: Any) -> Rule:
+    """Return the rule of one of some values."""
+
+    def rule(at: At, value: Any) -> None:
+        if not any(type(value) is type(known) and value == known for known in values):
+            at.fail(f"is none of {values}")
+
+    return rule
+
+
+def part(*types: type) -> Rule:
+    """Return the rule of an object of one of some types, among which None may be, with all that it holds."""
+
+    def rule(at: At, value: Any) -> None:
+        if not (value is None and type(None) in types):
+            at.check(value, types)
+
+    return rule
+
+
+def _populations(at: At, value: Any) -> None:
+    if type(value) is not list or at.classes is None or len(value) != len(at.classes):
+        at.fail("is no list with a population for each class")
+    for number, each in enumerate(value):
+        _population(at._replace(path=f"{at.path}[{number}]"), each)
+
+
+def pattern(*types: type) -> Rule:
+    """Return the rule of a parameter that is None or an estimator, which no prediction asks."""
+
+    def rule(at: At, value: Any) -> None:
+        if value is not None:
+            at.check_type(value, types)
+        for name, step in value.steps if isinstance(value, Pipeline) else ():
+            at.inside(name).check_type(step, (*TRANSFORMERS, *types))
+
+    return rule
+
+
+def _labels(at: At, value: Any) -> None:
+    if at.classes is None or type(value) is not np.ndarray or not np.array_equal(value, at.classes):
+        at.fail("holds other classes than its card")
+
+
+def _features(at: At, value: Any) -> None:
+    if type(value) is not int or value != len(at.features):
+        at.fail("is another number of features than that of its card")
+
+
+def _text(at: At, value: Any) -> None:
+    if type(value) is not str:
+        at.fail("is no text")
+
+
+def _steps(at: At, value: Any) -> None:
+    """Check the steps of a pipeline, each with the features that the one before it makes."""
+    if type(value) is not list or not value or not all(type(step) is tuple and len(step) == 2 for step in value):
+        at.fail("is no list of steps")
+    *before, (_, last) = value
+    for number, (_, step) in enumerate(before):
+        at._replace(path=f"{at.path}[{number}]").check(step, (Pipeline, *TRANSFORMERS))
+        added = step.indicators_.tolist() if isinstance(step, Deconvolve) and step.missing_indicator else []
+        at = at._replace(features=[*at.features, *(f"{at.features[j]}_missing" for j in added)])
+    types = TRANSFORMERS if at.classes is None else CLASSIFIERS
+    at._replace(path=f"{at.path}[{len(before)}]").check(last, (Pipeline, *types))
+
+
+def _transformer(at: At, value: Any) -> None:
+    at._replace(classes=None).check(value, (Pipeline, FunctionTransformer, *SCALERS))
+
+
+def _map(at: At, value: Any) -> None:
+    at.check(value, (AffineMap, CurvedMap))
+    if isinstance(value, CurvedMap) and not value.is_one_to_one:
+        at.fail("mixes features")
+
+
+def _quantiles(at: At, value: Any) -> None:
+    """Check the transform of every feature to a normal distribution, if there is one."""
+    if value is not None:
+        at.check(value, (WithErrors,))
+        steps = value.transformer_.steps if isinstance(value.transformer_, Pipeline) else []
+        kinds = [type(step) for _, step in steps]
+        if kinds != [RobustScaler, QuantileTransformer] or steps[-1][1].output_distribution != "normal":
+            at.fail("is another transform than that of a fit")
+
+
+def _monomial(at: At, value: Any) -> None:
+    """Check the map that scales feature by feature."""
+    d = len(at.features)
+    if type(value) is not tuple or len(value) != 2 or not np.array_equal(value[0], np.arange(d)):
+        at.fail("holds no order of features")
+    numbers("d")(at, value[1])
+
+
+def _beta(at: At, value: Any) -> None:
+    (real() if at.sizes is not None and at.sizes["s"] == 1 else numbers("s"))(at, value)
+
+
+def _covariances(at: At, value: Any) -> None:
+    """Check covariances of components: exact values are seen through them alone, which must then have an inverse."""
+    numbers("kdd")(at, value)
+    if not np.array_equal(value, value.transpose(0, 2, 1)):
+        at.fail("holds no covariances")
+    np.linalg.cholesky(value)
+
+
+def _population(at: At, value: Any) -> None:
+    """Check a population that adds no features."""
+    at.check(value, (Deconvolve,))
+    if value.missing_indicator:
+        at.fail("adds features that are not in its card")
+
+
+def _kernel_machine(thing: Any) -> dict[str, Rule]:
+    """Return the contents of a classifier with a kernel, which its parameter names."""
+    return {
+        **_CLASSIFIER,
+        "kernel": one_of(getattr(vars(thing).get("_kernel"), "name", None)),
+        "noise_": part(Isotropic, type(None)),
+        "population_": _POPULATION,
+        "_kernel": part(Kernel),
+        "support_": indices("n"),
+        "dual_coef_": numbers("sn"),
+        "X_fit_": numbers("nd", sparse=True),
+        "norm_": numbers("s"),
+        "intercept_": numbers("s"),
+    }
+
+
+def _kernel_parameters(at: At, value: Any) -> None:
+    if type(value) is not dict or set(value) != {"gamma", "degree", "coef0"}:
+        at.fail("holds other parameters than those of a kernel")
+    for name, number in value.items():
+        real()(at.inside(name), number)
+
+
+def _members(at: At, value: Any) -> None:
+    if type(value) is not list or at.sizes is None or not value:
+        at.fail("is no list of classifiers")
+    at.sizes.setdefault("m", len(value))  # type: ignore[union-attr]
+    for number, member in enumerate(value):
+        place = at._replace(path=f"{at.path}[{number}]")
+        place.check(member, (ErrorBarClassifier, PopulationClassifier))
+        if isinstance(member, ErrorBarClassifier) and (member.stack or member.method_ == "stack"):
+            place.fail("is a stack in a stack")
+
+
+def _error_bars(thing: Any) -> dict[str, Rule]:
+    """Return the contents of an ErrorBarClassifier: one calibrated classifier, one of draws, or several."""
+    method, indicators = vars(thing).get("method_"), vars(thing).get("indicators_")
+    added = indicators.tolist() if type(indicators) is np.ndarray and indicators.ndim == 1 else []
+
+    def widened(rule: Rule) -> Rule:
+        """Return a rule for features with the indicators of missing values, which have no names."""
+
+        def wider(at: At, value: Any) -> None:
+            features = [*at.features, *(f"{at.features[j]}_missing" for j in added)] if added else at.features
+            rule(at._replace(features=features, sizes={**(at.sizes or {}), "d": len(features)}), value)
+
+        return wider
+
+    inner: dict[str, Rule]
+    if method == "stack":
+        inner = {"members_": widened(_members), "weights_": shares("m", above=0.0)}
+    elif method == "draws":
+        draws = widened(part(PosteriorDrawsClassifier))
+        inner = {"_calibrated": draws, "estimator_": draws}
     else:
-        _check_numbers(thing, name, *shape)
+        inner = {
+            **_calibration(),
+            "kappa_pvalue_": real(0.0, nan=True),
+            "_calibrated": widened(part(CalibratedWithErrorsCV)),
+            "estimator_": widened(part(Pipeline, *INNER)),
+        }
+    return {
+        **_CLASSIFIER,
+        "method_": _text,
+        "estimator": pattern(Pipeline, *INNER),
+        "has_errors_": one_of(True, False),
+        "indicators_": indices("i", below="d"),
+        "population_": widened(_population),
+        "centre_": widened(numbers("d")),
+        "scale_": widened(numbers("d", above=0.0)),
+        "reliability_": numbers("d"),
+        "transform_": widened(_quantiles),
+        **inner,
+    }
 
 
-def _check_input(step: Any, features: list[str]) -> None:
-    """Check which features a step says that it was fitted to."""
-    names = vars(step).get("feature_names_in_")
-    if _of(step, "n_features_in_", int) != len(features) or (names is not None and list(names) != features):
-        raise ValueError(f"its {type(step).__name__} has other features than its card")
+def _calibration() -> dict[str, Rule]:
+    factor = real(0.0, LARGEST_FACTOR)
+    return {"alpha_": factor, "beta_": _beta, "kappa_": factor}
 
 
-def _check_transformer(step: Any, features: list[str]) -> None:
-    _is(step, StandardScaler, SimpleImputer, WithErrors, Deconvolve)
-    _check_input(step, features)
-    if isinstance(step, Deconvolve):
-        _check_deconvolution(step, len(features))
-        return
-    if isinstance(step, SimpleImputer):
-        _check_numbers(step, "statistics_", len(features))
-    elif isinstance(step, StandardScaler):
-        for name in ("mean_", "scale_"):
-            if vars(step)[name] is not None:
-                _check_numbers(step, name, len(features))
-        if step.scale_ is not None and not (step.scale_ > 0).all():
-            raise ValueError("scale_ of its StandardScaler is not above 0")
-    elif isinstance(step.transformer_, FunctionTransformer):  # features as they are
-        _is(step.transformer_, FunctionTransformer)
-        _of(step.transformer_, "func", type(None))
-    else:
-        _is(step.transformer_, StandardScaler)
-        _check_transformer(step.transformer_, features)
-    if isinstance(step, WithErrors):
-        _check_population(step, "population_", len(features))
-        _check_scaling(step, "_map", len(features))
+_INPUT: dict[str, Rule] = {"n_features_in_": _features}
+_CLASSIFIER: dict[str, Rule] = {**_INPUT, "classes_": _labels}
+_LINEAR: dict[str, Rule] = {**_CLASSIFIER, "coef_": numbers("sd"), "intercept_": numbers("s")}
+_NOISE = part(Isotropic, Axis, PerFeature, Covariance, type(None))
+_POPULATION = part(Population, type(None))
+_GURU: dict[str, Rule] = {**_LINEAR, "noise_": _NOISE, "population_": _POPULATION}
+_SIGMA: dict[str, Rule] = {"sigma": real(0.0)}
+_MIXTURE: dict[str, Rule] = {
+    "weights": shares("k", above=0.0), "means": numbers("kd"), "covariances": _covariances
+}  # fmt: skip
 
-
-def _check_population(thing: Any, name: str, n_features: int) -> None:
-    population = vars(thing)[name]
-    if population is not None:
-        _is(population, Population)
-        _check_numbers(population, "means", n_features)
-        _check_numbers(population, "spreads", n_features)
-        if _of(population, "covariance", np.ndarray, type(None)) is not None:
-            _check_numbers(population, "covariance", n_features, n_features)
-
-
-def _check_scaling(thing: Any, name: str, n_features: int) -> None:
-    """Check a map that scales feature by feature."""
-    affine = _of(thing, name, AffineMap)
-    _is(affine, AffineMap)
-    _check_numbers(affine, "centre", n_features)
-    _check_numbers(affine, "offset", n_features)
-    _check_matrix(affine, "matrix", n_features, n_features)
-    source, factors = _of(affine, "monomial", tuple)
-    if source.dtype.kind != "i" or not np.array_equal(source, np.arange(n_features)):
-        raise ValueError("monomial of its AffineMap holds no order of features")
-    if factors.dtype != np.float64 or factors.shape != (n_features,) or not np.isfinite(factors).all():
-        raise ValueError("monomial of its AffineMap holds no factors of features")
-
-
-def _check_quantiles(step: Any, n_features: int) -> None:
-    """Check a transform of every feature to a normal distribution that carries errors."""
-    _is(step, WithErrors)
-    if _of(step, "n_features_in_", int) != n_features:
-        raise ValueError("its WithErrors has other features than its card")
-    _check_population(step, "population_", n_features)
-    pipeline = _of(step, "transformer_", Pipeline)
-    _is(pipeline, Pipeline)
-    scaler, normal = (step for _, step in _of(pipeline, "steps", list))
-    _is(scaler, RobustScaler)
-    _is(normal, QuantileTransformer)
-    if any(_of(part, "n_features_in_", int) != n_features for part in (scaler, normal)):
-        raise ValueError("its QuantileTransformer has other features than its card")
-    if normal.output_distribution != "normal":
-        raise ValueError("its QuantileTransformer is another one than that of a fit")
-    _check_numbers(scaler, "center_", n_features)
-    _check_numbers(scaler, "scale_", n_features)
-    if not (scaler.scale_ > 0).all():
-        raise ValueError("scale_ of its RobustScaler is not above 0")
-    n_quantiles = _of(normal, "n_quantiles_", int)
-    _check_numbers(normal, "quantiles_", n_quantiles, n_features)
-    _check_numbers(normal, "references_", n_quantiles)
-    if any((np.diff(vars(normal)[name], axis=0) < 0).any() for name in ("quantiles_", "references_")):
-        raise ValueError("quantiles_ of its QuantileTransformer fall")
-    curved = _of(step, "_map", CurvedMap)
-    _is(curved, CurvedMap)
-    for name in ("features", "outputs"):
-        groups = _of(curved, name, np.ndarray)
-        # A feature that never varied has no group.
-        if (
-            groups.dtype.kind != "i"
-            or groups.shape != (n_features,)
-            or not ((groups >= -1) & (groups < n_features)).all()
-        ):
-            raise ValueError(f"{name} of its CurvedMap holds no groups of features")
-    if not curved.is_one_to_one:
-        raise ValueError("its CurvedMap mixes features")
-    for name in ("low", "high", "below", "above", "signs"):
-        _check_numbers(curved, name, n_features)
-
-
-def _check_noise(noise: Any, n_features: int) -> None:
-    if noise is None:
-        return
-    _is(noise, Isotropic, Axis, PerFeature, Covariance)
-    check_real("sigma of its noise", noise.sigma, inclusive=True)
-    if isinstance(noise, PerFeature):
-        _check_numbers(noise, "deviations", n_features)
-    if isinstance(noise, Covariance):
-        _is(noise.shape, Shape)
-        _check_numbers(noise.shape, "matrix", n_features, n_features)
-
-
-def _check_deconvolution(step: Deconvolve, n_features: int) -> None:
-    """Check a population of true values."""
-    step._check_parameters()
-    if step.missing_indicator:
-        raise ValueError("its Deconvolve adds features that are not in its card")
-    mixture = _of(step, "population_", Mixture, FactorMixture)
-    _is(mixture, Mixture, FactorMixture)
-    n_components = len(_of(mixture, "weights", np.ndarray))
-    _check_numbers(mixture, "weights", n_components)
-    _check_numbers(mixture, "means", n_components, n_features)
-    _check_numbers(mixture, "covariances", n_components, n_features, n_features)
-    T = mixture.covariances
-    # Exact values are seen through the covariance alone, which must then have an inverse.
-    if not (mixture.weights > 0).all() or not np.array_equal(T, T.transpose(0, 2, 1)):
-        raise ValueError("its population is no mixture of Gaussians")
-    np.linalg.cholesky(T)
-    if isinstance(mixture, FactorMixture):
-        rank = np.shape(_of(mixture, "loadings", np.ndarray))[-1]
-        _check_numbers(mixture, "loadings", n_components, n_features, rank)
-        _check_numbers(mixture, "uniquenesses", n_components, n_features)
-        if not (vars(mixture)["uniquenesses"] > 0).all():
-            raise ValueError("its population is no mixture of Gaussians")
-    for name in ("spreads_", "error_scale_"):
-        _check_numbers(step, name, n_features)
-        if (vars(step)[name] < 0).any():
-            raise ValueError(f"{name} of its Deconvolve is below 0")
-
-
-def _check_calibration(thing: Any, n_scores: int) -> None:
-    """Check the parameters of probabilities."""
-    check_real("alpha_ of its probabilities", _of(thing, "alpha_", float), inclusive=True)
-    check_real("kappa_ of its probabilities", _of(thing, "kappa_", float), inclusive=True)
-    if n_scores == 1:
-        check_real("beta_ of its probabilities", _of(thing, "beta_", float), low=-np.inf)
-    else:
-        _check_numbers(thing, "beta_", n_scores)
-
-
-def _check_error_bars(classifier: ErrorBarClassifier, features: list[str], n_scores: int) -> None:
-    """Check a classifier of measurements: its population, and the calibrated classifier of posteriors."""
-    d = len(features)
-    _check_input(classifier, features)
-    classifier._check_parameters()
-    _of(classifier, "has_errors_", bool)
-    population = _of(classifier, "population_", Deconvolve)
-    _is(population, Deconvolve)
-    _check_deconvolution(population, d)
-    if population.n_features_in_ != d:
-        raise ValueError("its Deconvolve has other features than its card")
-    _check_numbers(classifier, "centre_", d)
-    _check_numbers(classifier, "scale_", d)
-    _check_numbers(classifier, "reliability_", d)
-    if not (classifier.scale_ > 0).all():
-        raise ValueError("scale_ of its ErrorBarClassifier is not above 0")
-    check_real(
-        "kappa_pvalue_ of its probabilities", np.nan_to_num(_of(classifier, "kappa_pvalue_", float)), inclusive=True
-    )
-    _check_calibration(classifier, n_scores)
-    _of(classifier, "method_", str)
-    if vars(classifier)["transform_"] is not None:
-        _check_quantiles(classifier.transform_, d)
-    _check_unfitted(vars(classifier)["estimator"])
-    calibrated = _of(classifier, "_calibrated", CalibratedWithErrorsCV)
-    _check_calibrated(calibrated, features, n_scores, classifier.classes_)
-    _check_inner(vars(classifier)["estimator_"], features, n_scores, classifier.classes_)
-
-
-def _check_calibrated(
-    classifier: CalibratedWithErrorsCV, features: list[str], n_scores: int, classes: np.ndarray[Any, Any]
-) -> None:
-    """Check a classifier with calibrated probabilities."""
-    _is(classifier, CalibratedWithErrorsCV)
-    if not np.array_equal(_of(classifier, "classes_", np.ndarray), classes):
-        raise ValueError(NO_CLASSIFIER)
-    _check_calibration(classifier, n_scores)
-    _check_unfitted(vars(classifier)["estimator"])
-    _check_inner(vars(classifier)["estimator_"], features, n_scores, classes)
-
-
-def _check_inner(estimator: Any, features: list[str], n_scores: int, classes: np.ndarray[Any, Any]) -> None:
-    """Check what makes the scores of a calibrated classifier, maybe after steps that carry errors."""
-    if isinstance(estimator, Pipeline):
-        _is(estimator, Pipeline)
-        *steps, estimator = (step for _, step in _of(estimator, "steps", list))
-        for step in steps:
-            _check_transformer(step, features)
-    _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier)
-    if not np.array_equal(_of(estimator, "classes_", np.ndarray), classes):
-        raise ValueError(NO_CLASSIFIER)
-    _check_input(estimator, features)
-    if isinstance(estimator, KernelGuruClassifier):
-        _check_kernel(estimator, features, n_scores)
-        return
-    _check_numbers(estimator, "intercept_", n_scores)
-    _check_numbers(estimator, "coef_", n_scores, len(features))
-    if isinstance(estimator, GuruClassifier):
-        _check_linear(estimator, features, n_scores)
-
-
-def _check_unfitted(estimator: Any) -> None:
-    """Check a parameter that is an estimator or None."""
-    if isinstance(estimator, Pipeline):
-        _is(estimator, Pipeline)
-        *steps, estimator = (step for _, step in _of(estimator, "steps", list))
-        for step in steps:
-            _is(step, StandardScaler, SimpleImputer, WithErrors, Deconvolve)
-    if estimator is not None:
-        _is(estimator, GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier)
-
-
-def _check_linear(classifier: GuruClassifier, features: list[str], n_scores: int) -> None:
-    classifier._check_parameters()
-    _check_noise(vars(classifier)["noise_"], len(features))
-    _check_numbers(classifier, "intercept_", n_scores)
-    _check_numbers(classifier, "coef_", n_scores, len(features))
-    _check_population(classifier, "population_", len(features))
-
-
-def _check_classifier(classifier: Any, features: list[str], n_scores: int) -> None:
-    _is(classifier, *CLASSIFIERS)
-    if isinstance(classifier, ErrorBarClassifier):
-        _check_error_bars(classifier, features, n_scores)
-        return
-    if isinstance(classifier, CalibratedWithErrorsCV):
-        _check_calibrated(classifier, features, n_scores, classifier.classes_)
-        return
-    _check_input(classifier, features)
-    if isinstance(classifier, GuruClassifier):
-        _check_linear(classifier, features, n_scores)
-        return
-    _check_kernel(classifier, features, n_scores)
-
-
-def _check_kernel(classifier: KernelGuruClassifier, features: list[str], n_scores: int) -> None:
-    classifier._check_parameters()
-    _check_noise(vars(classifier)["noise_"], len(features))
-    _check_numbers(classifier, "intercept_", n_scores)
-    kernel = _of(classifier, "_kernel", Kernel)
-    _is(kernel, Kernel)
-    if kernel.name != classifier.kernel or kernel.is_precomputed or set(kernel.params) != {"gamma", "degree", "coef0"}:
-        raise ValueError("_kernel of its KernelGuruClassifier is another one than its parameters say")
-    for name, value in kernel.params.items():
-        check_real(f"{name} of its kernel", value, low=-np.inf)
-    if _of(kernel, "centre", np.ndarray, type(None)) is not None:
-        _check_numbers(kernel, "centre", len(features))
-    support = _of(classifier, "support_", np.ndarray)
-    if support.dtype.kind != "i" or support.ndim != 1:
-        raise ValueError("support_ of its KernelGuruClassifier holds no places of samples")
-    _check_numbers(classifier, "dual_coef_", n_scores, len(support))
-    _check_matrix(classifier, "X_fit_", len(support), len(features))
-    _check_numbers(classifier, "norm_", n_scores)
-    _check_population(classifier, "population_", len(features))
+# What objects hold, by attribute; of some types it depends on the object.
+CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
+    Pipeline: {"steps": _steps},
+    StandardScaler: {
+        **_INPUT, "mean_": numbers("d", optional=True), "scale_": numbers("d", above=0.0, optional=True)
+    },
+    RobustScaler: {
+        **_INPUT, "center_": numbers("d", optional=True), "scale_": numbers("d", above=0.0, optional=True)
+    },
+    MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": numbers("d", above=0.0)},
+    MaxAbsScaler: {**_INPUT, "scale_": numbers("d", above=0.0)},
+    QuantileTransformer: {
+        **_INPUT,
+        "n_quantiles_": size("q"),
+        "quantiles_": numbers("qd", rising=True),
+        "references_": numbers("q", rising=True),
+        "output_distribution": one_of("normal", "uniform"),
+    },
+    SimpleImputer: {**_INPUT, "statistics_": numbers("d")},
+    FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
+    WithErrors: {
+        **_INPUT, "transformer_": _transformer, "population_": _POPULATION, "_map": _map
+    },
+    AffineMap: {
+        "centre": numbers("d"), "offset": numbers("d"), "matrix": numbers("dd", sparse=True), "monomial": _monomial
+    },
+    CurvedMap: {
+        **{name: numbers("d") for name in ("low", "high", "below", "above", "signs")},
+        **{name: indices("d", low=-1, below="d") for name in ("features", "outputs")},  # of one that never varied: -1
+    },
+    Population: {"means": numbers("d"), "spreads": numbers("d"), "covariance": numbers("dd", optional=True)},
+    Deconvolve: {
+        **_INPUT,
+        "population_": part(Mixture, FactorMixture),
+        "spreads_": numbers("d", low=0.0),
+        "error_scale_": numbers("d", low=0.0),
+        "indicators_": indices("i", below="d"),
+    },
+    Mixture: _MIXTURE,
+    FactorMixture: {**_MIXTURE, "loadings": numbers("kdr"), "uniquenesses": numbers("kd", above=0.0)},
+    Isotropic: _SIGMA,
+    Axis: _SIGMA,
+    PerFeature: {**_SIGMA, "deviations": numbers("d")},
+    Covariance: {**_SIGMA, "shape": part(Shape)},
+    Shape: {"matrix": numbers("dd")},
+    GuruClassifier: _GURU,
+    GuruClassifierCV: _GURU,
+    ProbitWithErrors: _LINEAR,
+    AdversarialSVC: _LINEAR,
+    TotalSVC: _LINEAR,
+    LogisticRegression: _LINEAR,
+    KernelGuruClassifier: _kernel_machine,
+    Kernel: {
+        "name": one_of(*(name for name in NAMES if name != "precomputed")),
+        "params": _kernel_parameters,
+        "centre": numbers("d", optional=True),
+    },
+    CalibratedWithErrorsCV: {
+        "classes_": _labels,
+        **_calibration(),
+        "estimator": pattern(Pipeline, *INNER),
+        "estimator_": part(Pipeline, *INNER),
+    },
+    ErrorBarClassifier: _error_bars,
+    PopulationClassifier: {
+        **_CLASSIFIER,
+        "has_errors_": one_of(True, False),
+        "populations_": _populations,
+        "class_count_": numbers("c", above=0.0),
+        "class_prior_": shares("c"),
+    },
+    PosteriorDrawsClassifier: {
+        **_CLASSIFIER,
+        "has_errors_": one_of(True, False),
+        "population_": _POPULATION,
+        "n_draws": whole(1, MOST_DRAWS),
+        "_seed": whole(0, 2**32 - 1),
+        "estimator": pattern(Pipeline, *INNER),
+        "estimator_": part(Pipeline, *INNER),
+    },
+}  # fmt: skip
