@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 from gaussguru import (
     AdversarialSVC,
@@ -20,6 +21,8 @@ from gaussguru import (
     GuruClassifier,
     GuruClassifierCV,
     KernelGuruClassifier,
+    PopulationClassifier,
+    PosteriorDrawsClassifier,
     TotalSVC,
     plotting,
     sigma_path,
@@ -28,7 +31,8 @@ from gaussguru.datasets import make_gaussians, make_narrow_gaussians, make_radia
 from gaussguru.errors import Measured
 from gaussguru.losses import LOSSES
 from gaussguru.plotting import style
-from gaussguru.robustness import expected_accuracy, robustness_curve
+from gaussguru.preprocessing import WithErrors
+from gaussguru.robustness import NotLinearError, expected_accuracy, robustness_curve
 
 mpl.use("Agg")
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -359,6 +363,46 @@ def test_regions_of_a_classifier_of_measurements():
     np.testing.assert_array_equal(display.wrong, model.predict(X, X_err=X_err) != y)
     with pytest.raises(ValueError, match="X_err"):
         plotting.RegionsDisplay.from_estimator(model, X, y)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_regions_of_a_classifier_without_scores(n_classes, in_pipeline):
+    """Boundaries are where probabilities of exact values are equal, also where a classifier is certain."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % n_classes
+    X = rng.normal(size=(60, 2)) + 2 * np.array([[0, 0], [1, 1], [1, -1]])[y]
+    X_err = rng.uniform(0.1, 2.0, X.shape)
+    tree = DecisionTreeClassifier(max_depth=2)
+    for model in (PopulationClassifier(1), PosteriorDrawsClassifier(tree), ErrorBarClassifier(tree, n_components=1)):
+        fitted = (make_pipeline(WithErrors(), model) if in_pipeline else model).fit(Measured(X, X_err), y)
+        display = plotting.RegionsDisplay.from_estimator(fitted, X, y, X_err=X_err)
+        first, second, scores = display.plane.grid
+        points = Measured(np.column_stack([first.ravel(), second.ravel()]), np.zeros(first.size))
+        chances = fitted.predict_proba(points).T
+        expected = chances[1:] - chances[:1] if n_classes == 2 else chances
+        if not isinstance(model, ErrorBarClassifier) or not np.isfinite(fitted.decision_function(points)).all():
+            np.testing.assert_allclose(scores.reshape(len(expected), -1), expected)
+        assert np.isfinite(scores).all()
+        np.testing.assert_array_equal(display.wrong, fitted.predict(Measured(X, X_err)) != y)
+        clouds = plotting.CloudDisplay.from_estimator(fitted, X, y, X_err=X_err)
+        names = [text.get_text() for text in clouds.ax_.get_legend().get_texts()]
+        assert "boundary" in names
+        assert ("margins" in names) == (n_classes == 2 and np.abs(clouds.plane.grid[2]).max() > 1)
+
+
+def test_robustness_curve_of_a_classifier_of_measurements():
+    X, y = make_gaussians(60, random_state=0)
+    X_err = np.random.default_rng(0).uniform(0.1, 2.0, X.shape)
+    model = PopulationClassifier(1).fit(X, y, X_err=X_err)
+    options = {"X_err": X_err, "method": "sampling", "n_repeats": 3, "random_state": 0}
+    display = plotting.RobustnessCurveDisplay.from_estimator(model, X, y, **options)
+    assert (display.unit, display.noise_levels[-1]) == ("multiples of the error bars", 3.0)
+    np.testing.assert_array_equal(
+        display.accuracy, robustness_curve(model, X, y, display.noise_levels, **options).accuracy
+    )
+    with pytest.raises(NotLinearError, match="method='sampling'"):
+        plotting.RobustnessCurveDisplay.from_estimator(model, X, y, X_err=X_err)
 
 
 @pytest.mark.parametrize("estimator", [AdversarialSVC(0.5), TotalSVC(0.5)])

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
@@ -20,18 +21,32 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, PowerTransformer, StandardScaler
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, KernelGuruClassifier
+from gaussguru import (
+    ErrorBarClassifier,
+    GuruClassifier,
+    GuruClassifierCV,
+    KernelGuruClassifier,
+    PopulationClassifier,
+    PosteriorDrawsClassifier,
+)
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.plotting import RobustnessCurveDisplay, style
 from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import WithErrors
 from gaussguru.report import Report, data_hash, evaluation_report, model_card, new_axes
-from gaussguru.report.reliability import by_error_size, draw_reliability, kappa_in_words, with_larger_errors
-from gaussguru.robustness import certified_radius, expected_accuracy, flip_probability, remeasure_gain
+from gaussguru.report.reliability import by_error_size, draw_reliability, error_sizes, kappa_in_words
+from gaussguru.robustness import (
+    certified_radius,
+    expected_accuracy,
+    flip_probability,
+    remeasure_gain,
+    with_larger_errors,
+)
 
 mpl.use("Agg")
 HOSTILE = """<script>alert("x")</script>&'"><img src=x onerror=alert(1)>"""
@@ -401,6 +416,68 @@ def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
         evaluation_report(inside, X, y, E, noise_levels=[0.5])
     with pytest.raises(ValueError, match="y must hold labels among"):
         evaluation_report(inside, X, np.where(y == "no", "never", y), E)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ErrorBarClassifier(DecisionTreeClassifier(max_depth=2), n_components=1, methods=("shrunk",), cv=2, stack=True),
+        ErrorBarClassifier(DecisionTreeClassifier(max_depth=2), n_components=1),
+        PopulationClassifier(1),
+        PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=2)),
+    ],
+    ids=["stack", "drawn", "populations", "draws"],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_evaluation_of_probabilities_without_a_score(model, n_classes):
+    X, E, y = measurements(n=90, n_classes=n_classes)
+    X.iloc[4, 1] = np.nan
+    model = clone(model).fit(X, y, X_err=E)
+    report = evaluation_report(model, X, y, E, noise_levels=[1.0, 2.0])
+    page = check_alone(report.html())
+    expected = model.predict_proba(X, E)
+    shares = {row[0]: row[1] for row in page.table("", "share")}
+    assert shares["accuracy"] == f"{100 * model.score(X, y, X_err=E):.2f} %"
+    assert shares["expected accuracy"] == f"{100 * expected.max(axis=1).mean():.2f} %"
+    scores = {row[0]: float(row[1]) for row in page.table("", "model")}
+    assert scores["log loss"] == pytest.approx(log_loss(y, expected), abs=6e-5)
+    assert [row[0] for row in page.table("errors", "samples")] == ["small", "medium", "large"]
+    assert page.table("noise level", "accuracy")[0][1] == shares["accuracy"]
+    reason = left_out(page)["Measure these again"]
+    assert "spread" in reason or "decision_function" in reason
+    # Sizes: 0 of exact values, 1 of samples without any.
+    errors = np.where(np.isnan(X), np.inf, E)
+    errors[:2] = [[0.0] * 3, [np.inf] * 3]
+    variances = np.array([X.to_numpy()[np.isfinite(errors[:, j]), j].var() for j in range(3)])
+    finite = np.where(np.isinf(errors), 0.0, errors)
+    parts = np.where(np.isinf(errors), 1.0, finite**2 / (finite**2 + variances))
+    sizes = error_sizes(model, X, errors)
+    np.testing.assert_allclose(sizes, np.sqrt(parts.mean(axis=1)))
+    np.testing.assert_array_equal(sizes[:2], [0.0, 1.0])
+    assert not error_sizes(model, X).any()
+
+
+@pytest.mark.parametrize("steps", [(Deconvolve(1),), (WithErrors(PowerTransformer()),)], ids=["posteriors", "curved"])
+@pytest.mark.parametrize("final", [GuruClassifier(0.3), KernelGuruClassifier(0.3)], ids=["linear", "kernel"])
+def test_evaluation_of_labels_that_depend_on_error_bars(steps, final):
+    X, E, y = measurements(n=90)
+    model = clone(make_pipeline(*steps, final)).fit(Measured(X, E), y)
+    X.iloc[4, 1] = np.nan
+    seen = Measured(X, E)
+    page = check_alone(evaluation_report(model, X, y, E, noise_levels=[0.0, 1.0]).html())
+    shares = {row[0]: row[1] for row in page.table("", "share")}
+    assert shares["accuracy"] == f"{100 * model.score(seen, y):.2f} %" == page.table("noise level", "accuracy")[0][1]
+    assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y, X_err=E):.2f} %"
+    assert "depends on the errors as well" in left_out(page)["Distance to the boundary"]
+    doubt = float(page.table("row", "predicted")[0][3].rstrip(" %"))
+    flips = (
+        flip_probability(model, X, X_err=E) if hasattr(final, "noise") else 1 - model.predict_proba(seen).max(axis=1)
+    )
+    assert doubt == pytest.approx(100 * flips.max(), abs=6e-3)
+    # Without error bars the values are exact, and the noise of a curve is in the units of the features.
+    exact = X.fillna(0.0)
+    page = check_alone(evaluation_report(model, exact, y, noise_levels=[0.0]).html())
+    assert page.table("noise level", "accuracy")[0][1] == f"{100 * model.score(exact, y):.2f} %"
 
 
 def test_groups_by_the_size_of_errors():

@@ -18,14 +18,21 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.metadata_routing import UNUSED
 from support.common import every_form
 from support.data import groups, joint_problem
 from support.error_bars import conditional
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
+from gaussguru import (
+    ErrorBarClassifier,
+    GuruClassifier,
+    KernelGuruClassifier,
+    PopulationClassifier,
+    PosteriorDrawsClassifier,
+)
 from gaussguru._data.em import population_of
 from gaussguru._errors import check_errors
 from gaussguru.calibration import CalibratedWithErrorsCV
@@ -34,6 +41,7 @@ from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
 from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities
 from gaussguru.robustness import (
+    NotLinearError,
     certified_radius,
     class_probabilities,
     expected_accuracy,
@@ -41,6 +49,7 @@ from gaussguru.robustness import (
     flip_probability,
     log_loss_scorer,
     robustness_curve,
+    with_larger_errors,
 )
 
 DRAWS = 40_000
@@ -438,6 +447,158 @@ def test_log_loss_of_calibrated_classifiers_is_that_of_their_own_probabilities()
         assert log_loss_scorer(model, X, y, X_err=err) == pytest.approx(expected, rel=1e-9)
     found = cross_val_score(models[0], Measured(X, err), y, cv=2, scoring=log_loss_scorer)
     assert np.isfinite(found).all()
+
+
+def measured_problem(n=60, n_classes=2):
+    rng = np.random.default_rng(3)
+    y = np.arange(n) % n_classes
+    err = rng.uniform(0.1, 1.0, (n, 2))
+    X = rng.normal(size=(n, 2)) + 2 * np.array([[0, 0], [1, 1], [1, -1]])[y] + err * rng.normal(size=(n, 2))
+    return X, err, y
+
+
+# Of every kind whose labels depend on the error bars.
+COUNTING = {
+    "error bars": ErrorBarClassifier(n_components=1, methods=("shrunk",), cv=2),
+    "stack": ErrorBarClassifier(
+        DecisionTreeClassifier(max_depth=2), n_components=1, methods=("shrunk",), cv=2, stack=True
+    ),
+    "populations": PopulationClassifier(1),
+    "draws": PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=2)),
+    "calibrated": CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
+    "posteriors": make_pipeline(Deconvolve(2), GuruClassifier(0.3)),
+    "curved": make_pipeline(WithErrors(PowerTransformer()), GuruClassifier(0.3)),
+}
+every_counting = pytest.mark.parametrize("model", COUNTING.values(), ids=COUNTING)
+
+
+@every_counting
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_noise_that_a_classifier_is_told_of(model, n_classes):
+    """Curves and expected accuracies against noise drawn here, with the errors that the noisy values then have."""
+    X, err, y = measured_problem(n_classes=n_classes)
+    model = clone(model).fit(Measured(X, err), y)
+    levels, repeats, rng = [0.0, 1.0, 2.5], 40, np.random.default_rng(5)
+    weights = rng.uniform(0.5, 2.0, len(y))
+    curve = robustness_curve(model, X, y, levels, X_err=err, method="sampling", n_repeats=repeats, random_state=0)
+    heavy = robustness_curve(
+        model, X, y, levels[1:], X_err=err, method="sampling", n_repeats=repeats, random_state=0, sample_weight=weights
+    )
+    assert (curve.accuracy[0], curve.error[0]) == (model.score(Measured(X, err), y), 0.0)
+    for k, level in enumerate(levels[1:]):
+        draws = [
+            model.predict(Measured(X + level * err * rng.normal(size=X.shape), np.sqrt(1 + level**2) * err)) == y
+            for _ in range(repeats)
+        ]
+        for found, weight in ((curve, np.ones(len(y))), (heavy, weights)):
+            place = k + (found is curve)
+            accuracy = np.average(draws, axis=1, weights=weight)
+            spread = np.hypot(found.error[place], accuracy.std(ddof=1) / np.sqrt(repeats))
+            assert abs(found.accuracy[place] - accuracy.mean()) <= ERRORS * spread
+    given = {"X_err": err, "sample_weight": weights}
+    again = robustness_curve(model, X, y, [1.0], **given, method="sampling", n_repeats=7, random_state=3)
+    assert expected_accuracy(model, X, y, **given, n_repeats=7, random_state=3) == again.accuracy[0]
+    assert expected_accuracy_scorer(model, X, y, **given) == expected_accuracy(model, Measured(X, err), y, **given)
+    for refused in (
+        lambda: robustness_curve(model, X, y, levels, X_err=err),
+        lambda: expected_accuracy(model, X, y, X_err=err, bound=True),
+        lambda: certified_radius(model, Measured(X, err)),
+    ):
+        with pytest.raises(NotLinearError, match=r"depend on the error bars as well as on X.*: use"):
+            refused()
+
+
+@every_counting
+def test_flips_of_labels_that_depend_on_error_bars(model):
+    X, err, y = measured_problem()
+    model = clone(model).fit(Measured(X, err), y)
+    found = flip_probability(model, X, X_err=err, n_repeats=200)
+    before = model.predict(Measured(X, err))
+    probabilities = class_probabilities(model, X, X_err=err)
+    if hasattr(model, "steps"):  # a linear classifier of posteriors: in closed form
+        np.testing.assert_allclose(found, 1 - probabilities[np.arange(len(y)), before], atol=1e-12)
+        return
+    np.testing.assert_array_equal(probabilities, model.predict_proba(X, X_err=err))
+    rng = np.random.default_rng(7)
+    draws = [model.predict(X + err * rng.normal(size=X.shape), X_err=np.sqrt(2) * err) for _ in range(200)]
+    changed = np.sum(np.asarray(draws) != before, axis=0)
+    check_frequencies(*flips_of(found, 200), np.column_stack([200 - changed, changed]))
+    assert found.any()
+    np.testing.assert_array_equal(flip_probability(model, Measured(X, err), n_repeats=200), found)
+
+
+def flips_of(found, n_draws):
+    """Return probabilities of no change and of one, and their standard errors."""
+    error = np.sqrt(np.maximum(found * (1 - found), 1 / n_draws) / n_draws)[:, np.newaxis]
+    return np.column_stack([1 - found, found]), np.hstack([error, error])
+
+
+def test_flips_of_a_calibrated_linear_classifier_in_closed_form():
+    """Of two classes the label is the sign of the calibrated score, which errors do not move."""
+    X, err, y = measured_problem()
+    model = CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2).fit(X, y, X_err=err)
+    w = model.estimator_.coef_[0]
+    z = (X @ w + model.estimator_.intercept_ + model.beta_ / model.alpha_) / np.sqrt(err**2 @ w**2)
+    found = flip_probability(model, X, X_err=err, n_repeats=400)
+    assert np.all(np.abs(found - ndtr(-np.abs(z))) <= ERRORS * np.sqrt(ndtr(-np.abs(z)) / 400) + 1e-9)
+    expected = ndtr(np.where(y == 1, z, -z)).mean()
+    curve = robustness_curve(model, X, y, [1.0], X_err=err, method="sampling", n_repeats=400, random_state=0)
+    assert abs(curve.accuracy[0] - expected) <= ERRORS * curve.error[0]
+
+
+def test_probabilities_of_posteriors_from_their_formula():
+    X, err, y = measured_problem()
+    model = make_pipeline(Deconvolve(1), GuruClassifier(0.3)).fit(Measured(X, err), y)
+    mu, T, w = model[0].means_[0], model[0].covariances_[0], model[1].coef_[0]
+    z = []
+    for x, e in zip(X, err, strict=True):
+        G = T @ np.linalg.inv(T + np.diag(e**2))
+        z.append((w @ (mu + G @ (x - mu)) + model[1].intercept_[0]) / np.sqrt(w @ (T - G @ T) @ w + 0.09 * w @ w))
+    np.testing.assert_allclose(class_probabilities(model, X, X_err=err)[:, 1], ndtr(z), rtol=1e-9)
+    np.testing.assert_allclose(flip_probability(model, X, X_err=err), ndtr(-np.abs(z)), rtol=1e-9)
+
+
+def test_larger_errors_in_every_form():
+    """Noise has the covariance of the error bars, and the new bars are those of both noises; sparse X becomes dense."""
+    X, err, _ = measured_problem(4)
+    for name, errors in {**error_bars(4, 2), "frame": pd.DataFrame(err)}.items():
+        more = with_larger_errors(X, errors, 2.0, np.random.default_rng(0))
+        before, after = (check_errors(each, X) for each in (errors, more.err))
+        for i in range(4):
+            np.testing.assert_allclose(after.covariance(i), 4 * before.covariance(i), atol=1e-14, err_msg=name)
+        draws = [with_larger_errors(X, errors, 2.0, np.random.default_rng(seed)).X - X for seed in range(1000)]
+        spread = np.einsum("sij,sik->ijk", draws, draws) / 1000
+        expected = 3 * np.array([before.covariance(i) for i in range(4)])
+        np.testing.assert_allclose(spread, expected, atol=ERRORS * np.sqrt(2 / 1000) * expected.max())
+    noisy = with_larger_errors(sp.csr_array(X), sp.csr_array(err), 2.0, np.random.default_rng(0))
+    np.testing.assert_array_equal(noisy.X, with_larger_errors(X, err, 2.0, np.random.default_rng(0)).X)
+
+
+def test_classifiers_fitted_without_error_bars():
+    """They stay linear for exact values; error bars that are given count."""
+    X, err, y = measured_problem()
+    model = ErrorBarClassifier(methods=("shrunk",), cv=2).fit(X, y)
+    assert robustness_curve(model, X, y, [0.0]).accuracy[0] == model.score(X, y)
+    assert np.isfinite(certified_radius(model, X)).all()
+    np.testing.assert_array_equal(class_probabilities(model, X), model.predict_proba(X))
+    np.testing.assert_array_equal(class_probabilities(model, X, X_err=err), model.predict_proba(X, err))
+    np.testing.assert_array_equal(
+        class_probabilities(model, X, X_err=0.5), model.predict_proba(X, np.full(len(X), 0.5))
+    )
+    for function in (lambda: flip_probability(model, X), lambda: expected_accuracy(model, X, y)):
+        with pytest.raises(ValueError, match="X_err must be given: ErrorBarClassifier has no noise of its own"):
+            function()
+
+
+def test_the_radius_of_what_was_not_measured_is_that_of_the_filled_values():
+    X, y, _ = problem(2)
+    err = np.full(X.shape, 0.3)
+    clf = GuruClassifier(0.3).fit(X, y, X_err=err)
+    err[3, 1] = np.inf
+    radius = [certified_radius(clf, Measured(np.where(np.isinf(err), value, X), err)) for value in (np.nan, 1e6)]
+    filled, _ = conditional(clf.population_, X, err)
+    for found in radius:
+        np.testing.assert_allclose(found, certified_radius(clf, filled))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

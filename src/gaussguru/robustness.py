@@ -175,8 +175,10 @@ def certified_radius(estimator: Any, X: Any) -> Array:
     ndarray of shape (n_samples,)
     """
     X, X_err = split_errors(X)
-    if counts_errors(estimator) and (X_err is not None or getattr(final_estimator(estimator), "has_errors_", False)):
+    if X_err is not None and counts_errors(estimator):
         raise _not_linear(estimator, "flip_probability")
+    if has_unmeasured(X_err):
+        X, _ = fill_unmeasured(estimator, X, X_err)
     scores, coef = linear_scores(estimator, X)
     return distance_to_boundary(scores, coef)
 
@@ -732,12 +734,14 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     final = final_estimator(estimator)
-    if own:
+    if isinstance(final, ByProbability):
         _check_noise_given(estimator, X_err)
-        own = hasattr(final, "_score_noise")
     if has_unmeasured(X_err):
         X, X_err = fill_unmeasured(estimator, X, X_err)
     scores, coef = linear_scores(estimator, X)
+    if own:
+        _check_noise_given(estimator, X_err)
+    own = own and hasattr(final, "_score_noise")
     noise = final._score_noise() if own else np.zeros((len(coef), len(coef)))
     if X_err is not None:
         noise = noise + score_covariance(coef, check_errors(X_err, X))

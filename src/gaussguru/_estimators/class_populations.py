@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.posteriors import checked_measurements, rank_of
+from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import Samples, check_samples, check_weights
 from gaussguru._linalg import Array, log_sum
 from gaussguru.calibration import ByProbability
@@ -158,6 +159,7 @@ class PopulationClassifier(ByProbability, Classifier):
         ]
         return self
 
+    @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of the probabilities, accurate even if these are very small.
 

@@ -26,6 +26,7 @@ from gaussguru._blocks import row_blocks
 from gaussguru._data.em import population_of
 from gaussguru._errors import Errors, Population, check_causes, has_unmeasured, split_errors
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
+from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
 from gaussguru._frames import is_frame, like, take_rows
 from gaussguru._linalg import Array, Index
@@ -195,6 +196,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         rules = _Routed if sklearn.get_config()["enable_metadata_routing"] else _Named
         return rules(self._estimator())
 
+    @by_parts
     def predict_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the probability of each class, averaged over the draws of a sample.
 
@@ -224,6 +226,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
 
         return np.concatenate(Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(of)(part) for part in parts))
 
+    @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of :meth:`predict_proba`.
 

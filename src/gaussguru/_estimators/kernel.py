@@ -28,6 +28,7 @@ from gaussguru._data.threads import block_map
 from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator
 from gaussguru._estimators.problem import Model, Posed, pose
+from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import (
     Samples,
     check_choice,
@@ -502,6 +503,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         params = {"gamma": float(gamma), "degree": self.degree, "coef0": self.coef0}
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
+    @by_parts
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample; with more than two classes, one score for each.
 
@@ -522,6 +524,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         scores, _ = self._moments(X, X_err, lambda covariances: covariances[:, 0, 0])
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
+    @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
         """Return the expected scores of every sample, and their standard deviations under its error bars.
 

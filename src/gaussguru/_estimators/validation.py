@@ -89,7 +89,7 @@ def check_kind(estimator: Any, *kinds: type) -> None:
     """Raise unless ``estimator`` is of one of these classes."""
     if not isinstance(estimator, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"estimator must be a {names}; got {type(estimator).__name__}")
+        raise TypeError(f"estimator must be of the class {names}; got {type(estimator).__name__}")
 
 
 class Samples(NamedTuple):

@@ -218,6 +218,8 @@ def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     -------
     float
     """
+    if not hasattr(estimator, "certificate"):
+        raise TypeError(f"estimator must be of the class GuruClassifier; {type(estimator).__name__} has no certificate")
     certificate: Certificate = estimator.certificate(X, y, sample_weight)
     return certificate.gap
 

@@ -111,6 +111,8 @@ class SigmaPathDisplay:
         SigmaPathDisplay
         """
         check_kind(estimator, GuruClassifier)
+        if isinstance(estimator, GuruClassifierCV):
+            raise TypeError("estimator must be a GuruClassifier; for a GuruClassifierCV there is from_cv")
         check_choice("quantity", quantity, ("norm", "gap", "accuracy"))
         options = {key: value for key, value in estimator.get_params().items() if key not in ("sigma", "warm_start")}
         levels, coefs, intercepts, gaps = sigma_path(X, y, sigmas=sigmas, X_err=X_err, **options)

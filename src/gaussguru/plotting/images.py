@@ -3,13 +3,14 @@
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._estimators.adversary import sample_noise
 from gaussguru._estimators.validation import check_count
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
+from gaussguru.preprocessing import as_table
+from gaussguru.preprocessing.affine import dense
 
 
 class AdversarialSamplesDisplay:
@@ -75,7 +76,7 @@ class AdversarialSamplesDisplay:
         """
         height, width = (check_count("image_shape", size) for size in image_shape)
         noise = sample_noise(estimator, X, n_draws, random_state=random_state)
-        values = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        values = dense(as_table(X))
         if values.shape[1] != height * width:
             raise ValueError(f"image_shape={tuple(image_shape)} does not fit X with {values.shape[1]} features")
         shown = np.concatenate([values[np.newaxis], values + noise])

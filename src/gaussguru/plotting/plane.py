@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -11,10 +10,11 @@ from gaussguru._errors import Measured, check_errors, measured, refuse_unmeasure
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.validation import check_kind, check_real
-from gaussguru._frames import as_numbers, column_names, is_frame, like
+from gaussguru._frames import column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.preprocessing import final_estimator
+from gaussguru.preprocessing import as_table, final_estimator
+from gaussguru.preprocessing.affine import dense
 from gaussguru.robustness import counts_errors
 
 RESOLUTION = 301
@@ -24,7 +24,7 @@ LINE = "0.25"
 
 def _points(X: Any) -> Array:
     """Return samples of two features as an array."""
-    points = X.toarray() if sp.issparse(X) else as_numbers(X, "X")
+    points = dense(as_table(X))
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError(f"X must have two features to be drawn in the plane; got shape {points.shape}")
     return points
@@ -43,6 +43,16 @@ def _around(samples: Array, covariances: Array, n_std: float) -> Array:
     return np.vstack([samples - reach, samples + reach])
 
 
+def _scores(estimator: Any, points: Any) -> Array:
+    """Return the scores of points, or probabilities if there are no scores or infinite ones: of two, the difference."""
+    if hasattr(estimator, "decision_function"):
+        scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
+        if np.isfinite(scores).all():
+            return scores
+    chances = np.asarray(estimator.predict_proba(points), dtype=np.float64)
+    return np.asarray(chances[:, 1] - chances[:, 0]) if chances.shape[1] == 2 else chances
+
+
 class Plane(NamedTuple):
     """Data that the displays of two features share: samples, labels, and scores on a grid.
 
@@ -52,7 +62,7 @@ class Plane(NamedTuple):
     labels : ndarray of shape (n_samples,)
     grid : tuple of ndarray
         The coordinates of a grid and the scores there, of shape (n_classes, ...), or (1, ...) for two classes:
-        differences of probabilities for a classifier without scores.
+        differences of probabilities for a classifier without scores, or with infinite ones.
     names : list of str
         The names of the features.
     title : str
@@ -85,12 +95,7 @@ class Plane(NamedTuple):
         points = like(X, points) if is_frame(X) else points
         if getattr(final_estimator(estimator), "has_errors_", False):
             points = measured(points, 0.0)
-        if hasattr(estimator, "decision_function"):
-            scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
-        else:
-            scores = np.asarray(estimator.predict_proba(points), dtype=np.float64)
-            scores = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-        scores = scores.reshape(len(points), -1).T.reshape(-1, *first.shape)
+        scores = _scores(estimator, points).reshape(len(points), -1).T.reshape(-1, *first.shape)
         return cls(samples, labels, (first, second, scores), names, style.name_of(estimator))
 
 

@@ -263,10 +263,15 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
             f"estimator must be a linear classifier with a decision_function; got {type(final).__name__}. For others "
             "there is robustness_curve(..., method='sampling')"
         )
+    if getattr(final, "has_errors_", False):
+        raise NotLinearError(
+            f"estimator must have scores that depend on X alone; those of {type(final).__name__} depend on the error "
+            "bars, too. For any classifier there is robustness_curve(..., method='sampling')"
+        )
+    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
+        return np.asarray(estimator.decision_function(X), dtype=np.float64), estimator.coef_
     table = as_table(X)
     scores = np.asarray(estimator.decision_function(X))
-    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
-        return scores.astype(np.float64, copy=False), estimator.coef_
     affine = AffineMap.of(estimator.decision_function, table)
     try:
         affine.check(table, scores, final)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._errors import Limits, LowRank, split_errors
 from gaussguru._frames import take_rows
-from gaussguru.preprocessing import final_estimator
+from gaussguru.preprocessing import as_table, final_estimator
 
 # Rows hashed at a time; with them the hash of texts would change.
 HASHED_ROWS = 1 << 16
@@ -37,6 +37,7 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     """
     check_is_fitted(model)
     X, X_err = split_errors(X, X_err)
+    X = as_table(X)
     final = final_estimator(model)
     found = getattr(model, "best_estimator_", model)
     steps = [type(step).__name__ for _, step in found.steps] if hasattr(found, "steps") else [type(final).__name__]

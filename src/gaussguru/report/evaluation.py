@@ -246,7 +246,7 @@ class _Evaluation:
         X, y, X_err, top = self.X, self.y, None if absolute and not self.by_errors else self.X_err, 1.0
         if X_err is not None:
             unit, top = "multiples of the error bars", 3.0
-        elif absolute or sp.issparse(X):
+        elif absolute or sp.issparse(X) or counts_errors(self.model):  # X_err would be told: these values are exact
             unit = "units of the features"
         else:
             unit, X_err = "standard deviations of each feature", _spreads(X)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from gaussguru._data.rows import canonical
@@ -67,6 +68,9 @@ class Source(ABC):
     def on(self, client: Any) -> Self:
         """Return the same for a client of Dask; what this process reads stays as it is."""
         return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        raise TypeError(f"X is a source ({type(self).__name__}), which is read in parts; here it must be in memory")
 
 
 class Unwrapped(NamedTuple):

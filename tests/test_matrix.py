@@ -1,0 +1,464 @@
+"""Every estimator with every function that takes a model, and every form of error bars: right, or refused truthfully.
+
+Estimators and functions are collected from the public names. A new one fails :func:`test_every_name_is_covered` until
+it has an entry here. A cell is right if it has the numbers of the same call with plain arrays; refusals are those of
+:data:`REFUSED` alone.
+"""
+
+import importlib
+import inspect
+import pickle
+import re
+import warnings
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from matplotlib.figure import Figure
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, make_scorer
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PowerTransformer, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import gaussguru
+from gaussguru import (
+    AdversarialSVC,
+    ErrorBarClassifier,
+    GuruClassifier,
+    GuruClassifierCV,
+    KernelGuruClassifier,
+    PopulationClassifier,
+    PosteriorDrawsClassifier,
+    TotalSVC,
+)
+from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
+from gaussguru.certificates import duality_gap
+from gaussguru.errors import Measured
+from gaussguru.plotting import (
+    AdversarialSamplesDisplay,
+    CloudDisplay,
+    ConvergenceDisplay,
+    DisplacementDisplay,
+    RegionsDisplay,
+    RemeasureDisplay,
+    RobustnessCurveDisplay,
+    SigmaPathDisplay,
+    plane,
+)
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import NotLinearError, WithErrors, final_estimator, linear_scores
+from gaussguru.report import evaluation_report, model_card, page
+from gaussguru.robustness import (
+    certified_radius,
+    class_probabilities,
+    expected_accuracy,
+    expected_accuracy_scorer,
+    flip_probability,
+    log_loss_scorer,
+    remeasure_gain,
+    robustness_curve,
+)
+from gaussguru.sources import Arrays
+
+LINEAR = {"methods": ("shrunk",), "n_components": 1, "cv": 2}
+TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
+# Every public estimator, under its name and more; of transformers, a pipeline.
+ESTIMATORS = {
+    "AdversarialSVC": AdversarialSVC(0.1),
+    "CalibratedWithErrorsCV": CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
+    "Deconvolve": make_pipeline(Deconvolve(1), GuruClassifier(0.3)),
+    "Deconvolve, calibrated": make_pipeline(Deconvolve(2), CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2)),
+    "ErrorBarClassifier": ErrorBarClassifier(**LINEAR),
+    "ErrorBarClassifier, default": ErrorBarClassifier(),
+    "ErrorBarClassifier, rbf": ErrorBarClassifier(**LINEAR, kernel="rbf"),
+    "ErrorBarClassifier, given": ErrorBarClassifier(LogisticRegression(), **LINEAR),
+    "ErrorBarClassifier, draws": ErrorBarClassifier(TREE, **LINEAR),
+    "ErrorBarClassifier, stack": ErrorBarClassifier(TREE, **LINEAR, stack=True),
+    "GuruClassifier": GuruClassifier(0.3),
+    "GuruClassifierCV": GuruClassifierCV(2, cv=2),
+    "KernelGuruClassifier": KernelGuruClassifier(0.3, gamma=0.5),
+    "PopulationClassifier": PopulationClassifier(1),
+    "PosteriorDrawsClassifier": PosteriorDrawsClassifier(TREE),
+    "TotalSVC": TotalSVC(0.1),
+    "WithErrors": make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.3)),
+    "WithErrors, curved": make_pipeline(WithErrors(PowerTransformer()), GuruClassifier(0.3)),
+    "a search": GridSearchCV(PopulationClassifier(), {"n_components": [1]}, cv=2),
+}
+
+
+def problem(n=40):
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    X_err = rng.uniform(0.1, 0.8, (n, 2))
+    return rng.normal(size=(n, 2)) + 1.5 * y[:, np.newaxis] + X_err * rng.normal(size=(n, 2)), X_err, y
+
+
+X, X_ERR, Y = problem()
+
+
+FRAMES = [pd.DataFrame(table, columns=["x0", "x1"]) for table in (X, X_ERR)]
+GONE = np.arange(80).reshape(40, 2) % 13 == 5
+# X and keywords, and the form that has the same numbers.
+FORMS = {
+    "array": (X, {"X_err": X_ERR}, None),
+    "frame": (FRAMES[0], {"X_err": FRAMES[1]}, "array"),
+    "measured": (Measured(X, X_ERR), {}, "array"),
+    "none": (X, {}, None),
+    "source": (Arrays(X, rows=20), {"X_err": X_ERR}, "array"),
+    "missing": (np.where(GONE, np.nan, X), {"X_err": X_ERR}, None),
+    "missing, infinite": (np.where(GONE, 1e3, X), {"X_err": np.where(GONE, np.inf, X_ERR)}, "missing"),
+    "missing, measured": (Measured(np.where(GONE, np.nan, X), X_ERR), {}, "missing"),
+}
+
+
+AXES = Figure().add_subplot()
+
+
+def axes():
+    AXES.clear()
+    return AXES
+
+
+def carried(X, given):
+    """Return X with its errors, for functions that take no X_err; of a source, X."""
+    return Measured(X, given["X_err"]) if given and not isinstance(X, Arrays) else X
+
+
+def told(report):
+    """Return what a report says beside the names of features and the hash of the values."""
+    text = re.sub("<[^>]+>", " ", report.html().split("Model card")[0])
+    return re.sub(r"\bx(\d)\b", r"\1", text)
+
+
+def described(card):
+    """Return a card without what names and hashes the samples."""
+    data = {"sha256 of the values", "feature names"}
+    return str({group: {name: entry for name, entry in card[group].items() if name not in data} for group in card})
+
+
+# What a call returns: numbers, or text.
+FUNCTIONS = {
+    "gaussguru.sample_noise": lambda model, X, y, given: gaussguru.sample_noise(
+        model, carried(X, given), random_state=0
+    ),
+    "gaussguru.worst_case_covariance": lambda model, X, y, given: gaussguru.worst_case_covariance(
+        model, carried(X, given)
+    ),
+    "calibration.margin_and_spread": lambda model, X, y, given: margin_and_spread(model, X, **given),
+    "calibration.score_moments": lambda model, X, y, given: score_moments(model, X, **given),
+    "certificates.duality_gap": lambda model, X, y, given: duality_gap(model, carried(X, given), y),
+    "plotting.AdversarialSamplesDisplay.from_estimator": lambda model, X, y, given: (
+        AdversarialSamplesDisplay.from_estimator(
+            model, carried(X, given), image_shape=(1, 2), n_draws=1, random_state=0, ax=axes()
+        ).images
+    ),
+    "plotting.CloudDisplay.from_estimator": lambda model, X, y, given: (
+        CloudDisplay.from_estimator(model, X, y, **given, ax=axes()).plane.grid
+    ),
+    "plotting.ConvergenceDisplay.from_estimator": lambda model, X, y, given: (
+        ConvergenceDisplay.from_estimator(model, X, y, **given, n_points=2, ax=axes()).objective
+    ),
+    "plotting.DisplacementDisplay.from_estimator": lambda model, X, y, given: (
+        DisplacementDisplay.from_estimator(model, carried(X, given), y, ax=axes()).moved
+    ),
+    "plotting.RegionsDisplay.from_estimator": lambda model, X, y, given: (
+        RegionsDisplay.from_estimator(model, X, y, **given, ax=axes()).wrong
+    ),
+    "plotting.RemeasureDisplay.from_estimator": lambda model, X, y, given: (
+        RemeasureDisplay.from_estimator(model, X, **given, ax=axes()).gain
+    ),
+    "plotting.RobustnessCurveDisplay.from_estimator": lambda model, X, y, given: (
+        RobustnessCurveDisplay.from_estimator(
+            model, X, y, noise_levels=[0.0, 1.0], **given, method="sampling", n_repeats=2, random_state=0, ax=axes()
+        ).accuracy
+    ),
+    "plotting.SigmaPathDisplay.from_cv": lambda model, X, y, given: SigmaPathDisplay.from_cv(model, ax=axes()).values[
+        "score"
+    ],
+    "plotting.SigmaPathDisplay.from_estimator": lambda model, X, y, given: SigmaPathDisplay.from_estimator(
+        model, X, y, **given, sigmas=2, ax=axes()
+    ).values["norm"],
+    "preprocessing.final_estimator": lambda model, X, y, given: final_estimator(model).classes_,
+    "preprocessing.linear_scores": lambda model, X, y, given: linear_scores(model, carried(X, given)),
+    "report.evaluation_report": lambda model, X, y, given: told(evaluation_report(model, X, y, **given, date="today")),
+    "report.model_card": lambda model, X, y, given: described(model_card(model, X, y, **given)),
+    "robustness.certified_radius": lambda model, X, y, given: certified_radius(model, carried(X, given)),
+    "robustness.class_probabilities": lambda model, X, y, given: class_probabilities(model, X, **given),
+    "robustness.expected_accuracy": lambda model, X, y, given: expected_accuracy(model, X, y, **given, n_repeats=2),
+    "robustness.expected_accuracy_scorer": lambda model, X, y, given: expected_accuracy_scorer(model, X, y, **given),
+    "robustness.flip_probability": lambda model, X, y, given: flip_probability(model, X, **given, n_repeats=2),
+    "robustness.log_loss_scorer": lambda model, X, y, given: log_loss_scorer(model, X, y, **given),
+    "robustness.remeasure_gain": lambda model, X, y, given: remeasure_gain(model, X, **given),
+    "robustness.robustness_curve": lambda model, X, y, given: robustness_curve(
+        model, X, y, [0.0, 1.0], **given, method="sampling", n_repeats=2, random_state=0
+    ),
+    "robustness.robustness_curve, analytic": lambda model, X, y, given: robustness_curve(
+        model, X, y, [0.0, 1.0], **given
+    ),
+}
+
+BALL = "AdversarialSVC|TotalSVC"
+GURU = "GuruClassifier|GuruClassifierCV"
+KERNEL = "KernelGuruClassifier"
+CURVED = "WithErrors, curved"
+# Fitted with error bars, so that predictions require them; without a score; with labels that depend on error bars.
+FITTED = "ErrorBarClassifier.*|PopulationClassifier|PosteriorDrawsClassifier|a search"
+UNSCORED = "ErrorBarClassifier, (draws|stack)|PopulationClassifier|PosteriorDrawsClassifier|a search"
+BY_PROBABILITY = f"{FITTED}|CalibratedWithErrorsCV|Deconvolve, calibrated"
+COUNTING = f"{BY_PROBABILITY}|Deconvolve|{CURVED}"
+WITHOUT_DECISION = (
+    "PopulationClassifier|PosteriorDrawsClassifier|a search|CalibratedWithErrorsCV|Deconvolve, calibrated"
+)
+MISSING = "missing.*"
+GIVEN = "(?!none|source).*"
+PLANE = r"plotting\.(Cloud|Regions)Display.*"
+GAIN = r"robustness\.remeasure_gain|plotting\.RemeasureDisplay.*"
+MOMENTS = r"calibration\..*"
+CURVE = r"robustness\.robustness_curve|plotting\.RobustnessCurveDisplay.*"
+# Functions of the noise under which linear scores have a closed form.
+NOISE = r"robustness\.(class_probabilities|flip_probability|expected_accuracy|expected_accuracy_scorer|log_loss_scorer)"
+ADDED = r"robustness\.(flip_probability|expected_accuracy|expected_accuracy_scorer)"
+CLOSED = rf"robustness\.(certified_radius|robustness_curve, analytic)|preprocessing\.linear_scores|{NOISE}"
+ANALYTIC = r"robustness\.robustness_curve, analytic"
+RADIUS = r"robustness\.certified_radius"
+SCORES = r"preprocessing\.linear_scores"
+REPORT = r"report\.evaluation_report"
+# Cells that are refused: estimators, functions and forms, as patterns of whole names; the error and its message. The
+# first row that fits holds.
+REFUSED = [
+    # Functions of some classes alone.
+    (f"(?!({GURU})$).*", r"gaussguru\..*|plotting\.Adversarial.*", ".*", TypeError, "class GuruClassifier; got"),
+    (f"(?!({BALL})$).*", r"plotting\.Displacement.*", ".*", TypeError, "AdversarialSVC or TotalSVC; got"),
+    (f"(?!({GURU}|{KERNEL})$).*", r"plotting\.Convergence.*", ".*", TypeError, "GuruClassifier or Kernel.*; got"),
+    (f"(?!({GURU}|{KERNEL})$).*", r"certificates\..*", ".*", TypeError, "class GuruClassifier; .* has no certificate"),
+    ("(?!GuruClassifierCV$).*", r"plotting\.SigmaPathDisplay\.from_cv", ".*", TypeError, "class GuruClassifierCV; got"),
+    ("GuruClassifierCV", r"plotting\.SigmaPathDisplay\.from_estimator", ".*", TypeError, "there is from_cv"),
+    ("(?!GuruClassifier$).*", r"plotting\.SigmaPathDisplay.from_est.*", ".*", TypeError, "class GuruClassifier; got"),
+    (f"(?!({GURU})$).*", r"plotting\.Cloud.*", "none", TypeError, "class GuruClassifier; got"),
+    (f"{BALL}|{GURU}", r"plotting\.(Adversarial|Displacement).*", GIVEN, TypeError, "X carries error bars"),
+    # Sources: who reads them, and who does not.
+    (f"{GURU}|{BALL}", rf"{RADIUS}|{SCORES}", "source", None, ""),
+    (GURU, r"gaussguru\..*|certificates\..*|plotting\.Convergence.*", "source", None, ""),
+    (FITTED, rf"{RADIUS}|{SCORES}", "source", NotLinearError, "depend on the error bars|must be a linear classifier"),
+    (WITHOUT_DECISION, rf"{RADIUS}|{SCORES}", "source", NotLinearError, "must be a linear classifier"),
+    (".*", r"preprocessing\.final_estimator|plotting\.SigmaPathDisplay\.from_cv", "source", None, ""),
+    (".*", ".*", "source", (TypeError, ValueError), "X is a source .* must be in memory"),
+    # Error bars that must be given.
+    (".*", GAIN, "none", ValueError, "X_err must be given: without error bars"),
+    (BY_PROBABILITY, ADDED, "none", ValueError, "X_err must be given: .* has no noise of its own"),
+    (BALL, NOISE, "none", ValueError, "X_err must be given: .* has no noise of its own"),
+    (UNSCORED, MOMENTS, ".*", NotLinearError, "spread|must have a decision_function"),
+    (UNSCORED, GAIN, ".*", NotLinearError, "spread|must have a decision_function"),
+    (
+        f"(?!{WITHOUT_DECISION})({FITTED})",
+        f"{ANALYTIC}|{RADIUS}|{SCORES}",
+        "none",
+        NotLinearError,
+        "depend on the error bars",
+    ),
+    (WITHOUT_DECISION, f"{ANALYTIC}|{RADIUS}|{SCORES}", "none", NotLinearError, "must be a linear classifier"),
+    (FITTED, rf"{NOISE}|{CURVE}|{MOMENTS}|{REPORT}|plotting\.Regions.*", "none", ValueError, "X_err is missing"),
+    # Closed forms: labels that depend on error bars that are given, or on X but not linearly.
+    (
+        f"(?!({GURU}|{BALL})$).*",
+        SCORES,
+        GIVEN,
+        TypeError,
+        "carries error bars|linear classifier|depend on the error bars",
+    ),
+    (COUNTING, f"{ANALYTIC}|{RADIUS}", GIVEN, NotLinearError, "depend on the error bars as well as on X.*: use"),
+    (f"{KERNEL}|{CURVED}", CLOSED, "none", NotLinearError, "linear in X.*sampling"),
+    (KERNEL, CLOSED, ".*", NotLinearError, "linear in X.*sampling"),
+    # Values that were not measured: what has no population does not know them, and a plane does not show them.
+    (".*", PLANE, MISSING, ValueError, "X_err has infinity where only finite numbers are allowed"),
+    (BALL, f"{GAIN}|{MOMENTS}|{SCORES}", MISSING, ValueError, "contains NaN|X_err has infinity where only finite"),
+    (
+        BALL,
+        f"{NOISE}|{CURVE}|{ANALYTIC}|{RADIUS}|{REPORT}",
+        MISSING,
+        ValueError,
+        "not measured, and .* fitted without X_err",
+    ),
+]
+
+
+def refusal(name, function, form):
+    """Return the error and the message of a cell that is refused, or None."""
+    for row in REFUSED:
+        if all(re.fullmatch(pattern, part) for pattern, part in zip(row, (name, function, form), strict=False)):
+            return row[3:] if row[3] else None
+    return None
+
+
+def same(one, other):
+    """Return whether two calls returned the same numbers or text."""
+    if isinstance(one, str):
+        return one == other
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    one, other = np.asarray(one, float), np.asarray(other, float)
+    return np.isfinite(one).all() and one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@cache
+def public():
+    """Return all that has a public name, by its name without the package."""
+    modules = [gaussguru, *(importlib.import_module(f"gaussguru.{name}") for name in gaussguru._MODULES)]
+    found = {}
+    for module in modules:
+        own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
+            found[f"{module.__name__.removeprefix('gaussguru.')}.{name}"] = getattr(module, name)
+    return found
+
+
+@cache
+def of_models():
+    """Return the public functions, constructors of displays, and scorers that take a fitted model."""
+    found = {}
+    for name, thing in public().items():
+        if inspect.isclass(thing):
+            makers = {f"{name}.{key}": getattr(thing, key) for key in vars(thing) if key.startswith("from_")}
+        else:
+            makers = {name: thing} if callable(thing) else {}
+        found |= {
+            key: maker
+            for key, maker in makers.items()
+            if {"estimator", "model"} & {*inspect.signature(maker).parameters}
+        }
+    return found
+
+
+@cache
+def fitted(name):
+    """Return an estimator fitted with error bars, if it takes any."""
+    return clone(ESTIMATORS[name]).fit(X if re.fullmatch(BALL, name) else Measured(X, X_ERR), Y)
+
+
+CLASSES = dict.fromkeys(thing for thing in public().values() if inspect.isclass(thing))
+ESTIMATOR_CLASSES = [kind for kind in CLASSES if issubclass(kind, BaseEstimator)]
+every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
+every_plain_estimator = pytest.mark.parametrize("name", [name for name in ESTIMATORS if name in vars(gaussguru)])
+
+
+def test_every_public_estimator_and_function_is_in_the_matrix():
+    assert {kind.__name__ for kind in ESTIMATOR_CLASSES} <= {*ESTIMATORS}
+    functions = {name.split(",")[0] for name in FUNCTIONS}
+    # Models are saved and loaded in tests of model files.
+    assert {*of_models()} - {"models.save_model"} == functions
+
+
+@every_estimator
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_right_or_refused(monkeypatch, function, name):
+    """Every form of error bars has the numbers of arrays, with routing and without; or the refusal that is stated."""
+    monkeypatch.setattr(plane, "RESOLUTION", 7)
+    monkeypatch.setattr(page.Report, "figure", lambda report, *args, **options: report)
+    model, call, numbers = fitted(name), FUNCTIONS[function], {}
+    takes_errors = "X_err" in inspect.signature(of_models()[function.split(",")[0]]).parameters
+    for form, (values, given, reference) in FORMS.items():
+        expected = refusal(name, function, form)
+        with sklearn.config_context(enable_metadata_routing=form == "measured"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X has feature names")  # the fit had arrays
+            if expected is not None:
+                with pytest.raises(expected[0], match=expected[1]):
+                    call(model, values, Y, given)
+                continue
+            numbers[form] = call(model, values, Y, given)
+        if form == "array" and function.startswith("plotting."):  # drawn once
+            display = public()[".".join(function.split(".")[:2])]
+            monkeypatch.setattr(display, "plot", lambda self, *args, **options: self)
+        plain = "none" if form == "source" and not takes_errors else reference
+        assert same(numbers[form], numbers[plain or form]), form
+
+
+@every_estimator
+def test_pickles_and_clones_predict_the_same(name):
+    model = fitted(name)
+    samples = X if re.fullmatch(BALL, name) else Measured(X, X_ERR)
+    again = clone(model).fit(samples, Y)
+    for method in ("predict", "predict_proba", "decision_function"):
+        if hasattr(model, method):
+            expected = getattr(model, method)(samples)
+            kept = getattr(pickle.loads(pickle.dumps(model)), method)(samples)
+            np.testing.assert_array_equal(kept, expected)
+            np.testing.assert_array_equal(getattr(again, method)(samples), expected)
+
+
+@every_plain_estimator
+def test_predictions_of_sources_are_those_of_arrays(name):
+    model, source = fitted(name), Arrays(X, rows=17)
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function", "margin_and_spread"):
+        if hasattr(model, method):
+            of = getattr(model, method)
+            np.testing.assert_allclose(of(source, X_err=X_ERR), of(X, X_err=X_ERR), rtol=1e-9, atol=1e-12)
+    assert model.score(source, Y, X_err=X_ERR) == model.score(X, Y, X_err=X_ERR)
+
+
+# --- routing ----------------------------------------------------------------------------------------------
+
+
+# Estimators that give groups to their splitter or their classifier, which request them.
+ROUTERS = {"CalibratedWithErrorsCV", "PosteriorDrawsClassifier"}
+GROUPS = np.arange(40) // 4
+
+
+def requests(estimator, method):
+    """Return what a method requests of metadata, for itself and for what it routes to."""
+    routing = estimator.get_metadata_routing()
+    own = getattr(routing, "_self_request", routing)
+    return getattr(own, method).requests
+
+
+@pytest.mark.parametrize("kind", ESTIMATOR_CLASSES, ids=lambda kind: kind.__name__)
+def test_methods_request_the_parameters_that_they_have(kind):
+    for method in ("fit", "partial_fit", "predict", "predict_proba", "decision_function", "score", "transform"):
+        if not callable(getattr(kind, method, None)):
+            continue
+        parameters = {*inspect.signature(getattr(kind, method)).parameters} - {"self", "X", "y", "params"}
+        requested = requests(kind(), method)
+        assert {*requested} == parameters - ({"groups"} if kind.__name__ in ROUTERS else set())
+        assert requested.get("X_err", True) is True
+        assert requested.get("groups", True) is True
+
+
+def routed(name):
+    """Return an estimator that requests weights, as do its steps and what it contains."""
+    estimator = clone(ESTIMATORS[name])
+    if name == "GuruClassifierCV":
+        estimator.set_params(scoring=make_scorer(accuracy_score).set_score_request(sample_weight=True))
+    steps = [step for _, step in estimator.steps] if hasattr(estimator, "steps") else [estimator]
+    for step in [*steps, *(step.estimator for step in steps if getattr(step, "estimator", None) is not None)]:
+        if "sample_weight" in inspect.signature(step.fit).parameters:
+            step.set_fit_request(sample_weight=True)
+        if hasattr(step, "set_score_request"):
+            step.set_score_request(sample_weight=True)
+    return estimator
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if not name.endswith(("default", "rbf"))])  # slow fits
+def test_searches_and_pipelines_are_given_metadata(name):
+    """With routing, every fold has its part of error bars, weights and groups, as if it were fitted alone."""
+    weights = np.random.default_rng(1).integers(1, 3, 40).astype(float)
+    samples = X if re.fullmatch(BALL, name) else Measured(X, X_ERR)
+    metadata = {"X_err": X_ERR, "sample_weight": weights, "groups": GROUPS}
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = routed(name)
+        scores = cross_val_score(estimator, X, Y, cv=GroupKFold(2), params=metadata, error_score="raise")
+        search = GridSearchCV(estimator, {}, cv=GroupKFold(2), error_score="raise").fit(X, Y, **metadata)
+        np.testing.assert_array_equal([search.cv_results_[f"split{i}_test_score"][0] for i in range(2)], scores)
+        if name not in vars(gaussguru):  # pipelines and searches have routed already
+            return
+        requested = [key for key in metadata if key in requests(estimator, "fit")]
+        whole = make_pipeline("passthrough", estimator).fit(X, Y, **{key: metadata[key] for key in requested})
+        beside = {key: metadata[key] for key in requested if key != "X_err"}
+        alone = clone(estimator).fit(samples, Y, **beside)
+        np.testing.assert_array_equal(whole.predict(samples), alone.predict(samples))
+        for (train, test), score in zip(GroupKFold(2).split(X, Y, GROUPS), scores, strict=True):
+            one = clone(estimator).fit(samples[train], Y[train], **{key: beside[key][train] for key in beside})
+            assert one.score(samples[test], Y[test], sample_weight=weights[test]) == score
