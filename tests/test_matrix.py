@@ -275,7 +275,13 @@ REFUSED = [
     (f"{KERNEL}|{CURVED}", CLOSED, "none", NotLinearError, "linear in X.*sampling"),
     (KERNEL, CLOSED, ".*", NotLinearError, "linear in X.*sampling"),
     # Values that were not measured: what has no population does not know them, and a plane does not show them.
-    (".*", PLANE, MISSING, ValueError, "X_err has infinity where only finite numbers are allowed"),
+    (
+        ".*",
+        PLANE,
+        MISSING,
+        ValueError,
+        "X_err has infinity where only finite numbers are allowed",
+    ),
     (BALL, f"{GAIN}|{MOMENTS}|{SCORES}", MISSING, ValueError, "contains NaN|X_err has infinity where only finite"),
     (
         BALL,

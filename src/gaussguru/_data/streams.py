@@ -39,7 +39,7 @@ from gaussguru._data.rows import (
     signed_weights,
     summed,
 )
-from gaussguru._errors import Errors, check_errors, refuse_unmeasured, split_errors
+from gaussguru._errors import Errors, check_errors, split_errors
 from gaussguru._linalg import Array, Index
 
 Task = Callable[..., Any]
@@ -433,10 +433,7 @@ def parsed(part: Part) -> Part:
 
 def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:
     """Return a part with its values in other units, and its error bars checked."""
-    errors = None
-    if part.X_err is not None and part.X.shape[0]:
-        refuse_unmeasured(part.X_err)
-        errors = check(part.X_err, part.X)
+    errors = None if part.X_err is None or not part.X.shape[0] else check(part.X_err, part.X)
     if errors is not None and units.x != 1:
         errors = errors.scaled(units.x)
     return part._replace(X=units(part.X), X_err=errors)

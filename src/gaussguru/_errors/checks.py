@@ -7,11 +7,17 @@ import scipy.sparse as sp
 
 from gaussguru._errors.arrays import roots_of, symmetric_roots
 from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample
-from gaussguru._errors.given import LowRank
+from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.missing import has_unmeasured
 
 
 def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
-    """Return the error bars of X as problems compute with them, from parsed and finite ones; ``map`` maps blocks."""
+    """Return the error bars of X as problems compute with them, from parsed ones; ``map`` maps blocks of rows.
+
+    Infinite errors must have been replaced before (:class:`Population`).
+    """
+    if has_unmeasured(X_err):
+        raise ValueError("X_err has infinity where only finite numbers are allowed")
     n, d = (int(size) for size in X.shape)
     if isinstance(X_err, LowRank):
         factors = np.ascontiguousarray(X_err.factors.transpose(0, 2, 1)).transpose(0, 2, 1)
@@ -28,7 +34,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
 
 def check_products(X_err: Any, X: Any) -> Errors:
     """Return error bars of which only variances and products are asked for: :func:`check_errors` without roots."""
-    if not isinstance(X_err, LowRank) and X_err.ndim == 3:
+    if not isinstance(X_err, LowRank | Limits) and X_err.ndim == 3 and not has_unmeasured(X_err):
         return Covariances(X_err)
     return check_errors(X_err, X)
 
@@ -38,6 +44,6 @@ def check_causes(X_err: Any, X: Any) -> Errors:
 
     Roots of covariances are symmetric, of singular ones and of others: :func:`check_errors` decides for many together.
     """
-    if isinstance(X_err, LowRank) or X_err.ndim < 3:
+    if isinstance(X_err, LowRank | Limits) or X_err.ndim < 3 or has_unmeasured(X_err):
         return check_errors(X_err, X)
     return check_errors(LowRank(symmetric_roots(*np.linalg.eigh(X_err))), X)

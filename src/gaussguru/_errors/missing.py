@@ -36,12 +36,6 @@ def has_unmeasured(X_err: Any) -> bool:
     return finite_least(X_err) is None
 
 
-def refuse_unmeasured(X_err: Any) -> None:
-    """Raise if parsed error bars have infinite ones."""
-    if has_unmeasured(X_err):
-        raise ValueError("X_err has infinity, for values that were not measured, where only finite errors are allowed")
-
-
 def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
     """Return the standard deviation of every value from parsed error bars, (n, d); of limits the errors of these."""
     if X_err is None:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, refuse_unmeasured, split_errors
+from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.streamed import Gaps, Streamed, names_of, note_features, surveyed
@@ -354,7 +354,6 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, X_err: Any) -> Self:
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
-        refuse_unmeasured(X_err)
         if self.class_weight == "balanced":
             raise ValueError("class_weight='balanced' needs all labels at once; give partial_fit a dict of weights")
         state = copy.deepcopy(getattr(self, "_descent", None))

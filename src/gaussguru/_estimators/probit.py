@@ -14,7 +14,7 @@ from sklearn.utils import assert_all_finite
 
 from gaussguru._data.rows import Block, BlockMap, Rows, piece_rows
 from gaussguru._data.threads import block_map
-from gaussguru._errors import Errors, check_products, refuse_unmeasured, split_errors
+from gaussguru._errors import Errors, check_products, split_errors
 from gaussguru._estimators.base import Classifier, LinearScores, outside
 from gaussguru._estimators.streamed import note_features, surveyed
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
@@ -195,7 +195,6 @@ class ProbitWithErrors(LinearScores, Classifier):
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
-        refuse_unmeasured(X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         assert_all_finite(samples.X, input_name="X")
         width = samples.X.shape[1] if np.ndim(X_err) == 3 else samples.width

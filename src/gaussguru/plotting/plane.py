@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru._errors import Measured, check_errors, measured, refuse_unmeasured, split_errors
+from gaussguru._errors import Measured, check_errors, measured, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.validation import check_kind, check_real
@@ -32,7 +32,6 @@ def _points(X: Any) -> Array:
 
 def _covariances(X_err: Any, samples: Array) -> Array:
     """Return the covariances of error bars, all of them finite."""
-    refuse_unmeasured(X_err)
     errors = check_errors(X_err, samples)
     return np.array([errors.covariance(i) for i in range(len(samples))])
 
