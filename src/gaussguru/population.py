@@ -22,7 +22,7 @@ from gaussguru._data.em import Em, Fit, Sample, State, low_rank
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
-from gaussguru._data.streamed_readings import noise_range, read_sample, unlabelled, varies
+from gaussguru._data.streamed_readings import is_flat, lengths, noise_range, read_sample, unlabelled, varies
 from gaussguru._data.streams import Part
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
@@ -98,7 +98,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Penalty that keeps the variance of each component along each feature above ``ridge / pi_k`` times the squared
         spread of the measured values. EM maximises the mean log-likelihood minus
         ``(ridge/2) sum_k tr(T_k^-1 diag(spread^2))``. With ``rank``, D stays above ``ridge`` times these squares. The
-        spread of a constant feature is taken as the size of its mean, or 1.
+        spread of a constant feature is taken as its least error; of an exact one as the size of its mean, or 1.
     n_init : int, default=3
         Number of starts of a mixture, by k-means on the posterior means of a single Gaussian.
     tol : float, default=0.01
@@ -486,7 +486,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             passes, spreads, gaps = 2.0, search.spreads, search.gaps
             if not some.is_all:
                 sample, features = read_sample(parts, search.limits, search.means)
-                spreads, gaps = _lengths(features.means, features.spreads), features.gaps
+                spreads, gaps = features.lengths, features.gaps
                 em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
                 found = em.run(sample, found.state)
                 passes += 1.0 + found.n_iter
@@ -566,7 +566,7 @@ def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
         # Of the better half: values of large error may lie anywhere. Of all, where these are the same.
         for some in (seen & (noise[:, j] <= np.median(noise[seen, j])), seen):
             mean, spread = _mean_and_spread(values[some, j], own[some])
-            if not _is_flat(mean, spread):
+            if not is_flat(mean, spread):
                 limits[j] = UNINFORMATIVE * spread
                 break
     rows = rows.informative(limits)
@@ -578,18 +578,7 @@ def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
     for j in range(d):
         seen = known[:, j]
         means[j], spreads[j] = _mean_and_spread(values[seen, j], own[seen])
-    return _Surveyed(rows, gaps, _lengths(means, spreads), means, limits)
-
-
-def _is_flat(mean: Any, spread: Any) -> Any:
-    """Return whether values of this mean and spread are the same but for rounding."""
-    return spread <= 1e-12 * np.abs(mean)
-
-
-def _lengths(means: Array, spreads: Array) -> Array:
-    """Return spreads of features; of one that does not vary the size of its mean, or 1."""
-    flat = _is_flat(means, spreads)
-    return np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
+    return _Surveyed(rows, gaps, lengths(means, spreads, noise_range(rows)[2]), means, limits)
 
 
 def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
@@ -615,7 +604,7 @@ class _Search:
             )
         if model.rank is not None and model.rank > d:
             raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
-        free = varies(*noise_range(rows), is_diagonal=rows.is_diagonal) if model.scale_errors else None
+        free = varies(*noise_range(rows)[:2], is_diagonal=rows.is_diagonal) if model.scale_errors else None
         self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
 
     def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: State, mapped: BlockMap) -> Fit:
@@ -655,7 +644,8 @@ class _Search:
     def _number(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> int:
         """Return how many components samples ask for that they were not fitted to.
 
-        One more must raise their mean log-likelihood by more than its standard error, from sample to sample.
+        One more must raise their mean log-likelihood by more than its standard error, from sample to sample, and by
+        more than it is found to.
         """
         n = len(rows)
         fold = self.rng.permutation(n) % FOLDS
@@ -676,7 +666,8 @@ class _Search:
             if best:
                 gain = new - logs
                 mean = np.average(gain, weights=own)
-                if mean <= np.sqrt(np.average(np.square(gain - mean), weights=own) / len(gain)):
+                error = np.sqrt(np.average(np.square(gain - mean), weights=own) / len(gain))
+                if mean <= max(error, self.em.resolution(found.state.mixture, n)):
                     break
             best, logs = K, new
         return max(best, 1)

@@ -12,7 +12,7 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussguru import PopulationClassifier
+from gaussguru import ErrorBarClassifier, PopulationClassifier
 from gaussguru.errors import LowRank, Measured
 
 
@@ -124,6 +124,25 @@ def test_units_do_not_matter():
         PopulationClassifier(2).fit(X * unit + shift, y, X_err=err * unit).predict_proba(X * unit + shift, err * unit)
     )
     np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [PopulationClassifier(), ErrorBarClassifier(methods=["probit"], cv=3)])
+@pytest.mark.parametrize("errors", ["noisy", "exact", "some exact", "one vague"])
+@pytest.mark.parametrize("constant", [0.0, 7.0])
+def test_units_of_a_constant_feature_do_not_matter(model, errors, constant):
+    for seed, n in ((1, 25), (2, 60)):
+        rng = np.random.default_rng(seed)
+        y = np.arange(n) % 2
+        X, err = rng.normal(size=(n, 3)) + y[:, np.newaxis], rng.uniform(0.1, 1.0, size=(n, 3))
+        X[:, 1] = constant
+        if errors == "one vague":
+            err[0, 1] = 1e9
+        elif errors != "noisy":
+            err[:: 1 if errors == "exact" else 2, 1] = 0.0
+        expected = clone(model).fit(X, y, X_err=err).predict_proba(X, err)
+        unit = np.array([1e-3, 1e4, 50.0])
+        again = clone(model).fit(X * unit, y, X_err=err * unit).predict_proba(X * unit, err * unit)
+        np.testing.assert_allclose(again, expected, atol=1e-6)
 
 
 def test_few_samples_of_a_class_and_a_feature_it_never_has():

@@ -171,6 +171,20 @@ def test_exact_values_stay_where_they_are():
     np.testing.assert_allclose(exact.covariances_[0], np.cov(x.T, ddof=0), rtol=1e-10)
 
 
+@pytest.mark.parametrize("rank", [None, 1])
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_exact_values_are_the_same_bits(n_components, rank):
+    _, x, err, _, _ = draw(200, 3)
+    err[:, 0] = err[::2] = 0.0
+    found = Deconvolve(n_components, rank=rank).fit_transform(x, X_err=err)
+    covariances = found.err
+    if rank is not None:
+        covariances = np.einsum("ijr,ikr->ijk", covariances.factors, covariances.factors)
+        assert not found.err.std[err == 0].any()
+    np.testing.assert_array_equal(found.X[err == 0], x[err == 0])
+    assert not covariances[err == 0].any()
+
+
 def test_one_gaussian_is_that_of_an_optimiser():
     _, x, err, _, _ = draw(80, 2)
     x[::5, 1] = np.nan
@@ -572,6 +586,29 @@ def test_bad_input_is_refused(X, X_err, options, message):
         model.fit(X, X_err=X_err)
     with pytest.raises(NotFittedError):
         model.transform(X)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("constant", [0.0, 5.0])
+def test_a_constant_feature_has_the_length_of_its_least_error(constant, rank):
+    rng = np.random.default_rng(0)
+    x, err = rng.normal(size=(40, 3)), rng.uniform(0.2, 1.0, size=(40, 3))
+    x[:, 0], err[0, 0] = constant, 1e6
+    unit = np.array([1e-5, 10.0, 1.0])
+    one, other = Deconvolve(2, rank=rank).fit(x, X_err=err), Deconvolve(2, rank=rank).fit(x * unit, X_err=err * unit)
+    assert one.spreads_[0] == pytest.approx(err[:, 0].min())
+    np.testing.assert_allclose(other.spreads_, one.spreads_ * unit)
+    np.testing.assert_allclose(other.transform(x * unit, err * unit).X / unit, one.transform(x, err).X, atol=1e-6)
+
+
+def test_a_component_that_changes_nothing_is_not_added():
+    """Two equal halves gain rounding alone, and its standard error is rounding, too."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(44, 3))
+    x[:, 1] = -1e-3
+    err = rng.uniform(0.1, 1.0, size=x.shape) * [1, 0, 1]
+    for unit in (1.0, 2.0, 3.0, 1e4):
+        assert Deconvolve("auto").fit(x * [1, unit, 1], X_err=err).n_components_ == 1
 
 
 def test_degenerate_populations_have_a_ridge():

@@ -257,9 +257,14 @@ def test_descent_where_the_function_is_not_convex(start):
     np.testing.assert_allclose(found.u, [np.sign(start[0]), 0.0], atol=1e-8)
 
 
-def test_a_saddle_is_no_minimum():
-    found = minimise(Surface(), np.zeros(2), tol=1e-9, max_iter=100)
-    assert (found.status, found.gradient_norm) == ("precision", 0.0)
+@pytest.mark.parametrize("start", [[0.0, 0.0], [0.0, 3.0], [1e-12, 1.0], [-1e-12, 1.0]])
+def test_a_saddle_is_no_minimum(start):
+    """From where the gradient is 0, or rounding, the descent goes on, to the side that does not depend on rounding."""
+    found = minimise(Surface(), np.array(start), tol=1e-9, max_iter=100)
+    assert found.converged
+    np.testing.assert_allclose(found.u, [1.0, 0.0], atol=1e-8)
+    stopped = minimise(Surface(), np.zeros(2), tol=1e-9, max_iter=1)
+    assert (stopped.status, stopped.gradient_norm) == ("max_iter", 0.0)
 
 
 def test_rounding_hides_what_a_tiny_gradient_promises():
@@ -283,3 +288,56 @@ def test_features_far_from_the_origin():
     far = ProbitWithErrors(0.5, tol=1e-9).fit(X + 1e7, y, weight)
     np.testing.assert_allclose(far.coef_, near.coef_, rtol=1e-6)
     assert far.objective_ == pytest.approx(near.objective_, rel=1e-7)
+
+
+def saddle():
+    """Return samples with a feature that is 0, unknown where labels are wrong: both signs of its coefficient help."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal(80), np.zeros(80)])
+    wrong = np.arange(80) % 4 == 0
+    y = np.where(wrong, X[:, 0] < 0, X[:, 0] > 0).astype(int)
+    V = np.zeros((80, 2, 2))
+    V[:, 1, 1] = np.where(wrong, 1.0, 0.0)
+    return X, y, V
+
+
+def test_a_coefficient_whose_sign_nothing_tells():
+    """Without labels that tell its sign, a coefficient has a gradient of 0 at 0, where F is not least."""
+    X, y, V = saddle()
+    ridge, ones = 0.1, np.ones(len(y))
+    clf = ProbitWithErrors(ridge).fit(X, y, X_err=V)
+    assert clf.converged_
+    assert clf.gradient_norm_ <= 1e-6
+    assert clf.objective_ == pytest.approx(best(X, y, V, ones, ridge)[2], rel=1e-6)
+    along = minimize(
+        lambda u: objective(np.array([u[0], 0.0]), u[1], X, y, V, ones, ridge, spreads_of(X, V, ones)), np.zeros(2)
+    )
+    assert clf.objective_ < along.fun - 1.0
+    stopped = ProbitWithErrors(ridge, max_iter=1, warm_start=True, tol=1e-3)
+    stopped.classes_, stopped.coef_, stopped.intercept_ = np.arange(2), np.array([[along.x[0], 0.0]]), along.x[1:]
+    with pytest.warns(ConvergenceWarning, match="at a saddle after max_iter=1"):
+        stopped.fit(X, y, X_err=V)
+    # Rounding does not choose between the signs.
+    for unit in (1e-3, 7.0):
+        again = ProbitWithErrors(ridge).fit(X * [1, unit], y, X_err=V * np.outer([1, unit], [1, unit]))
+        np.testing.assert_allclose(again.coef_ * [1, unit], clf.coef_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-13, 5.0])
+def test_a_constant_feature_is_no_feature(shift):
+    """Its spread is that of a mean of equal numbers, rounded: no unit to measure coefficients in."""
+    X, y, weight = problem()
+    X = np.column_stack([X, np.full(len(y), shift)])
+    clf = ProbitWithErrors(1.0).fit(X, y, weight)
+    plain = ProbitWithErrors(1.0).fit(X[:, :-1], y, weight)
+    np.testing.assert_allclose(clf.decision_function(X), plain.decision_function(X[:, :-1]), atol=1e-5)
+
+
+def test_samples_far_on_the_wrong_side():
+    """phi / Phi has its digits where both underflow."""
+    X = np.array([[-1e12], [1.0], [2.0], [-1.0]])
+    posed = posed_of(X, [1, 1, 0, 0], np.ones(4), None, np.ones(1), 1.0)
+    value, gradient, hessian = posed.at(np.array([1.0, 0.0]))
+    assert value == pytest.approx(5e23, rel=1e-9)
+    assert gradient[0] == pytest.approx(1e24, rel=1e-9)
+    assert np.isfinite(hessian).all()

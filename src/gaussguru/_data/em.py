@@ -111,7 +111,7 @@ class Em:
     def run(self, sample: Evidence, start: State) -> Fit:
         """Return the best point, from a start."""
         total, start = sample.total, self._allowed(start)
-        tol = self.tol * self._n_parameters(start.mixture) / len(sample)
+        tol = self.resolution(start.mixture, len(sample))
 
         def step(state: State) -> tuple[float, float, State]:
             found = sample.sums(state, with_noise=self.free_kappa is not None)
@@ -149,10 +149,11 @@ class Em:
             converged = slow >= PATIENCE
         return Fit(state, value, likelihood, history, n_iter, converged, drop)
 
-    def _n_parameters(self, mixture: Mixture) -> int:
+    def resolution(self, mixture: Mixture, n_samples: int) -> float:
+        """Return the mean log-likelihood to which a mixture of so many samples is found."""
         K, d = mixture.means.shape
         each = d + (d * (d + 1) // 2 if self.rank is None else d * (self.rank + 1))
-        return int(K * (each + 1) - 1)
+        return float(self.tol * (K * (each + 1) - 1) / n_samples)
 
     def _penalty(self, mixture: Mixture) -> float:
         squares = np.square(self.units)

@@ -15,7 +15,7 @@ EM (Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5, *Extreme deconvolution*) needs
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -171,19 +171,23 @@ class Mixture:
         """Return the mean and a factor M of the covariance ``M M'`` of the truth of every sample, in component k.
 
         With ``G = T P`` and ``T = L L'`` it is ``T - T P T = G S G' + (I - G) T (I - G)'``, so that M holds
-        ``G S^(1/2)`` and ``(I - G) L``: nothing cancels, whatever the units and however small the noise.
+        ``G S^(1/2)`` and ``(I - G) L``: nothing cancels, whatever the units and however small the noise. The mean is
+        ``mu + T a``, or where the noise is less than T, ``x - S a``: exact values stay, and have no covariance.
         """
         view = self.seen(k, rows) if view is None else view
         T, d = self.covariances[k], rows.n_features
         G = T @ view.precisions
-        means = self.means[k] + view.solved @ T
+        noise = rows.noise
+        error = noise * view.solved if noise.ndim == 2 else np.einsum("ijk,ik->ij", noise, view.solved)
+        near = rows.is_known & (rows.noise_variances <= np.diag(T))
+        means = np.where(near, rows.values - error, self.means[k] + view.solved @ T)
         rest = -G
         np.einsum("ijj->ij", rest)[:] += 1.0
         root = _root(T)
-        noise = rows.noise
         spread = G * np.sqrt(noise)[:, np.newaxis, :] if noise.ndim == 2 else G @ _root(noise)
         factor = np.empty((len(rows), d, 2 * d))
         factor[:, :, :d], factor[:, :, d:] = spread, rest @ root
+        factor[rows.is_known & (rows.noise_variances == 0)] = 0.0
         if view.limited is not None:
             few, within = view.limited
             means[few] = within.means
@@ -217,7 +221,7 @@ class Mixture:
             views, logs = self.joint(some)
             shares = np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis])
             centres, spreads = zip(*(self.posterior(k, some, view) for k, view in enumerate(views)), strict=True)
-            means[part] = sum(shares[:, k, np.newaxis] * centre for k, centre in enumerate(centres))
+            means[part] = _averaged(shares, centres)
             total = np.zeros((len(some), d, d))
             for k, (centre, M) in enumerate(zip(centres, spreads, strict=True)):
                 q = np.sqrt(shares[:, k, np.newaxis])
@@ -356,6 +360,13 @@ class FactorMixture(Mixture):
         inner = view.covariances.reshape(len(g), -1) @ _products(F).T
         return g * (view.factors @ F.T) + view.known, D * g + np.square(g) * inner
 
+    def _centre(self, k: int, rows: Readings, view: FactorSeen) -> Array:
+        """Return the means of the truth; exact values stay."""
+        F, _ = self._parts(k)
+        error = view.shares * (rows.values - self.means[k] - view.factors @ F.T)
+        far = self.means[k] + self._truth(k, view)[0]
+        return np.asarray(np.where(view.shares <= 0.5, rows.values - error, far), dtype=np.float64)
+
     def sums(self, rows: Readings, weight: Array | None, with_noise: bool = False) -> Any:
         """Return the sums of EM over a block of samples."""
         if not self.suits(rows):
@@ -426,10 +437,11 @@ class FactorMixture(Mixture):
         factors = np.zeros((n, d, K * rank + (K if K > 1 else 0)))
 
         def fill(part: slice) -> None:
-            views, logs = self.joint(rows[part])
+            some = rows[part]
+            views, logs = self.joint(some)
             shares = np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis])
-            centres = [self.means[k] + self._truth(k, view)[0] for k, view in enumerate(views)]
-            means[part] = sum(shares[:, k, np.newaxis] * centre for k, centre in enumerate(centres))
+            centres = [self._centre(k, some, view) for k, view in enumerate(views)]
+            means[part] = _averaged(shares, centres)
             for k, view in enumerate(views):
                 (F, D), q = self._parts(k), shares[:, k, np.newaxis]
                 variances[part] += q * D * view.shares
@@ -454,7 +466,7 @@ class FactorMixture(Mixture):
             for k in range(K):
                 F, D = self._parts(k)
                 view = self.seen(k, some)
-                means[part, k] = (self.means[k] + self._truth(k, view)[0]) @ coef.T + intercept
+                means[part, k] = self._centre(k, some, view) @ coef.T + intercept
                 along = coef @ (F @ np.linalg.cholesky(view.covariances) * view.shares[:, :, np.newaxis])
                 own = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
                 covariances[part, k] = own + along @ along.transpose(0, 2, 1)
@@ -556,6 +568,13 @@ def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
         return np.asarray(q @ ratios)
     trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, view.precisions)
     return np.full(a.shape[1], float(q @ (np.count_nonzero(rows.noise_variances > 0, axis=1) + trace)))
+
+
+def _averaged(shares: Array, centres: Sequence[Array]) -> Array:
+    """Return the means of components, averaged by shares that add up to 1; where all are the same, that."""
+    first, *others = centres
+    moves = (shares[:, k, np.newaxis] * (centre - first) for k, centre in enumerate(others, start=1))
+    return np.asarray(sum(moves, start=first))
 
 
 def _has_doubt(rows: Readings) -> NDArray[np.bool_]:

@@ -45,16 +45,17 @@ class Looked(NamedTuple):
     weights: Array  # sum s of these
     sums: Array  # sum s (x - about)
     squares: Array  # sum s (x - about)^2
-    most: Array  # the largest and the least variance of their noise
+    most: Array  # the largest, the least and the least positive variance of their noise
     least: Array
+    finest: Array
     is_diagonal: bool
 
 
 class Features(NamedTuple):
-    """Of every feature: mean and spread of what was measured, which has gaps, and whose errors vary."""
+    """Of every feature: mean and length of what was measured, which has gaps, and whose errors vary."""
 
     means: Array
-    spreads: Array
+    lengths: Array
     gaps: NDArray[np.bool_]
     varying: NDArray[np.bool_]
 
@@ -85,12 +86,12 @@ def read_sample(parts: Blocks, limits: Array, about: Array) -> tuple[StreamedSam
         raise ValueError(f"feature {int(np.argmin(counts))} was measured for no sample: leave it out")
     apart = sums / weights
     spreads = np.sqrt(np.maximum(squares / weights - np.square(apart), 0.0))
-    most, least = np.max([part.most for part in looked], axis=0), np.min([part.least for part in looked], axis=0)
+    most = np.max([part.most for part in looked], axis=0)
+    least, finest = (np.min([getattr(part, name) for part in looked], axis=0) for name in ("least", "finest"))
     varying = varies(most, least, is_diagonal=all(part.is_diagonal for part in looked))
-    return (
-        StreamedSample(items, n, float(sum(part.total for part in looked))),
-        Features(about + apart, spreads, np.any([part.gaps for part in looked], axis=0), varying),
-    )
+    means, gaps = about + apart, np.any([part.gaps for part in looked], axis=0)
+    sample = StreamedSample(items, n, float(sum(part.total for part in looked)))
+    return sample, Features(means, lengths(means, spreads, finest), gaps, varying)
 
 
 def unlabelled(part: Part) -> Part:
@@ -98,11 +99,26 @@ def unlabelled(part: Part) -> Part:
     return part._replace(y=None)
 
 
-def noise_range(rows: Readings) -> tuple[Array, Array]:
-    """Return the largest and the least variance of the noise of every feature, of what was measured."""
+def noise_range(rows: Readings) -> tuple[Array, Array, Array]:
+    """Return the largest, the least and the least positive variance of the noise of every feature that was measured."""
     noise, known = rows.noise_variances, rows.is_known
     largest = np.where(known, noise, 0.0).max(axis=0, initial=0.0)
-    return largest, np.where(known, noise, np.inf).min(axis=0, initial=np.inf)
+    least, finest = (np.where(some, noise, np.inf).min(axis=0, initial=np.inf) for some in (known, known & (noise > 0)))
+    return largest, least, finest
+
+
+def is_flat(mean: Any, spread: Any) -> Any:
+    """Return whether values of this mean and spread are the same but for rounding."""
+    return spread <= 1e-12 * np.abs(mean)
+
+
+def lengths(means: Array, spreads: Array, finest: Array) -> Array:
+    """Return the spreads of features; of one that does not vary its least error, given the variances of these.
+
+    Where that is exact, too, the size of its mean, or 1: it says nothing of the others, whatever its length.
+    """
+    sizes = np.where(means == 0, 1.0, np.abs(means))
+    return np.where(is_flat(means, spreads), np.where(np.isfinite(finest), np.sqrt(finest), sizes), spreads)
 
 
 def varies(most: Array, least: Array, *, is_diagonal: bool) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from gaussguru._errors import Errors, check_products, split_errors
 from gaussguru._estimators.base import Classifier, LinearScores, outside
 from gaussguru._estimators.streamed import note_features, surveyed
 from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
-from gaussguru._linalg import Array, Intercept, diagonal
+from gaussguru._linalg import LOST, Array, Intercept, diagonal
 from gaussguru._problems.probit import Probit
 from gaussguru._solvers.modified_newton import Minimum, minimise
 from gaussguru.sources import Fields, Reading, Source, as_source
@@ -76,7 +76,7 @@ def probit_path(
     mean = (rows.rmatvec(rows.weights) if rows.in_memory else rows.moments.sums.sum(axis=0)) / total
     rows.count("value")
     spreads = np.sqrt(rows.total(_squares_about, centre=mean) / total)
-    spreads[spreads <= 0] = 1.0
+    spreads[spreads <= LOST * np.abs(mean)] = 1.0
     # Without an intercept the origin stays where it is.
     centre = mean if fit_intercept else np.zeros_like(mean)
     classes = [1] if rows.n_classes == 2 else list(range(rows.n_classes))
@@ -234,12 +234,13 @@ class ProbitWithErrors(LinearScores, Classifier):
         self.n_iter_ = max(minimum.n_iter for minimum in found.minima)
         self.converged_ = all(minimum.converged for minimum in found.minima)
         if not self.converged_:
-            warnings.warn(
+            problem = (
                 f"the gradient is {self.gradient_norm_:.1e} of the total weight, not tol={self.tol:g}; increase "
-                "max_iter, tol or ridge",
-                ConvergenceWarning,
-                stacklevel=outside(),
+                "max_iter, tol or ridge"
             )
+            if self.gradient_norm_ <= self.tol:
+                problem = f"the likelihood is at a saddle after max_iter={self.max_iter} iterations: increase max_iter"
+            warnings.warn(problem, ConvergenceWarning, stacklevel=outside())
         return self
 
     def _start(self, samples: Samples) -> tuple[Array, Array] | None:

@@ -17,15 +17,15 @@ With ``h = phi(t)/Phi(t)`` and ``c = h (t + h)``, minus the second derivative of
     hess F  =  sum_i s_i (c g g' - h hess t) + ridge r^2
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 from gaussguru._data.rows import Block, Rows, summed
 from gaussguru._linalg import Array, diagonal
-from gaussguru.losses import ROOT
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def _piece_sums(block: Block, positive: int, centre: Array, theta: Array) -> tup
     g /= yD
     t = theta @ g
     log = log_ndtr(t)
-    hazard = np.exp(-0.5 * np.square(t) - log) / ROOT
+    with np.errstate(over="ignore"):
+        hazard = math.sqrt(2 / math.pi) / erfcx(-t / math.sqrt(2))  # phi / Phi, also where both underflow
     h = s * hazard
     c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # it is in between; far below 0 the sum cancels
     if errors is None:

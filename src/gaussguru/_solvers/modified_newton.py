@@ -31,8 +31,8 @@ class Minimum:
     value : F there
     gradient_norm : length of the gradient, in units of ``problem.weight``
     n_iter : points whose Hessian was used
-    status : "converged" where the gradient is at most ``tol`` and the Hessian positive definite; "max_iter" where
-        iterations ran out; "precision" where rounding hides any further descent
+    status : "converged" where the gradient is at most ``tol`` and F falls along no direction of negative curvature;
+        "max_iter" where iterations ran out; "precision" where rounding hides any further descent
     """
 
     u: Array
@@ -59,8 +59,8 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Min
 
     A step divides the slopes along the eigenvectors of the Hessian by the sizes of the curvatures there. Near a minimum
     that is Newton's step, and convergence is quadratic; elsewhere F still falls along it, and the step is halved until
-    F falls enough. Where rounding hides the descent, the gradient must become half as long. F never rises but by
-    rounding.
+    F falls enough. Where rounding hides the descent, the gradient must become half as long. From a saddle, where the
+    gradient is at most ``tol``, it leads along the direction of least curvature. F never rises but by rounding.
     """
     at, n_iter = _Point(start, *problem.at(start)), 0
     while True:
@@ -69,10 +69,15 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Min
         if not np.isfinite(at.hessian).all():
             return here
         curvatures, axes = np.linalg.eigh(at.hessian)
-        if here.gradient_norm <= tol and curvatures[0] > 0:
+        is_flat = here.gradient_norm <= tol
+        lower = _off_saddle(problem, at, float(curvatures[0]), axes[:, 0]) if is_flat and curvatures[0] < 0 else None
+        if is_flat and lower is None:
             return replace(here, status="converged")
         if n_iter >= max_iter:
             return replace(here, status="max_iter")
+        if lower is not None:
+            at = lower
+            continue
         sizes = np.abs(curvatures)
         sizes = np.maximum(sizes, EPS * max(problem.weight, sizes.max()))  # what is less is rounding
         step = -axes @ (at.gradient @ axes / sizes)
@@ -85,3 +90,19 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Min
         if t * decrement <= lost and not is_better:
             return here
         at = to
+
+
+def _off_saddle(problem: Smooth, at: _Point, curvature: float, axis: Array) -> _Point | None:
+    """Return a point along an axis of negative curvature where F is less, if it is by more than rounding.
+
+    F falls on either side. That on which the largest entry rises is tried first, so that rounding does not choose.
+    """
+    axis = axis * np.sign(axis[np.argmax(np.abs(axis))])
+    t, lost = 1.0, LOST * abs(at.value)
+    while -0.5 * curvature * t * t > lost:
+        for step in (t * axis, -t * axis):
+            to = _Point(at.u + step, *problem.at(at.u + step))
+            if to.value <= at.value + DECREASE * 0.5 * curvature * t * t:
+                return to
+        t *= 0.5
+    return None
