@@ -87,7 +87,8 @@ CHOICES: dict[str, list[Any]] = {
     "fit_intercept": [True, True, True, False],
     "errors": ["none"] * 4 + [
         "one a sample", "one a value", "huge", "exact features", "exact rows", "mixed", "covariances", "low rank",
-        "csr", "missing",
+        "csr", "sparse csr", "missing", "missing samples", "missing covariances", "missing low rank",
+        "singular covariances", "zero covariances", "singular low rank",
     ],
     "kernel": ["rbf", "rbf", "linear", "poly", "laplacian", "cosine"],
 }  # fmt: skip
@@ -134,7 +135,7 @@ def valid(problem: Problem) -> Problem:
         change.update(scale=1.0)  # scikit-learn takes such samples for zero
     if problem.noise == "one exact" and problem.d == 1:
         change.update(noise="isotropic")
-    if problem.form in ("csr", "csr-float32") and problem.errors == "missing":
+    if problem.form in ("csr", "csr-float32") and "missing" in problem.errors:
         change.update(form="dense")
     problem = replace(problem, **change)
     exact = problem.errors == "none" or problem.estimator not in ("linear",)
@@ -210,8 +211,8 @@ def make(problem: Problem) -> Data:
     s, weight = _weights(problem, rng, labels)
     X_err, covariances = _errors(problem, rng, X, unit)
     plain = X.copy()
-    if problem.errors == "missing":
-        X = np.where(np.isinf(X_err), np.nan, X)
+    if covariances is not None:
+        X = np.where(np.isinf(np.einsum("ijj->ij", covariances)), np.nan, X)
     names = np.array(["a", "b", "c", "d", "e", "f", "g"])
     y = names[labels] if problem.seed % 3 == 0 else labels
     return Data(_formed(problem.form, X), y, weight, X_err, plain, labels, s, covariances, unit)
@@ -243,30 +244,45 @@ def _errors(problem: Problem, rng: np.random.Generator, X: np.ndarray, unit: flo
     kind = problem.errors
     if kind == "none":
         return None, None
+    gone = rng.random((n, d)) < 0.3
+    gone[rng.integers(n, size=d), np.arange(d)] = False
     if kind == "one a sample":
         return e[:, 0], e[:, :1, np.newaxis] ** 2 * np.eye(d)
+    if kind == "missing samples":
+        e[gone.any(axis=1) & (np.arange(n) > 0), 0] = np.inf
+        return e[:, 0], _diagonal(np.repeat(e[:, :1] ** 2, d, axis=1))
     if kind == "huge":
         e *= 1000
     elif kind == "exact features":
         e[:, : (d + 1) // 2] = 0.0
     elif kind == "exact rows":
         e[rng.random(n) < 0.5] = 0.0
-    elif kind == "mixed":
-        e[rng.random((n, d)) < 0.5] = 0.0
+    elif kind in ("mixed", "sparse csr"):
+        e[rng.random((n, d)) < (0.5 if kind == "mixed" else 0.9)] = 0.0
     elif kind == "missing":
-        gone = rng.random((n, d)) < 0.3
-        gone[rng.integers(n, size=d), np.arange(d)] = False
         e[gone] = np.inf
-    if kind == "covariances":
+    infinite = np.where(gone, np.inf, 0.0) if kind.startswith("missing") else np.zeros((n, d))
+    if kind.endswith("covariances"):
         root = rng.standard_normal((n, d, d)) * e[:, :, np.newaxis] / np.sqrt(d)
-        full = root @ root.transpose(0, 2, 1)
+        if kind == "singular covariances":  # of any rank below d, also 0
+            root *= np.arange(d) < rng.integers(d, size=(n, 1, 1))
+        elif kind == "zero covariances":
+            root[:] = 0.0
+        full = root @ root.transpose(0, 2, 1) + _diagonal(infinite)
         return full, full
-    if kind == "low rank":
+    if kind.endswith("low rank"):
         factors = rng.standard_normal((n, d, 2)) * e[:, :, np.newaxis]
-        full = factors @ factors.transpose(0, 2, 1) + np.einsum("ij,jk->ijk", 0.01 * e**2, np.eye(d))
-        return LowRank(factors, 0.1 * e), full
-    full = np.einsum("ij,jk->ijk", e**2, np.eye(d))
-    return (sp.csr_array(e) if kind == "csr" else e), full
+        std = None if kind == "singular low rank" else 0.1 * e + infinite
+        full = factors @ factors.transpose(0, 2, 1)
+        return LowRank(factors, std), full if std is None else full + _diagonal(std**2)
+    return (sp.csr_array(e) if kind.endswith("csr") else e), _diagonal(e**2)
+
+
+def _diagonal(variances: np.ndarray) -> np.ndarray:
+    """Return diagonal covariances, (n, d, d)."""
+    full = np.zeros((*variances.shape, variances.shape[1]))
+    np.einsum("ijj->ij", full)[:] = variances
+    return full
 
 
 def _filled(data: Data, model: Any) -> Data:
@@ -276,8 +292,8 @@ def _filled(data: Data, model: Any) -> Data:
     """
     population, unit = model.population_, data.unit
     scaled = SimpleNamespace(means=population.means / unit, covariance=population.covariance / unit**2)
-    X = np.where(np.isinf(data.X_err), np.nan, data.plain)
-    values, covariances = conditional(scaled, X / unit, data.X_err / unit)
+    assert data.covariances is not None
+    values, covariances = conditional(scaled, data.plain / unit, data.covariances / unit**2)
     return replace(data, plain=values * unit, covariances=covariances * unit**2)
 
 
@@ -418,7 +434,8 @@ def objective(problem: Problem, data: Data, W: np.ndarray, b: np.ndarray, sigma:
             a = np.full(mine.sum(), scale(u))
             if data.covariances is not None:
                 direction = u / unit
-                a = np.hypot(a, unit * np.sqrt(np.einsum("j,ijk,k->i", direction, data.covariances[mine], direction)))
+                variances = np.einsum("j,ijk,k->i", direction, data.covariances[mine], direction)
+                a = np.hypot(a, unit * np.sqrt(np.maximum(variances, 0.0)))
             safe = np.where(a > 0, a, 1.0)
             losses = np.where(a > 0, safe * terms(np.clip(m / safe, -1e300, 1e300))[0], np.maximum(m, 0.0))
             total += float(data.s[mine] @ losses) + (0.5 * l2 * float(u @ u) if c < k else 0.0)
@@ -437,6 +454,26 @@ def _noise_slack(problem: Problem, data: Data, W: np.ndarray, sigma: float) -> f
         return 0.0
     sums = np.abs(W) @ np.abs(root_of(problem, data.plain.shape[1]))
     return 64 * EPS * sigma * max(_norm(each) for each in sums) * float(data.s.sum()) * len(W)
+
+
+def _errors_slack(problem: Problem, data: Data, W: np.ndarray, sigma: float) -> float:
+    """Return the same for singular errors: what rounding leaves of a variance of 0 has a root."""
+    if not problem.errors.startswith("singular"):
+        return 0.0
+    assert data.covariances is not None
+    scale, W = scale_of(problem, data, sigma), W if len(W) > 1 else np.vstack([-W / 2, W / 2])
+    total = 0.0
+    for c in range(len(W)):
+        mine = data.labels == c
+        for k in set(range(len(W))) - {c}:
+            u = W[c] - W[k]
+            unit = np.abs(u).max(initial=0.0) or 1.0
+            direction, S = u / unit, data.covariances[mine]
+            variances = np.maximum(np.einsum("j,ijk,k->i", direction, S, direction), 0.0)
+            lost = 64 * EPS * np.einsum("j,ijk,k->i", np.abs(direction), np.abs(S), np.abs(direction))
+            a = np.hypot(scale(u), unit * np.sqrt(variances))
+            total += float(data.s[mine] @ (np.hypot(a, unit * np.sqrt(lost)) - a))
+    return total
 
 
 # --- what is promised -------------------------------------------------------------------------------------
@@ -535,6 +572,9 @@ def _is_hard(problem: Problem) -> bool:
         or problem.l2 >= 1e18
         or problem.data in ("units", "heavy tails", "same rows")
     )
+    # Where rows have no other noise than their errors, and these are 0 in many directions, the slopes of a proof would
+    # have to end at 0 or 1 exactly.
+    bare |= problem.sigma == 0 and problem.l2 == 0 and problem.errors.startswith(("sparse", "zero", "singular"))
     kinked = nearly_exact and (problem.loss == "quadratic" or not problem.fit_intercept)
     return bare or far or odd or kernel or kinked or problem.noise == "singular"
 
@@ -559,10 +599,11 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
     sigma, l2 = float(model.sigma), float(model.l2)
     W, b = model.coef_, model.intercept_
     given = data
-    if problem.errors == "missing":
+    if "missing" in problem.errors:
         data = _filled(given, model)
     value = objective(problem, data, W, b, sigma, l2)
     slack = slack_of(data, W, b, value) + _noise_slack(problem, data, W, sigma)
+    slack += _errors_slack(problem, data, W, sigma)
     if abs(value - model.objective_) > 1e-11 * value + slack:
         raise BrokenError(f"objective_ {model.objective_!r}, by the formula {value!r}")
     others = [("itself", value)]
@@ -580,7 +621,7 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
         found = objective(problem, data, other.coef_, other.intercept_, sigma, l2)
         others.append(("the permuted rows", found))
         # Its own population stands for what is missing.
-        theirs = _filled(given, other) if problem.errors == "missing" else data
+        theirs = _filled(given, other) if "missing" in problem.errors else data
         _check_bound(other, [("the first fit", objective(problem, theirs, W, b, sigma, l2))], slack)
     for k in range(C):
         level = np.zeros(C)
@@ -593,17 +634,12 @@ def _check_linear(problem: Problem, data: Data, model: Any) -> None:
 
 def replace_rows(data: Data, rows: np.ndarray) -> Data:
     """Return the data in another order."""
-    X_err = data.X_err
-    if isinstance(X_err, LowRank):
-        X_err = LowRank(X_err.factors[rows], X_err.std[rows])
-    elif X_err is not None:
-        X_err = X_err[rows]
     return replace(
         data,
         X=data.X.iloc[rows] if hasattr(data.X, "iloc") else data.X[rows],
         y=data.y[rows],
         weight=None if data.weight is None else data.weight[rows],
-        X_err=X_err,
+        X_err=None if data.X_err is None else data.X_err[rows],
     )
 
 
@@ -635,7 +671,7 @@ def _check_kernel(problem: Problem, data: Data, model: Any) -> None:
     values = {"gamma": model._kernel.params.get("gamma"), "degree": 2, "coef0": 1}
     parameters = {name: values[name] for name in named}
     points = model.X_fit_.toarray() if sp.issparse(model.X_fit_) else np.asarray(model.X_fit_)
-    if problem.errors == "missing":
+    if "missing" in problem.errors:
         data = _filled(data, model)
     centre = data.plain.mean(axis=0) if problem.kernel in ("rbf", "laplacian") else 0.0
     own = pairwise_kernels(points - centre, metric=problem.kernel, **parameters)

@@ -83,9 +83,21 @@ FOUND = {
         seed=1915886083, n=120, data="rare", scale=1e30, weights="zeros", form="strided", estimator="cv", noise="axis",
         sigma=0.125,
     ),
+    "a step too short for its square": Problem(
+        seed=104706386, n=40, d=12, data="integers", scale=1e-100, weights="ratios", estimator="cv",
+        errors="missing samples",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("problem", FOUND.values(), ids=FOUND)
 def test_what_was_found_before(problem):
     check(problem)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHOICES["errors"] if "missing" in kind or "singular" in kind])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_singular_and_infinite_errors(kind, classes):
+    for seed in range(6):
+        settings = {"n": 30, "d": 4, "data": "apart", "sigma": 0.25 * (seed % 2), "l2": 0.1 * (seed // 2 % 2)}
+        check(valid(Problem(seed=seed, classes=classes, errors=kind, **settings)))

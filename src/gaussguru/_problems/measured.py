@@ -251,6 +251,7 @@ class Local(PairLocal[Point]):
             (v, error), u = flow(c, k), self.point.W[c] - self.point.W[k]
             least = taken(v)
             if noise.is_full and bend[c, k] > 0 and u.any():
+                u = u / np.abs(u).max()  # of whatever length; squares of short ones vanish
                 own = noise.metric(u)
                 along = own * (float(v @ u) / float(own @ u))
                 across = min(noise.polar(v - along) / bend[c, k], 1e100)
