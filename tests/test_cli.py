@@ -41,7 +41,6 @@ from gaussguru import (
 )
 from gaussguru._tables import files
 from gaussguru._tables.fitting import fit_model
-from gaussguru.cli import console
 from gaussguru.errors import Measured
 from gaussguru.experiments import EXPERIMENTS
 from gaussguru.experiments.kernel import KERNEL
@@ -89,6 +88,7 @@ def fails(run):
         for word in words:
             assert word in err[0]
         assert contents() == before
+        return err[0]
 
     return fails
 
@@ -876,9 +876,75 @@ def test_libsvm_has_no_columns_to_keep(run, fails):
     fails("predict", "m", "t.svm", "--keep", "id", words=["t.svm", "--keep id"])
 
 
-def test_quoted_words_are_the_users():
-    told = console._in_options("the model's X_err of 'X_err' and \"noise_levels\": class_weight='balanced'")
-    assert told == "the model's error columns of 'X_err' and \"noise_levels\": --balanced"
+# Options that the library refuses: what is said of them, and parameters of the library that are none of the command.
+NAMED = {
+    "gaussians": (["fit", "e.csv", "--gaussians", "100"], "--gaussians 100 needs at least 200 samples"),
+    "components": (["fit", "t.csv", "--kernel", "rbf", "--sigma", "1", "--components", "500"], "--components must be"),
+    "jobs": (["fit", "t.csv", "--jobs", "0"], "--jobs must be"),
+    "jobs-errors": (["fit", "e.csv", "--jobs", "0"], "--jobs must be"),
+    "tol": (["fit", "t.csv", "--sigma", "1", "--tol", "0"], "--tol must be"),
+    "l2": (["fit", "t.csv", "--sigma", "1", "--l2", "-1"], "--l2 must be"),
+    "sigma": (["fit", "t.csv", "--sigma", "-1"], "--sigma must be"),
+    "sigma-zero": (
+        ["fit", "t.csv", "--sigma", "0"],
+        "--sigma must be > 0 where there are neither error columns nor --l2",
+    ),
+    "levels": (["fit", "t.csv", "--sigma", "1,-1"], "--sigma must be"),
+    "kernel-sigma": (["fit", "t.csv", "--kernel", "rbf", "--sigma", "0"], "--sigma must be"),
+    "degree": (["fit", "t.csv", "--kernel", "poly", "--sigma", "1", "--degree", "-1"], "--degree must be"),
+    "gamma": (["fit", "t.csv", "--kernel", "rbf", "--sigma", "1", "--gamma", "-1"], "--gamma must be"),
+    "axis-errors": (["fit", "e.csv", "--classifier", "guru", "--noise", "axis"], "--noise axis is for two classes"),
+    "axis-classes": (["fit", "three.csv", "--noise", "axis"], "--noise axis is for two classes"),
+    "axis-parts": (["fit", "d", "--noise", "axis"], "--noise axis is for two classes"),
+    "sigmas": (["path", "t.csv", "--sigmas", "1,-1"], "--sigmas must be"),
+    "no-sigmas": (["path", "t.csv", "--sigmas", "0"], "--sigmas must be"),
+    "noise-levels": (["evaluate", "m", "t.csv", "--noise-levels", "-1"], "--noise-levels must hold"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_errors_name_options_and_no_parameters(run, fails, name):
+    toy().to_csv("t.csv", index=False)
+    toy(n_classes=3).to_csv("three.csv", index=False)
+    measured(n=120)[3].drop(columns="id").to_csv("e.csv", index=False)
+    Path("d").mkdir()
+    for part in range(2):
+        toy().iloc[part::2].to_csv(f"d/{part}.csv", index=False)
+    arguments, words = NAMED[name]
+    if arguments[0] == "evaluate":
+        succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
+        fails(*arguments, words=[words])
+        return
+    output = ["-o", "x"] if arguments[0] == "fit" else []
+    line = fails(*arguments, "--target", "y", *output, words=[words])
+    assert not any(parameter in line for parameter in ("n_components", "n_jobs", "X_err", "noise_levels", "sigmas["))
+
+
+@pytest.mark.parametrize("options", [[], ["--no-errors"], ["--classifier", "guru", "--sigma", "1", "--no-scale"]])
+def test_a_value_beside_which_all_others_vanish_is_named(run, fails, options):
+    """In memory and in parts; a prediction for such a row is one, and says nothing of arrays."""
+    frame, name = measured(n=400)[3].drop(columns="id"), "b"
+    frame.to_csv("ok.csv", index=False)
+    succeeds(run("fit", "ok.csv", "--target", "y", *options, "-o", "m"))
+    Path("d").mkdir()
+    for value in (1e30, -1e30, 1e149):
+        frame.loc[300, name] = value
+        frame.to_csv("t.csv", index=False)
+        frame[:200].to_csv("d/0.csv", index=False)
+        frame[200:].to_csv("d/1.csv", index=False)
+        line = f"column '{name}' has {value:g} in row"
+        fails(
+            "fit", "t.csv", "--target", "y", *options, "-o", "n", words=["t.csv", line, "row 301", f"--drop '{name}'"]
+        )
+        fails("fit", "d", "--target", "y", *options, "-o", "n", words=["1.csv", line, "row 101", f"--drop '{name}'"])
+        code, out, err = run("predict", "m", "t.csv")
+        assert code in (0, 2)
+        assert not any("encountered" in line for line in err)
+        assert "nan" not in out
+    # Values that are far apart, but with others in between, are values.
+    frame[name] = np.geomspace(1e-20, 1e20, 400)
+    frame.to_csv("t.csv", index=False)
+    assert run("fit", "t.csv", "--target", "y", *options, "-o", "n")[0] in (0, 3)
 
 
 def test_the_demo_says_what_it_measured_and_writes_a_report(run, fails, monkeypatch):

@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
 from gaussguru._errors import Measured, check_products, measured, split_errors
+from gaussguru._estimators.base import outside
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
@@ -425,9 +426,9 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         if without:
             warnings.warn(
                 f"{len(folds) - len(kept)} of {len(folds)} folds have no sample of {sorted(without)!r} to fit to, and "
-                "are left out of the calibration: use fewer folds",
+                "are left out of the calibration: a class needs two samples or more, in different folds",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=outside(),
             )
         return kept
 

@@ -29,6 +29,7 @@ from gaussguru._errors import Components, Limits, Measured, split_errors, standa
 from gaussguru._estimators.base import OrUnchanged, outside
 from gaussguru._estimators.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._estimators.validation import (
+    ParameterError,
     check_count,
     check_flag,
     check_jobs,
@@ -598,10 +599,8 @@ class _Search:
         n, d = rows.shape
         most = model.n_components if isinstance(model.n_components, int) else 1
         if n < 2 * most:
-            raise ValueError(
-                f"n_components={model.n_components!r} needs at least {2 * most} samples of positive weight; got "
-                f"n_samples={n}"
-            )
+            words = f"{model.n_components!r} needs at least {2 * most} samples of positive weight; got n_samples={n}"
+            raise ParameterError("n_components", words)
         if model.rank is not None and model.rank > d:
             raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
         free = varies(*noise_range(rows)[:2], is_diagonal=rows.is_diagonal) if model.scale_errors else None

@@ -44,7 +44,7 @@ from gaussguru._errors import (
     split_errors,
 )
 from gaussguru._estimators.base import Classifier
-from gaussguru._estimators.validation import check_choice, check_count, check_flag, check_real
+from gaussguru._estimators.validation import ParameterError, check_choice, check_count, check_flag, check_real
 from gaussguru._frames import as_numbers, like, take_rows
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru.calibration import ByProbability, last_step, score_moments
@@ -400,9 +400,10 @@ def check_levels(noise_levels: Any) -> Array:
     try:
         levels = np.atleast_1d(np.asarray(noise_levels, dtype=np.float64))
     except (TypeError, ValueError) as problem:
-        raise ValueError(f"noise_levels must hold numbers: {problem}") from problem
+        raise ParameterError("noise_levels", f"must hold numbers: {problem}") from problem
     if levels.ndim != 1 or not levels.size or not np.all(np.isfinite(levels)) or levels.min() < 0:
-        raise ValueError(f"noise_levels must hold finite, nonnegative standard deviations; got {noise_levels!r}")
+        words = f"must hold finite, nonnegative standard deviations; got {noise_levels!r}"
+        raise ParameterError("noise_levels", words)
     return levels
 
 

@@ -1,5 +1,6 @@
 """Bad input: the right error, naming the argument, what came and what is expected."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -8,8 +9,10 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
-from gaussguru import GuruClassifier, sigma_max
+from gaussguru import CollapseWarning, GuruClassifier, sigma_max
 from gaussguru._blocks import MANY_VALUES
+from gaussguru._estimators.base import with_advice
+from gaussguru._estimators.validation import ParameterError
 from gaussguru._solvers.registry import SOLVERS
 from gaussguru.losses import LOSSES
 from gaussguru.noise import NOISES
@@ -18,6 +21,32 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((20, 3))
 Y = np.arange(20) % 2
 X[:, 0] += Y
+
+
+def test_errors_of_parameters_carry_the_name():
+    for options, name in (
+        ({"sigma": -1.0}, "sigma"),
+        ({"l2": -1.0}, "l2"),
+        ({"tol": 0.0}, "tol"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ):
+        with pytest.raises(ParameterError) as caught:
+            GuruClassifier(**options).fit(X, Y)
+        for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            assert error.parameter == name
+            assert str(error) == f"{name} {error.words}"
+
+
+def test_advice_may_name_parameters_by_other_words():
+    with pytest.warns(CollapseWarning) as caught:
+        GuruClassifier(1e4).fit(X[:19], Y[:19])
+    warning = caught[0].message
+    assert "use class_weight='balanced', a smaller sigma (" in str(warning)
+    assert str(warning).endswith("), or fit_intercept=False")
+    told = with_advice(warning.problem, warning.advice, {"sigma": "--sigma"})
+    assert ": a smaller --sigma (sigma_max bounds it" in told
+    assert "fit_intercept" not in told
+    assert with_advice(warning.problem, warning.advice, {}) == warning.problem
 
 
 def put(array, value, index=(0,)):

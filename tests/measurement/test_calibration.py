@@ -1,6 +1,7 @@
 """Probabilities that count the overlap of the classes and the error bars."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier
+from gaussguru import AdversarialSVC, ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
 from gaussguru._estimators.link import Margins
 from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
 from gaussguru.errors import Measured
@@ -330,6 +331,21 @@ class Kept(GuruClassifier):
     def fit(self, X, y, sample_weight=None, X_err=None):
         Kept.seen.append(np.asarray(X.X if isinstance(X, Measured) else X)[:, 0])
         return super().fit(X, y, sample_weight, X_err)
+
+
+@pytest.mark.parametrize("model", [CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2), ErrorBarClassifier(cv=2)])
+@pytest.mark.filterwarnings("ignore::gaussguru.CollapseWarning")
+def test_a_class_of_one_sample_is_told_where_the_user_is(model):
+    """With two folds already, fewer are no advice; and the line that warns is here."""
+    rng = np.random.default_rng(0)
+    y = np.r_[np.arange(60) % 2, 2]
+    X = rng.standard_normal((61, 2)) + y[:, np.newaxis]
+    with pytest.warns(
+        UserWarning, match=r"1 of 2 folds have no sample of \[2\].*: a class needs two samples"
+    ) as caught:
+        model.fit(X, y, X_err=np.full(X.shape, 0.1))
+    assert "fewer folds" not in str(caught[0].message)
+    assert [Path(warning.filename).name for warning in caught] == ["test_calibration.py"] * len(caught)
 
 
 @pytest.mark.parametrize("routing", [False, True])

@@ -13,7 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._data.rows import NotFiniteError, check_squares
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import Classifier, CollapseWarning, LinearScores, outside, seed_of, warn_unproven
+from gaussguru._estimators.base import (
+    SCALE,
+    Classifier,
+    CollapseWarning,
+    LinearScores,
+    outside,
+    seed_of,
+    warn_unproven,
+)
 from gaussguru._estimators.problem import pose_ball
 from gaussguru._estimators.validation import (
     check_choice,
@@ -32,9 +40,9 @@ from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.result import Result
 from gaussguru.probabilities import distance_to_boundary
 
-REASONS = {
-    "max_iter": "max_iter={max_iter} was reached: increase it, lam, or centre and scale the features",
-    "precision": "double precision allows no more: increase tol or lam, or centre and scale the features",
+ADVICE = {
+    "max_iter": {"max_iter": "increase {}", "lam": "{}", "": SCALE},
+    "precision": {"tol": "increase {}", "lam": "{}", "": SCALE},
 }
 # An alternation solves its support vector machines to this fraction of the tolerance, in at most so many steps.
 INNER, INNER_STEPS = 0.01, 500
@@ -321,7 +329,7 @@ class AdversarialSVC(_BallClassifier):
                 stacklevel=outside(),
             )
         elif not result.converged:
-            warn_unproven(result, problem, self.tol, self.max_iter, REASONS)
+            warn_unproven(result, problem, self.tol, self.max_iter, ADVICE)
         return result
 
     def _alternating(self, problem: Ball) -> Result:
@@ -353,9 +361,9 @@ class AdversarialSVC(_BallClassifier):
         assert best is not None
         best = best._replace(loss_curve=curve, state=cycle, collapsed=False)
         if not best.converged:
-            reason = f"the alternation goes in a circle of {cycle}" if cycle else "max_iter={max_iter} was reached"
-            reasons = {"max_iter": f"{reason}: use solver='exact'"}
-            warn_unproven(best, problem, self.tol, self.max_iter, reasons)
+            reason = f"the alternation goes in a circle of {cycle}" if cycle else None
+            advice = {"max_iter": {"solver='exact'": "use {}"}}
+            warn_unproven(best, problem, self.tol, self.max_iter, advice, reason)
         return best
 
     def _keep(self, result: Result) -> None:

@@ -413,7 +413,7 @@ class GuruEstimator(Classifier):
     def _warn(self, result: Result, problem: Problem[P]) -> None:
         """Say once what did not converge, or that the features are ignored, with the reason that the solver has."""
         if result.collapsed and result.converged:
-            warnings.warn(_collapse_message(self, problem), CollapseWarning, stacklevel=outside())
+            warnings.warn(_collapse(self, problem), stacklevel=outside())
         elif not result.converged and not self._method.exact:
             reason = (
                 f"max_iter={self.max_iter} epochs were reached: increase it or tol"
@@ -425,23 +425,50 @@ class GuruEstimator(Classifier):
             warn_unproven(result, problem, self.tol, self.max_iter)
 
 
-REASONS = {
-    "max_iter": "max_iter={max_iter} was reached: increase it, or centre and scale the features",
-    "precision": "double precision allows no more: increase sigma or tol, or centre and scale the features if sigma "
-    "is very small compared with their values",
+SCALE = "centre and scale the features"
+# What to do, by the status of a solver and the parameter that helps.
+ADVICE = {
+    "max_iter": {"max_iter": "increase {}", "": SCALE},
+    "precision": {
+        "sigma": "increase {}",
+        "tol": "increase {}",
+        "": f"{SCALE} if sigma is very small compared with their values",
+    },
 }
 
 
 def warn_unproven(
-    result: Result, problem: Problem[P], tol: float, max_iter: int, reasons: Mapping[str, str] = REASONS
+    result: Result,
+    problem: Problem[P],
+    tol: float,
+    max_iter: int,
+    advice: Mapping[str, Mapping[str, str]] = ADVICE,
+    reason: str | None = None,
 ) -> None:
-    """Warn that a solution is not proven optimal, with the reason that its status names."""
-    warnings.warn(
+    """Warn that a solution is not proven optimal, with a reason: that which its status names, if none is given."""
+    reasons = {"max_iter": f"max_iter={max_iter} was reached", "precision": "double precision allows no more"}
+    text = (
         f"the solution is proven optimal only to {result.gap / problem.weight:.1e} of the objective at zero, not to "
-        f"tol={tol:g}; " + reasons[result.status].format(max_iter=max_iter),
-        ConvergenceWarning,
-        stacklevel=outside(),
+        f"tol={tol:g}; {reason or reasons[result.status]}"
     )
+    warnings.warn(advised(ConvergenceWarning, text, advice[result.status]), stacklevel=outside())
+
+
+def advised(kind: type[Warning], problem: str, advice: Mapping[str, str]) -> Warning:
+    """Return a warning that says what to do: by the parameter to change ("" for none), words with a place for it.
+
+    It keeps both, for who calls parameters by other names (:func:`with_advice`).
+    """
+    warning = kind(with_advice(problem, advice, {name: name for name in advice}))
+    vars(warning).update(problem=problem, advice=advice)
+    return warning
+
+
+def with_advice(problem: str, advice: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """Return a problem and the advice on it that is about parameters with a name."""
+    *first, last = [words.format(names[name]) for name, words in advice.items() if name in names] or [""]
+    advised = ", ".join(first) + (f"{',' * (len(first) > 1)} or " if first else "") + last
+    return f"{problem}: {advised}" if advised else problem
 
 
 def outside() -> int:
@@ -468,28 +495,29 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _collapse_message(estimator: Any, problem: Any) -> str:
-    """Return why the features are ignored, and what to do."""
+def _collapse(estimator: Any, problem: Any) -> Warning:
+    """Return a warning that says why the features are ignored, and what to do."""
     rows = problem.rows
     means = rows.means if problem.fit_intercept else rows.moments.sums
     if not np.any(means - means[0]):
-        return (
+        return CollapseWarning(
             "the weighted means of the classes coincide, so the best classifier ignores the features"
             if estimator.fit_intercept
             else "the weighted sum of y x is zero, so w = 0 is optimal without an intercept and every score is 0"
         )
-    smaller = "a smaller value"
+    parameter, smaller = "sigma", "a smaller {}"
     if rows.errors is None:
-        cause, smaller = f"sigma={estimator.sigma:g} is", "a smaller sigma"
+        cause = f"sigma={estimator.sigma:g} is"
         if rows.n_classes == 2:
             smaller += f" (sigma_max bounds it from above: {estimator.sigma * problem.collapse_factor:.3g})"
     else:
         cause = "the error bars are" if estimator.sigma == 0 else f"error bars and sigma={estimator.sigma:g} are"
     if problem.l2 and problem.l2 * 1e-6 > float(rows.column_squares.max()):
-        cause, smaller = f"l2={estimator.l2:g} is", "a smaller value"
+        cause, parameter, smaller = f"l2={estimator.l2:g} is", "l2", "a smaller {}"
     light, heavy = rows.class_weights.min() / rows.total_weight, rows.class_weights.max() / rows.total_weight
-    return (
+    text = (
         f"{cause} so large that the best classifier ignores the features and always predicts the heaviest class "
-        f"({heavy:.1%} of the weight, the lightest has {light:.1%}); use class_weight='balanced', {smaller}, or "
-        "fit_intercept=False"
+        f"({heavy:.1%} of the weight, the lightest has {light:.1%})"
     )
+    advice = {"class_weight='balanced'": "use {}", parameter: smaller, "fit_intercept=False": "{}"}
+    return advised(CollapseWarning, text, advice)

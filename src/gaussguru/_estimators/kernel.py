@@ -30,6 +30,7 @@ from gaussguru._estimators.base import FillsGaps, GuruEstimator
 from gaussguru._estimators.problem import Model, Posed, pose
 from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import (
+    ParameterError,
     Samples,
     check_choice,
     check_count,
@@ -267,7 +268,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         self._check_parameters()
         if self.sigma == 0:
-            raise ValueError(f"sigma must be a finite number > 0; got {self.sigma!r}")
+            raise ParameterError("sigma", f"must be a finite number > 0; got {self.sigma!r}")
         X, X_err = split_errors(X, X_err)
         if X_err is not None:
             self._check_errors_suit()
@@ -486,7 +487,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     def _resolve_kernel(self, X: Any, weights: Array | None) -> Kernel:
         n, d = X.shape
         if self.n_components is not None and self.n_components > n:
-            raise ValueError(f"n_components must be at most the number of samples, {n}; got {self.n_components}")
+            raise ParameterError("n_components", f"must be at most the number of samples, {n}; got {self.n_components}")
         if callable(self.kernel):
             return Kernel(self.kernel, self.kernel_params or {})
         if self.kernel == "precomputed":

@@ -12,10 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Errors, split_errors
-from gaussguru._estimators.base import outside
+from gaussguru._estimators.base import SCALE, advised, outside
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.problem import pose
 from gaussguru._estimators.validation import (
+    ParameterError,
     Samples,
     check_count,
     check_real,
@@ -137,7 +138,7 @@ def noise_levels(sigmas: Any, samples: Samples, model: GuruClassifier, name: str
         return _grid(check_count(name, sigmas), samples, model)
     levels = np.asarray(sigmas)
     if levels.ndim != 1 or levels.size == 0:
-        raise ValueError(f"{name} must be a number of levels or a list of at least one; got {sigmas!r}")
+        raise ParameterError(name, f"must be a number of levels or a list of at least one; got {sigmas!r}")
     checked = [check_real(f"{name}[{i}]", sigma) for i, sigma in enumerate(levels.tolist())]
     for sigma in checked:
         check_sigma(name, sigma)
@@ -197,10 +198,9 @@ def warn_of(proofs: list[Proof], model: GuruClassifier) -> None:
     failed = [proof for proof in proofs if not proof.converged]
     if failed:
         worst = max(failed, key=lambda proof: proof.relative_gap)
-        warnings.warn(
+        problem = (
             f"{len(failed)} of {len(proofs)} solutions are not proven optimal to tol={model.tol:g}, that at sigma="
-            f"{worst.sigma:g} only to {worst.relative_gap:.1e} of the objective at zero; increase max_iter or "
-            "tol, leave out the smallest sigmas, or centre and scale the features",
-            ConvergenceWarning,
-            stacklevel=outside(),
+            f"{worst.sigma:g} only to {worst.relative_gap:.1e} of the objective at zero"
         )
+        advice = {"max_iter": "increase {}", "tol": "increase {}", "sigmas": "leave out the smallest {}", "": SCALE}
+        warnings.warn(advised(ConvergenceWarning, problem, advice), stacklevel=outside())

@@ -21,6 +21,17 @@ from gaussguru._linalg import Array
 LEAST_SIGMA = 1e-290
 
 
+class ParameterError(ValueError):
+    """A parameter has a value that it may not have: its name, and the words of the message that follow it."""
+
+    def __init__(self, parameter: str, words: str) -> None:
+        super().__init__(f"{parameter} {words}")
+        self.parameter, self.words = parameter, words
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.parameter, self.words)
+
+
 def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = False) -> float:
     """Return a finite number above ``low`` (or equal to it) as a float."""
     is_number = _is_number(value, numbers.Real)
@@ -29,7 +40,7 @@ def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = Fal
     expected = f"a finite number {'>=' if inclusive else '>'} {low:g}"
     if not is_number:
         raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}")
-    raise ValueError(f"{name} must be {expected}; got {value!r}")
+    raise ParameterError(name, f"must be {expected}; got {value!r}")
 
 
 def _is_number(value: Any, kind: type) -> bool:
@@ -41,7 +52,7 @@ def check_count(name: str, value: Any, *, low: int = 1) -> int:
     if not _is_number(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number >= {low}; got {value!r} of type {type(value).__name__}")
     if value < low:
-        raise ValueError(f"{name} must be a whole number >= {low}; got {value!r}")
+        raise ParameterError(name, f"must be a whole number >= {low}; got {value!r}")
     return int(value)
 
 
@@ -50,7 +61,7 @@ def check_jobs(name: str, n_jobs: Any) -> int | None:
     if n_jobs is None:
         return None
     if not _is_number(n_jobs, numbers.Integral) or n_jobs == 0:
-        raise ValueError(f"{name} must be None or a whole number other than 0; got {n_jobs!r}")
+        raise ParameterError(name, f"must be None or a whole number other than 0; got {n_jobs!r}")
     return int(n_jobs)
 
 
@@ -58,7 +69,7 @@ def check_sigma(name: str, value: Any) -> float:
     """Return a noise level: 0, or a number by which slacks can be divided."""
     sigma = check_real(name, value, inclusive=True)
     if 0 < sigma < LEAST_SIGMA:
-        raise ValueError(f"{name} must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+        raise ParameterError(name, f"must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
     return sigma
 
 
@@ -81,7 +92,7 @@ def check_flag(name: str, value: Any) -> None:
 def check_choice(name: str, value: Any, known: Any) -> str:
     """Return ``value`` if it is one of the ``known`` names."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {sorted(known)}; got {value!r}")
+        raise ParameterError(name, f"must be one of {sorted(known)}; got {value!r}")
     return value
 
 

@@ -5,7 +5,8 @@ All serve the command, and errors name its options.
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ from sklearn.preprocessing import StandardScaler
 
 from gaussguru._data.streams import Part
 from gaussguru._errors import has_unmeasured, measured, split_errors
+from gaussguru._estimators.base import with_advice
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import KERNELS, ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
+from gaussguru._estimators.validation import ParameterError
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.schema import Data, Layout, label_values
@@ -43,6 +46,14 @@ CLASSIFIERS = ("error-bars", "guru")
 
 # Kernels of the first; the other has those of scikit-learn.
 ERROR_BAR_KERNELS = KERNELS
+
+# Options of the command, by the parameters of the library that they set; "" for advice that names none.
+_SHARED = {"cv": "--folds", "n_jobs": "--jobs", "kernel": "--kernel", "class_weight='balanced'": "--balanced"}
+_NAMED = ("sigma", "noise", "loss", "l2", "tol", "gamma", "degree")
+OPTIONS = {
+    "error-bars": _SHARED | {"n_components": "--gaussians"},
+    "guru": _SHARED | {name: f"--{name}" for name in _NAMED} | {"sigmas": "--sigma", "n_components": "--components"},
+}
 
 # Levels to choose from where samples have length 1 in the space of the kernel.
 KERNEL_SIGMAS = tuple(np.geomspace(0.3, 0.001, 8).tolist())
@@ -165,7 +176,8 @@ def fit_model(
     if classifier is None:
         classifier = "error-bars" if rows.layout.errors else "guru"
     given = for_codes(options, labels.classes)
-    with warnings.catch_warnings(record=True) as caught:
+    names = OPTIONS[classifier] | ({} if scale or classifier == "error-bars" else {"": ""})
+    with naming(names), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if classifier == "error-bars":
             fitted = _fit_error_bars(rows, labels, folds, {"kernel": kernel, **given})
@@ -184,7 +196,7 @@ def fit_model(
         "parameters": {name: value for name, value in found.get_params(deep=False).items() if is_plain(value)},
         "fit": fitted.about
         | _proof(fitted.proven, n_used)
-        | {"training_accuracy": fitted.accuracy, "passes": fitted.passes, "warnings": messages_of(caught)},
+        | {"training_accuracy": fitted.accuracy, "passes": fitted.passes, "warnings": messages_of(caught, names)},
         **fitted.more,
     }
     return Model(Pipeline([*fitted.steps, ("classify", found)]), card)
@@ -234,6 +246,7 @@ def _fit_guru(
 ) -> _Fitted:
     """Fit a classifier of noise yet to come."""
     check_no_limits(rows.name, rows.layout)
+    _check_noise(rows, labels, sigma, options)
     steps, X, errors, spread = _prepare(rows, scale)
     is_searched = isinstance(sigma, str | list | tuple)
     folds = labels.fold_count(folds, "give --sigma a number") if is_searched else 0
@@ -256,6 +269,17 @@ def check_no_limits(table: str, layout: Layout) -> None:
             f"{table}: limits (column {name}) are for fits with --classifier error-bars; leave them out with "
             f"--drop {name}"
         )
+
+
+def _check_noise(rows: Rows, labels: _Labels, sigma: Any, options: dict[str, Any]) -> None:
+    """Raise if there is no noise, or one that is not for these rows."""
+    has_errors, n_classes = rows.layout.has_errors, len(labels.classes)
+    if isinstance(sigma, int | float) and sigma == 0 and not has_errors and not options.get("l2"):
+        raise TableError(f"--sigma must be > 0 where there are neither error columns nor --l2; got {sigma:g}")
+    if isinstance(noise := options.get("noise"), str) and noise == "axis":
+        found = "error columns" if has_errors else f"{n_classes} classes" if n_classes > 2 else ""
+        if found := found or ("rows in parts" if isinstance(rows.X, Source) else ""):
+            raise TableError(f"--noise {noise} is for two classes without error columns, in memory; got {found}")
 
 
 def _proof(classifier: Any, n_rows: int) -> dict[str, Any]:
@@ -354,9 +378,26 @@ def _scaled(mean: Array, scale: Array, part: Part) -> Part:
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
 
-def messages_of(caught: list[warnings.WarningMessage]) -> list[str]:
-    """Return what warnings say, each once."""
-    return list(dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught))
+@contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors of the library name options in place of parameters."""
+    try:
+        yield
+    except ParameterError as error:
+        name = names.get(error.parameter.partition("[")[0], error.parameter)
+        raise TableError(f"{name} {error.words}") from error
+
+
+def messages_of(caught: list[warnings.WarningMessage], names: Mapping[str, str]) -> list[str]:
+    """Return what warnings say, each once, with advice on options only; NumPy speaks of arrays that no user knows."""
+    messages = [warning.message for warning in caught if not issubclass(warning.category, RuntimeWarning)]
+    texts = [
+        with_advice(vars(message)["problem"], vars(message)["advice"], names)
+        if "advice" in vars(message)
+        else str(message)
+        for message in messages
+    ]
+    return list(dict.fromkeys(" ".join(text.split()) for text in texts))
 
 
 def path_table(
@@ -390,8 +431,10 @@ def path_table(
     rows = Rows.of(data)
     labels = _Labels.of(rows, max_classes)
     check_no_limits(data.name, data.layout)
+    _check_noise(rows, labels, 1.0, options)
     options, y = for_codes(options, labels.classes), labels.y
-    with warnings.catch_warnings(record=True) as caught:
+    names = OPTIONS["guru"] | {"sigmas": "--sigmas"} | ({} if scale else {"": ""})
+    with naming(names), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, X, errors, _ = _prepare(rows, scale)
         found = None
@@ -413,7 +456,7 @@ def path_table(
         "cv_accuracy": [] if found is None else found.scores_.mean(axis=1).tolist(),
         "gap": gaps.tolist(),
     }
-    return {name: column for name, column in columns.items() if column}, messages_of(caught)
+    return {name: column for name, column in columns.items() if column}, messages_of(caught, names)
 
 
 def classes_of(
@@ -506,12 +549,13 @@ def evaluate_model(
         that under these error bars, or without any under the noise of the model (None where a kernel has no
         probabilities).
     """
-    judged = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
-    n_rows = 0
-    for X, X_err, y in parts:
-        if len(y):
-            judged.add(X, X_err, y, n_rows)
-            n_rows += len(y)
+    with naming({"noise_levels": "--noise-levels"}):
+        judged = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
+        n_rows = 0
+        for X, X_err, y in parts:
+            if len(y):
+                judged.add(X, X_err, y, n_rows)
+                n_rows += len(y)
     if not n_rows:
         raise TableError("there is no row to evaluate")
     means = [None if math.isnan(mean) else mean for mean in (judged.sums / n_rows).tolist()]

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._errors import Asymmetric, Limits
-from gaussguru._linalg import Array
+from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
 from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns, similar_columns
 
@@ -229,7 +229,13 @@ class Part(NamedTuple):
 
 
 def read_parts(
-    table: Table, layout: Layout, *, labels: bool, keep: Iterable[str] = (), most_rows: int | None = None
+    table: Table,
+    layout: Layout,
+    *,
+    labels: bool,
+    keep: Iterable[str] = (),
+    most_rows: int | None = None,
+    learning: bool = False,
 ) -> Iterator[Part]:
     """Yield a table in parts, checked.
 
@@ -243,6 +249,8 @@ def read_parts(
         Other columns to be passed on.
     most_rows : int, default=None
         Of a part.
+    learning : bool, default=False
+        Whether to refuse a value beside which all others of its column would be lost.
     """
     sparse, keep = isinstance(table, Libsvm), list(keep)
     bars = layout.error_columns
@@ -253,6 +261,8 @@ def read_parts(
     for numbers, columns in _cut(table.parts([*layout.features, *bars], others), most_rows):
         y = _labels(columns[target], table.place(target)) if target else None
         X, X_err = (_checked_sparse if sparse else _checked)(table.name, layout, numbers, gaps.n_rows)
+        if learning and not sparse:
+            _check_extremes(table.name, layout.features, X, gaps.n_rows)
         part = gaps.part(X, X_err, y, {name: columns[name] for name in keep}, sparse=sparse)
         if not gaps.refused:  # else there are more to be counted
             yield part
@@ -265,7 +275,10 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
     texts = pa.array(frame[layout.target].to_numpy(dtype=object), from_pandas=True)
     y = _labels(texts, column_of(name, str(layout.target)))
     numbers = frame[[*layout.features, *layout.error_columns]].to_numpy(np.float64)
-    part = gaps.part(*_checked(f"{name}, in a part of it", layout, numbers, 0), y, {})
+    place = f"{name}, in a part of it"
+    X, X_err = _checked(place, layout, numbers, 0)
+    _check_extremes(place, layout.features, X, 0)
+    part = gaps.part(X, X_err, y, {})
     gaps.check()
     return part
 
@@ -455,6 +468,26 @@ def _checked(table: str, layout: Layout, numbers: Array, first: int) -> tuple[Ar
     return X, errors if sides is None else Limits(errors, sides)
 
 
+def _check_extremes(table: str, features: list[str], X: Array, first: int) -> None:
+    """Raise if a value is so large that the spread of the others vanishes beside it when both are squared."""
+    sizes = np.abs(X)
+    largest = np.fmax.reduce(sizes, axis=0, initial=0.0)
+    near, far = sizes <= largest / 10, sizes > largest / 10
+    counts, others = near.sum(axis=0), np.where(near, X, 0.0)
+    units = np.abs(others).max(axis=0, initial=0.0)
+    units = np.where(units > 0, units, 1.0)
+    values = others / units
+    means = values.sum(axis=0) / np.maximum(counts, 1)
+    spreads = np.sqrt((np.square(values - means) * near).sum(axis=0) / np.maximum(counts, 1)) * units
+    wrong = far & (counts >= 10 * far.sum(axis=0)) & (spreads > 0) & (largest > spreads / np.sqrt(EPS))
+    for i, j in np.argwhere(wrong)[:1]:
+        raise TableError(
+            f"{column_of(table, features[j])} has {X[i, j]:g} in row {first + i + 1}, beside which the other values, "
+            f"with a spread of {spreads[j]:.3g}, would be lost; expected is an empty field where there is no value. "
+            f"Leave out the column with --drop {quoted(features[j])}, or the row"
+        )
+
+
 _LIMITS = "is -1 for an upper limit, 1 for a lower one, or 0 for a measurement; leave the column out with --drop {}"
 
 
@@ -540,20 +573,22 @@ class Data(NamedTuple):
     n_rows: int
 
 
-def read_all(table: Table, layout: Layout) -> Data:
+def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
     """Return a whole table with its labels.
 
     Parameters
     ----------
     table : Table
     layout : Layout
+    learning : bool, default=False
+        As in :func:`read_parts`.
 
     Returns
     -------
     Data
         With the layout; one without features, of a libsvm file to learn from, has them only now.
     """
-    parts = list(read_parts(table, layout, labels=True))
+    parts = list(read_parts(table, layout, labels=True, learning=learning))
     n_rows = sum(len(part.complete) for part in parts)
     if not n_rows:
         raise TableError(f"{table.name} has a header and no rows" if table.columns else f"{table.name} is empty")

@@ -92,7 +92,7 @@ def convert(
         values, labels, errors, limits = (stack.enter_context(open(path, "wb")) for path in paths)
         for path in files:
             with closing(opened(path)) as table:
-                for part in read_parts(table, layout, labels=True):
+                for part in read_parts(table, layout, labels=True, learning=True):
                     assert part.y is not None
                     n_rows += part.n_rows
                     if len(part.y):

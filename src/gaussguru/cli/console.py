@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -85,6 +84,7 @@ def main(arguments: list[str]) -> int:
         with warnings.catch_warnings(), command.make_context("gaussguru", arguments or ["--help"]) as context:
             # At the end, each once: a command that fails says one line.
             warnings.showwarning = lambda message, *_, **__: caught.setdefault(str(message))
+            warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about arrays that no user knows
             command.invoke(context)
         warn(caught)
         sys.stdout.flush()
@@ -102,10 +102,8 @@ def main(arguments: list[str]) -> int:
         return BROKEN_PIPE
     except usage_error as error:
         return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
-    except (TableError, OSError, MemoryError) as error:  # in the words of the command, and of the user
+    except (ValueError, OSError, MemoryError) as error:
         return _fail(str(error) or type(error).__name__, MENDABLE)
-    except ValueError as error:
-        return _fail(_in_options(str(error)) or type(error).__name__, MENDABLE)
     finally:
         if is_free:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -128,23 +126,7 @@ def say(message: str) -> None:
 def warn(messages: Iterable[str]) -> None:
     """Pass on what the library warns of."""
     for message in messages:
-        say(f"warning: {_in_options(message)}")
-
-
-def _in_options(message: str) -> str:
-    """Return what the library says to programmers in the words of the command; what it quotes is left as it is."""
-    known = "|".join(map(re.escape, _WORDS))
-    return re.sub(rf"{known}|(?<!\w)'[^']*'|\"[^\"]*\"", lambda found: _WORDS.get(found[0], found[0]), message)
-
-
-_WORDS = {
-    "class_weight='balanced'": "--balanced",
-    ", or fit_intercept=False": "",
-    "X_err": "error columns",
-    "max_iter or tol": "--tol",
-    "noise_levels": "--noise-levels",
-    "n_components": "--components",
-}
+        say(f"warning: {message}")
 
 
 def check_output(path: str, *, force: bool) -> None:

@@ -438,7 +438,7 @@ def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missi
 def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     """Return a whole table, and in words what was read."""
     with busy("reading"):
-        data = read_all(table, layout)
+        data = read_all(table, layout, learning=True)
     parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
     if len(data.y) < data.n_rows:
         parts.append(f"{data.n_rows - len(data.y)} of them left out")
