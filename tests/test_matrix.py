@@ -464,3 +464,11 @@ def test_searches_and_pipelines_are_given_metadata(name):
         for (train, test), score in zip(GroupKFold(2).split(X, Y, GROUPS), scores, strict=True):
             one = clone(estimator).fit(samples[train], Y[train], **{key: beside[key][train] for key in beside})
             assert one.score(samples[test], Y[test], sample_weight=weights[test]) == score
+
+
+def test_errors_of_frames_and_arrays_are_the_same_to_the_bit():
+    """A sum over the columns of a frame, which lie in memory one by one, rounds otherwise than one over rows."""
+    rng = np.random.default_rng(0)
+    values, errors = 1e4 * rng.lognormal(size=(700, 5)), rng.uniform(1.0, 100.0, (700, 5))
+    one, other = (WithErrors().fit_transform(X, X_err=errors) for X in (values, pd.DataFrame(values)))
+    np.testing.assert_array_equal(one.err, other.err)

@@ -119,13 +119,16 @@ def check_unmasked(values: Any, name: str) -> None:
 
 
 def as_numbers(values: Any, name: str) -> Array:
-    """Return values as an array of float64, finite or not: NaN for what a DataFrame or a mask leaves out."""
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.size:
+    """Return values as an array of float64, finite or not: NaN for what a DataFrame or a mask leaves out.
+
+    Its rows lie one after the other in memory: the last digits of a sum depend on that.
+    """
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
         return values
     values = unmasked(values, name)
     try:
         array = check_array(
-            values, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False,
+            values, order="C", ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False,
             ensure_min_samples=0, ensure_min_features=0,
         )  # fmt: skip
     except (ValueError, TypeError) as error:

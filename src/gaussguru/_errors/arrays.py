@@ -49,7 +49,7 @@ def check_given(values: Array, name: str) -> None:
 
 def error_numbers(given: Any, name: str) -> Array:
     """Return error bars as numbers, infinite under a mask: a value whose error is masked was not measured."""
-    errors = np.ascontiguousarray(as_numbers(given, name))  # sums depend on the order in memory
+    errors = as_numbers(given, name)
     if isinstance(given, np.ma.MaskedArray) and given.mask is not np.ma.nomask:
         errors = np.where(given.mask, np.inf, errors)
     return errors

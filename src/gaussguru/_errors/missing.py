@@ -83,7 +83,7 @@ class Population:
 
         ``gaps``, whether there are any (:func:`has_unmeasured`), saves a pass over the errors.
         """
-        values = np.ascontiguousarray(as_numbers(X, "X"))  # a sum depends on how its terms lie in memory
+        values = as_numbers(X, "X")
         weight = None if sample_weight is None else sample_weight / sample_weight.max()
         if not (has_unmeasured(X_err) if gaps is None else gaps):
             return cls._of_all(values, weight)
