@@ -14,7 +14,7 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_array, get_tags
 from sklearn.utils.metadata_routing import (
@@ -32,7 +32,7 @@ from gaussguru._estimators.base import outside
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
-from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels
+from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels, rows_of_each
 from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
 from gaussguru.preprocessing import NotLinearError, linear_scores
@@ -316,8 +316,9 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples: weight 2 is a sample that occurs twice. They count in the likelihood, and in the
-            fit of the estimator if it takes them (in all steps of a pipeline that do).
+            Weights of the samples: weight 2 is a sample that occurs twice, in one fold, and weight 0 one that is in
+            none. They count in the likelihood, and in the fit of the estimator if it takes them (in all steps of a
+            pipeline that do).
         X_err : error bars of X, default=None
             An estimator that accepts error bars gets X and ``X_err`` together, as :class:`gaussguru.errors.Measured`.
         groups : array-like of shape (n_samples,), default=None
@@ -400,17 +401,28 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
     def _folds(
         self, X: Any, y: Any, labels: Index, classes: NDArray[Any], weights: Array | None, given: dict[str, Any]
     ) -> list[tuple[Index, Index]]:
-        """Return the folds, without those that lack a class to fit to."""
-        cv = self.cv
+        """Return the folds of samples of positive weight, without those that lack a class to fit to.
+
+        Splitters of scikit-learn divide these alone; folds listed by rows, and other splitters, are of all rows.
+        """
+        cv, rows = self.cv, np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+        used = np.zeros(len(labels), dtype=bool)
+        used[rows] = True
         if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
             if cv < 2:
                 raise ValueError(f"cv must be at least 2 folds; got {cv}")
             # A class of fewer samples than folds is in all folds but as many.
-            cv = StratifiedKFold(max(2, min(int(cv), int(np.bincount(labels).max()))))
+            cv = StratifiedKFold(max(2, min(int(cv), int(np.bincount(labels[rows]).max()))))
         splitter = check_cv(cv, y, classifier=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The least populated class")
-            folds = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, **given)]
+            if len(rows) < len(y) and _divides_any(cv):
+                given = {name: rows_of_each(value, rows, len(y)) for name, value in given.items()}
+                split = splitter.split(take_rows(X, rows), y[rows], **given)
+                folds = [(rows[train], rows[test]) for train, test in split]
+            else:
+                split = splitter.split(X, y, **given)
+                folds = [tuple(part[used[part]] for part in map(np.asarray, fold)) for fold in split]
         kept, without = [], set()
         for train, test in folds:
             counts = np.bincount(labels[train], None if weights is None else weights[train], len(classes))
@@ -517,6 +529,11 @@ def _rows_of(X: Any) -> Any:
         return X
     # What the values are is for the estimator to check; that there are rows of them, here.
     return check_array(unmasked(X, "X"), dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
+
+
+def _divides_any(cv: Any) -> bool:
+    """Return whether a cross-validation divides any samples that it is given, and does not know them by numbers."""
+    return cv is None or (type(cv).__module__.startswith("sklearn.") and not isinstance(cv, PredefinedSplit))
 
 
 def _weight_names(estimator: Any) -> list[str]:

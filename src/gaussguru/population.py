@@ -200,6 +200,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         X_err : error bars of X in any form, default=None
             Infinity means "not measured", 0 means exact. None: all values are exact.
         sample_weight : array-like of shape (n_samples,), default=None
+            Weight 0 leaves a sample out, weight 2 is a sample that occurs twice. (For ``n_components="auto"`` it is one
+            held-out sample.)
 
         Returns
         -------

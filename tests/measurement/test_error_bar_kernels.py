@@ -16,6 +16,7 @@ from gaussguru import ErrorBarClassifier, KernelGuruClassifier
 from gaussguru._estimators import families
 from gaussguru._estimators.base import seed_of
 from gaussguru._estimators.posteriors import quantile_transform
+from gaussguru.errors import Limits, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.report import evaluation_report
 from gaussguru.robustness import remeasure_gain
@@ -281,3 +282,22 @@ def test_reports_know_transformed_features():
     assert clf.transform_ is not None
     page = evaluation_report(clf, X, y, err, date="2026-01-01").html()
     assert all(f"{share:.3f}" in page for share in clf.reliability_)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"kernel": "auto"}, {"kernel": "auto", "stack": True}])
+def test_limits_go_through_the_transform(options):
+    """A quantile transform rises with its feature, so a limit of the one is a limit of the other."""
+    rng = np.random.default_rng(0)
+    truth, err = rng.normal(size=(400, 2)), rng.uniform(0.05, 0.3, size=(400, 2))
+    y = (np.square(truth).sum(axis=1) > 1.4).astype(int)
+    X = np.exp(truth + err * rng.normal(size=truth.shape))
+    sides = np.where(X < 0.4, -1, 0) * np.array([1, 0])
+    X = np.where(sides == -1, 0.4, X)
+    seen = Measured(X, Limits(X * err, sides))
+    train, test = np.arange(300), np.arange(300, 400)
+    clf = ErrorBarClassifier(cv=3, **options).fit(seen[train], y[train])
+    found = log_loss(y[test], clf.predict_proba(seen[test]))
+    gone = Measured(X, np.where(sides == 0, X * err, np.inf))
+    without = ErrorBarClassifier(cv=3, **options).fit(gone[train], y[train])
+    assert found < log_loss(y[test], without.predict_proba(gone[test])) - 0.02
+    assert found < 0.4

@@ -59,6 +59,12 @@ def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     return np.isinf(standard_deviations(X_err, shape))
 
 
+def not_measured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return which values have an infinite error or are limits, from parsed error bars."""
+    gone = unmeasured(X_err, shape)
+    return gone | (X_err.limits != 0) if isinstance(X_err, Limits) else gone
+
+
 @dataclass(frozen=True)
 class Population:
     """What is known of a sample before it is measured: a Gaussian.

@@ -9,9 +9,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
-from gaussguru._estimators.posteriors import checked_measurements, rank_of
+from gaussguru._estimators.posteriors import checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts
-from gaussguru._estimators.validation import Samples, check_samples, check_weights
+from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import Array, log_sum
 from gaussguru.calibration import ByProbability
 from gaussguru.population import Deconvolve
@@ -113,7 +113,8 @@ class PopulationClassifier(ByProbability, Classifier):
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples: weight 2 is a sample that occurs twice.
+            Weights of the samples: weight 0 leaves a sample out, weight 2 is a sample that occurs twice. (For
+            ``n_components="auto"`` it is one held-out sample.)
         X_err : error bars of X in any form, default=None
             As in :meth:`ErrorBarClassifier.fit`. None: all values are exact.
 
@@ -125,8 +126,7 @@ class PopulationClassifier(ByProbability, Classifier):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
         X, X_err = checked_measurements(self, X, X_err, reset=True)
-        plain = check_weights(sample_weight, len(X))
-        labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
+        X, X_err, plain, labelled, _ = labelled_rows(X, X_err, y, sample_weight, self.class_weight)
         self.has_errors_, self.rank_, self.classes_ = X_err is not None, rank_of(*X.shape), labelled.classes
         self._count(labelled, plain)
         number = 1 if self.n_components == "auto" and self.rank_ else self.n_components

@@ -27,7 +27,7 @@ from gaussguru._data.em import population_of
 from gaussguru._errors import Errors, Population, check_causes, has_unmeasured, split_errors
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.streamed import by_parts
-from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels
+from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels, rows_of_each
 from gaussguru._frames import is_frame, like, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
@@ -322,8 +322,7 @@ class _Draws(NamedTuple):
 
     def of(self, value: Any) -> Any:
         """Return metadata for the draws: of what has an entry for each sample, that of their samples."""
-        per_sample = hasattr(value, "__len__") and not isinstance(value, str | dict) and len(value) == self.n_samples
-        return take_rows(value, self.rows) if per_sample else value
+        return rows_of_each(value, self.rows, self.n_samples)
 
 
 @dataclass(frozen=True)

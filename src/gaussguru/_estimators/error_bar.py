@@ -37,6 +37,7 @@ from gaussguru._estimators.posteriors import (
     View,
     checked_measurements,
     informative_gaps,
+    labelled_rows,
     quantile_transform,
     rank_of,
     transformed,
@@ -49,9 +50,8 @@ from gaussguru._estimators.validation import (
     check_count,
     check_flag,
     check_jobs,
-    check_samples,
-    check_weights,
     class_factors,
+    rows_of_each,
 )
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index, log_sum
@@ -279,9 +279,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples: weight 2 is a sample that occurs twice.
+            Weights of the samples: weight 0 leaves a sample out, weight 2 is a sample that occurs twice. But a sample
+            of weight 2 is in one fold, and two equal samples may be in two, unless they are one group: so what is
+            chosen by held-out samples may differ.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
-                sparse matrix, gaussguru.errors.LowRank or float, default=None
+                sparse matrix, gaussguru.errors.LowRank, Limits or Asymmetric, or float, default=None
             Error bars in the units of X: standard deviations, or covariances (3-D). Infinity means "not measured", 0
             means exact. A single number is the error of every value. None: all values are exact.
         groups : array-like of shape (n_samples,), default=None
@@ -341,12 +343,10 @@ class ErrorBarClassifier(ByProbability, Classifier):
     ) -> Self:
         self._check_parameters()
         X, X_err = checked_measurements(self, X, X_err, reset=True)
+        X, X_err, plain, labelled, all_rows = labelled_rows(X, X_err, y, sample_weight, self.class_weight)
         has_gaps = self.missing_indicator and X_err is not None
         self.indicators_ = informative_gaps(X, X_err) if has_gaps else np.zeros(0, dtype=np.intp)
         X, X_err = with_indicators(X, X_err, self.indicators_)
-        plain = check_weights(sample_weight, len(X))
-        # Of classes and weights alone: what X holds is looked at by the population.
-        labelled = check_samples(np.zeros((len(X), 1)), y, sample_weight, self.class_weight)
         seed = seed_of(self.random_state)
         errors = X_err is not None
         self.has_errors_, self.classes_ = errors, labelled.classes
@@ -357,11 +357,13 @@ class ErrorBarClassifier(ByProbability, Classifier):
         ]
         for name in OF_SOME:
             self.__dict__.pop(name, None)
+        all_weights = all_rows.all_weights
+        own_groups = rows_of_each(groups, np.flatnonzero(all_weights), len(all_weights))
         if not self.stack and self.estimator is not None and not knows_spread(self.estimator):
-            return self._fit_draws(tables[0], plain, groups)
-        compared = self._compared(tables, groups)
+            return self._fit_draws(tables[0], plain, own_groups)
+        compared = self._compared(tables, self._folds(all_rows, groups, seed))
         if self.stack:
-            return self._fit_stack(compared, tables[0], plain, groups)
+            return self._fit_stack(compared, tables[0], plain, own_groups)
         return self._fit_calibrated(compared.candidate(compared.best()), compared.described, plain)
 
     def _transforms(self, X: Array, X_err: Any, weights: Array | None) -> list[WithErrors | None]:
@@ -480,7 +482,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
 
-    def _compared(self, tables: list[Table], groups: Any) -> Comparison:
+    def _compared(self, tables: list[Table], folds: list[tuple[Index, Index]]) -> Comparison:
         """Return what all candidates say of held-out samples, and their log losses."""
         labelled, seed = tables[0].labelled, tables[0].seed
         rows, factors = selection_rows(labelled, seed)
@@ -488,23 +490,22 @@ class ErrorBarClassifier(ByProbability, Classifier):
         labels = labelled.labels.astype(np.intp)
         inside = np.zeros(len(labels), dtype=bool)
         inside[rows] = True
-        folds = [
-            (train[inside[train]], test[inside[test]]) for train, test in self._folds(labels, labelled, groups, seed)
-        ]
+        folds = [(train[inside[train]], test[inside[test]]) for train, test in folds]
         families = [(table, self._families(table, rows, weights)) for table in tables]
         return compare(families, folds, labels, weights, len(labelled.classes), self.n_jobs)
 
-    def _folds(self, labels: Index, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
-        cv = self.cv
+    def _folds(self, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
+        """Return the folds, by places among the samples of positive weight."""
+        cv, labels, used = self.cv, labelled.labels.astype(np.intp), labelled.all_weights > 0
         if isinstance(cv, numbers.Integral):
             check_count("cv", cv, low=2)
-            counts = np.bincount(labels[labelled.all_weights > 0])
-            n_folds = max(2, min(int(cv), int(counts.min())))
+            n_folds = max(2, min(int(cv), int(np.bincount(labels[used]).min())))
             kind = StratifiedKFold if groups is None else StratifiedGroupKFold
             cv = kind(n_folds, shuffle=True, random_state=seed)
-        y = labelled.classes[labels]
+        y, places = labelled.classes[labels], np.cumsum(used) - 1
         split = CalibratedWithErrorsCV(cv=cv)._folds
-        return split(np.zeros((len(y), 1)), y, labels, labelled.classes, labelled.weights, {"groups": groups})
+        folds = split(np.zeros((len(y), 1)), y, labels, labelled.classes, labelled.weights, {"groups": groups})
+        return [(places[train], places[test]) for train, test in folds]
 
     def _families(self, table: Table, rows: Index, weights: Array) -> list[Family]:
         """Return what to choose from, with levels."""

@@ -9,8 +9,8 @@ from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import Measured, has_unmeasured, scaled, split_errors, unmeasured, with_more
-from gaussguru._estimators.validation import Samples
+from gaussguru._errors import Measured, not_measured, scaled, split_errors, unmeasured, with_more
+from gaussguru._estimators.validation import Samples, check_samples, check_weights
 from gaussguru._frames import as_numbers, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.population import Deconvolve
@@ -46,6 +46,24 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
     return values, X_err
 
 
+def labelled_rows(
+    X: Array, X_err: Any, y: Any, sample_weight: Any, class_weight: Any
+) -> tuple[Array, Any, Array | None, Samples, Samples]:
+    """Return samples without those of weight 0: values, errors, weights as given, labels; and the labels of all.
+
+    Labels come with classes and weights alone: what X holds is looked at by a population.
+    """
+    n, weights = len(X), check_weights(sample_weight, len(X))
+    whole = check_samples(np.zeros((n, 1)), y, weights, class_weight)
+    if weights is None or weights.all():
+        return X, X_err, weights, whole, whole
+    rows = np.flatnonzero(weights)
+    weights = None if np.all(weights[rows] == 1) else weights[rows]  # as if the others had never been there
+    labels = whole.classes[whole.labels.astype(np.intp)]
+    kept = check_samples(np.zeros((len(rows), 1)), labels[rows], weights, class_weight)
+    return X[rows], None if X_err is None else take_rows(X_err, rows), weights, kept, whole
+
+
 def informative_gaps(X: Array, X_err: Any) -> Index:
     """Return features that some samples lack, one of those that the same samples lack."""
     gone = unmeasured(X_err, X.shape)
@@ -67,7 +85,7 @@ def quantile_transform(X: Array, X_err: Any, weights: Array | None) -> WithError
 
     It is fitted to quantiles of the samples, counted by their weights: that is all that matters of them.
     """
-    lost = np.isnan(X) | (unmeasured(X_err, X.shape) if has_unmeasured(X_err) else False)
+    lost = np.isnan(X) | not_measured(X_err, (X.shape[0], X.shape[1]))
     given = np.ones(len(X)) if weights is None else weights
     n_quantiles = min(QUANTILES, len(X))
     levels = np.linspace(0.0, 1.0, n_quantiles)

@@ -14,8 +14,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import canonical, signed_weights
-from gaussguru._frames import check_unmasked, unmasked
-from gaussguru._linalg import Array
+from gaussguru._frames import check_unmasked, take_rows, unmasked
+from gaussguru._linalg import Array, Index
 
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
@@ -295,6 +295,12 @@ def check_weights(sample_weight: Any, n_samples: int) -> Array | None:
     if not 1e-100 < total < 1e100:
         raise ValueError(f"sample_weight must add up to something between 1e-100 and 1e100; got {total:g}")
     return np.asarray(weight)
+
+
+def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
+    """Return rows of what has one for each of n samples; anything else as it is."""
+    per_sample = hasattr(values, "__len__") and not isinstance(values, str | dict) and len(values) == n_samples
+    return take_rows(values, rows) if per_sample else values
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:

@@ -14,7 +14,7 @@ from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, split_errors
+from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
@@ -34,7 +34,6 @@ from gaussguru.report.reliability import (
     is_calibrated,
     kappa_in_words,
     larger_error_scores,
-    not_measured,
     proper_scores,
 )
 from gaussguru.robustness import (

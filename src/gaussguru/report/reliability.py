@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import Limits, check_errors, finite, split_errors, unmeasured
+from gaussguru._errors import check_errors, finite, not_measured, split_errors
 from gaussguru._linalg import SAME, Array
 from gaussguru.calibration import ByProbability, margin_and_spread
 from gaussguru.plotting import style
@@ -75,11 +75,6 @@ def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
     _, spread = margin_and_spread(model, X, X_err)
     size = spread if spread.ndim == 1 else np.sqrt(2.0 * np.square(spread).mean(axis=1))
     return np.asarray(final.alpha_ * size)
-
-
-def not_measured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Return which values have infinite errors; limits count as not measured."""
-    return unmeasured(X_err, shape) | (X_err.limits != 0 if isinstance(X_err, Limits) else False)
 
 
 def by_error_size(sizes: Array, predicted: Array, right: NDArray[np.bool_]) -> Reliability:

@@ -1,0 +1,142 @@
+"""Weights of samples with error bars: 0 leaves a sample out, and 2 is a sample that occurs twice."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
+
+from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier, PosteriorDrawsClassifier
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import Limits, LowRank
+from gaussguru.population import Deconvolve
+from gaussguru.sources import Arrays, reading
+
+MODELS = {
+    "linear": lambda: ErrorBarClassifier(cv=3),
+    "rbf": lambda: ErrorBarClassifier(kernel="rbf", cv=3),
+    "stack": lambda: ErrorBarClassifier(stack=True, cv=3),
+    "estimator": lambda: ErrorBarClassifier(LogisticRegression(), cv=KFold(3, shuffle=True, random_state=0)),
+    "draws of an estimator": lambda: ErrorBarClassifier(DecisionTreeClassifier(max_depth=3, random_state=0)),
+    "balanced": lambda: ErrorBarClassifier(methods=["probit"], class_weight="balanced", cv=3),
+    "populations": PopulationClassifier,
+    "draws": lambda: PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=3, random_state=0)),
+    "calibrated": lambda: CalibratedWithErrorsCV(GuruClassifier(0.3), cv=3),
+}
+
+
+def samples(n=90, n_features=3):
+    """Return values, errors, labels and weights, of which a third is 0: of samples that are like no other."""
+    rng = np.random.default_rng(4)
+    y = np.arange(n) % 2
+    truth = rng.normal(size=(n, n_features)) + y[:, np.newaxis]
+    err = rng.uniform(0.1, 1.0, size=truth.shape)
+    X = truth + err * rng.normal(size=truth.shape)
+    weights = rng.choice([0.0, 1.0, 2.5], size=n)
+    X[weights == 0] *= 50.0
+    return X, err, y, weights
+
+
+@pytest.mark.parametrize("ones", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_weight_0_leaves_a_sample_out(name, ones):
+    X, err, y, weights = samples()
+    weights = np.minimum(weights, 1.0) if ones else weights
+    kept = weights > 0
+    removed = MODELS[name]().fit(X[kept], y[kept], None if ones else weights[kept], X_err=err[kept])
+    found = MODELS[name]().fit(X, y, weights, X_err=err)
+    # Sums of some numbers that are 0 may round otherwise.
+    np.testing.assert_allclose(found.predict_proba(X, err), removed.predict_proba(X, err), atol=1e-7)
+
+
+@pytest.mark.parametrize("form", ["covariances", "low rank", "limits", "list", "indicator", "groups", "folds"])
+def test_weight_0_in_other_forms(form):
+    X, err, y, weights = samples()
+    kept = np.flatnonzero(weights)
+    places = np.cumsum(weights > 0) - 1
+    sides = np.random.default_rng(0).choice([-1, 0, 0], size=X.shape)
+    forms = {
+        "covariances": np.einsum("ij,jk->ijk", err**2, np.eye(3)),
+        "low rank": LowRank(0.3 * err[:, :, np.newaxis], err),
+        "limits": Limits(err, sides),
+    }
+    errors = forms.get(form, err)
+    some = errors[kept]
+    if form == "indicator":
+        X[::5, 0] = np.nan
+        X[weights == 0, 1] = np.nan  # no feature of the samples that count has these gaps
+    if form == "list":
+        errors = errors.tolist()
+    groups = np.arange(len(y)) // 4 if form == "groups" else None
+    folds = [(train, test) for train, test in KFold(3).split(X)]
+    options = {"missing_indicator": form == "indicator", "methods": ["probit"]}
+    one = ErrorBarClassifier(cv=folds if form == "folds" else 3, **options)
+    one.fit(X, y, weights, errors, groups)
+    inner = [tuple(places[part][weights[part] > 0] for part in fold) for fold in folds]
+    other = ErrorBarClassifier(cv=inner if form == "folds" else 3, **options)
+    other.fit(X[kept], y[kept], weights[kept], some, None if groups is None else groups[kept])
+    np.testing.assert_array_equal(one.indicators_, other.indicators_)
+    np.testing.assert_allclose(one.predict_proba(X, errors), other.predict_proba(X, errors), atol=1e-7)
+    if form in ("folds", "groups"):
+        cv = (folds, inner) if form == "folds" else (GroupKFold(3),) * 2
+        one, other = (CalibratedWithErrorsCV(GuruClassifier(0.3), cv=each) for each in cv)
+        one.fit(X, y, weights, err, groups)
+        other.fit(X[kept], y[kept], weights[kept], err[kept], None if groups is None else groups[kept])
+        np.testing.assert_allclose(one.predict_proba(X, err), other.predict_proba(X, err), atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["linear", "stack"])
+def test_weight_0_in_a_source(name, monkeypatch):
+    X, err, y, weights = samples(300)
+    whole = MODELS[name]().fit(X, y, weights, X_err=err).predict_proba(X, err)
+    monkeypatch.setattr(reading, "MOST_DRAWN", 1000)
+    parts = MODELS[name]().fit(Arrays(X, rows=70), y, weights, X_err=err).predict_proba(X, err)
+    np.testing.assert_allclose(parts, whole, atol=2e-3)
+
+
+def test_weight_0_and_the_number_of_components():
+    """Folds, starts and ranks are those of the samples that count."""
+    X, err, y, weights = samples(40, 8)
+    kept = weights > 0
+    one, other = Deconvolve("auto").fit(X, X_err=err, sample_weight=weights), Deconvolve("auto")
+    other.fit(X[kept], X_err=err[kept], sample_weight=weights[kept])
+    assert one.n_components_ == other.n_components_
+    np.testing.assert_array_equal(one.means_, other.means_)
+    # 40 samples of 8 features have full covariances, and those that count do not.
+    assert PopulationClassifier().fit(X, y, X_err=err).rank_ is None
+    assert PopulationClassifier().fit(X, y, weights, X_err=err).rank_ == 8
+
+
+def test_weights_are_repetitions_where_folds_are_the_same():
+    X, err, y, weights = samples()
+    weights = np.ceil(weights)
+    often = np.repeat(np.arange(len(y)), weights.astype(int))
+    folds = [(train, test) for train, test in KFold(3, shuffle=True, random_state=0).split(X)]
+    repeated = [tuple(np.flatnonzero(np.isin(often, part)) for part in fold) for fold in folds]
+    options = {"n_components": 1, "methods": ["probit"]}
+    one = ErrorBarClassifier(cv=folds, **options).fit(X, y, weights, X_err=err)
+    two = ErrorBarClassifier(cv=repeated, **options).fit(X[often], y[often], X_err=err[often])
+    np.testing.assert_allclose(one.cv_scores_["log_loss"], two.cv_scores_["log_loss"], rtol=1e-3)
+    seen = X[often], err[often]
+    # EM ends by the gain of a sample, of which there are more in one of them.
+    np.testing.assert_allclose(one.predict_proba(*seen), two.predict_proba(*seen), atol=0.01)
+
+
+def test_errors_of_other_samples_are_refused():
+    """Rows are taken of errors that fit, and not of others."""
+    X, err, y, weights = samples()
+    for model in (ErrorBarClassifier(cv=3), PopulationClassifier(1)):
+        for wrong in (np.vstack([err, err]), err[weights > 0], np.vstack([err, err]).tolist()):
+            with pytest.raises(ValueError, match="X_err"):
+                model.fit(X, y, weights, X_err=wrong)
+
+
+def test_a_pipeline_of_posteriors():
+    X, err, y, weights = samples()
+    kept = weights > 0
+    model = make_pipeline(Deconvolve(2), GuruClassifier(0.3))
+    one, other = CalibratedWithErrorsCV(model, cv=3), CalibratedWithErrorsCV(model, cv=3)
+    one.fit(X, y, weights, err)
+    other.fit(X[kept], y[kept], weights[kept], err[kept])
+    np.testing.assert_allclose(one.predict_proba(X, err), other.predict_proba(X, err), atol=1e-7)
