@@ -64,6 +64,7 @@ LAYERS = [
     ["report"],
     ["_tables.files"],
     ["_tables.schema"],
+    ["_tables.trees"],
     ["_tables.archive", "_tables.model_checks"],
     ["models"],
     ["_tables.fitting"],

@@ -105,10 +105,13 @@ class Model:
             width = max(width, n_classes**2 * getattr(population, "n_components_", 1))
         return rows_at_once(width)
 
+    def named(self, X: Any) -> Any:
+        """Return X without names of features if the fit had none."""
+        return X if sp.issparse(X) or hasattr(self.estimator, "feature_names_in_") else np.asarray(X)
+
     def seen(self, X: Any, X_err: Any = None) -> Any:
         """Return samples as the classifier sees them: scaled, filled in, with their errors."""
-        X = X if sp.issparse(X) or hasattr(self.estimator, "feature_names_in_") else np.asarray(X)
-        samples = measured(X, X_err)
+        samples = measured(self.named(X), X_err)
         for _, step in self.estimator.steps[:-1] if isinstance(self.estimator, Pipeline) else ():
             samples = step.transform(samples)
         return samples
@@ -197,7 +200,7 @@ class Model:
         """Return the expected drop in the error probability if everything is measured again with smaller errors."""
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
-        return remeasure_gain(self.estimator, X, X_err, shrunk_errors(X_err, factor))
+        return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
     def labels(self, texts: Any, table: str) -> NDArray[Any]:
         """Return labels as the classifier has them, from their texts in a table of this name."""
@@ -242,8 +245,9 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     ----------
     model : Model or fitted estimator
         An estimator of this library, or a pipeline of such and of scalers of scikit-learn; its features are named as
-        in the fit, or x0, x1, .... A classifier inside :class:`PosteriorDrawsClassifier` may be one of this library or
-        a ``LogisticRegression``. Any other is refused by its name.
+        in the fit, or x0, x1, .... A classifier inside :class:`PosteriorDrawsClassifier` may be one of this library, a
+        ``LogisticRegression``, a ``HistGradientBoostingClassifier``, a forest or a ``DecisionTreeClassifier``. Any
+        other is refused by its name.
     path : str
         "-" is standard output.
     force : bool, default=False
@@ -294,7 +298,7 @@ def _described(estimator: Any) -> dict[str, Any]:
         "classes": classes.tolist(),
         "classifier": type(last).__name__,
         "parameters": {name: value for name, value in last.get_params(deep=False).items() if is_plain(value)},
-        "scaled": False,
+        "scaled": None,  # nor is the spread of the features known
         "spread": 1.0,
     }
 

@@ -26,6 +26,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported
@@ -34,10 +35,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
+from sklearn.base import clone
 from sklearn.datasets import dump_svmlight_file
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
-from gaussguru import cli
+from gaussguru import ErrorBarClassifier, PosteriorDrawsClassifier, cli
 from gaussguru._tables.archive import CARD, SCHEMA, TRUSTED
+from gaussguru._tables.schema import Layout
+from gaussguru.models import Model, save_model
 
 SECONDS, MEGABYTES, LONGEST = 10, 1000, 1200
 # Of rows of small tables: what they are made of has every kind of column that the command knows.
@@ -65,7 +70,7 @@ def table(rng: np.random.Generator, n_classes: int = 2, *, errors: bool = False,
     return frame
 
 
-# Name of a model: the table it is fitted to, and options.
+# Name of a model: the table it is fitted to, and options or an estimator.
 MODELS = {
     "linear": ("plain.csv", ["--sigma", "0.5"]),
     "levels": ("plain.csv", ["--sigma", "0.1,1", "--folds", "2"]),
@@ -80,6 +85,8 @@ MODELS = {
     "poly": ("three.csv", ["--sigma", "0.5", "--kernel", "poly", "--degree", "2"]),
     "sparse": ("plain.svm", ["--sigma", "0.5"]),
     "sparse-rbf": ("plain.svm", ["--sigma", "0.1", "--kernel", "rbf"]),
+    "boosting": ("three.csv", PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=3))),
+    "stack": ("plain.csv", ErrorBarClassifier(RandomForestClassifier(3), stack=True, cv=2)),
 }
 
 
@@ -100,7 +107,12 @@ def make_files() -> None:
     for name in ("plain.csv", "plain.svm", "plain.parquet"):
         Path(name + ".gz").write_bytes(gzip.compress(Path(name).read_bytes(), mtime=0))
     for name, (file, options) in MODELS.items():
-        assert cli.main(["fit", file, *target(file), *options, "-q", "-o", name]) == 0
+        if isinstance(options, list):
+            assert cli.main(["fit", file, *target(file), *options, "-q", "-o", name]) == 0
+        else:
+            frame = pd.read_csv(file)
+            estimator = clone(options).fit(frame[["a", "b", "c"]], frame["y"].to_numpy(dtype=str))
+            save_model(Model(estimator, {"layout": asdict(Layout(["a", "b", "c"], [], "_err", "y", "error"))}), name)
 
 
 # Damage.

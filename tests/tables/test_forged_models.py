@@ -12,13 +12,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 from test_models import CASES, fit, table
 
-from gaussguru import ErrorBarClassifier
+from gaussguru import ErrorBarClassifier, PosteriorDrawsClassifier
 from gaussguru._tables.archive import CARD, SCHEMA, pack
 from gaussguru._tables.files import Limits
 from gaussguru._tables.schema import Layout
+from gaussguru._tables.trees import replaced, without_trees
 from gaussguru.errors import Measured
 from gaussguru.models import Model, ModelError, load_model, save_model
 
@@ -482,3 +485,58 @@ def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
                 assert not column.startswith("prob") or ((values >= 0) & (values <= 1)).all(), (path, value)
     assert refused
     assert accepted
+
+
+def test_trees_that_no_fit_makes(tmp_path):
+    """Numbers of nodes and features that compiled code would follow anywhere, and values that are no probabilities."""
+    data = table(n_classes=3)
+    forests = [
+        HistGradientBoostingClassifier(max_iter=3), RandomForestClassifier(3, random_state=0),
+        DecisionTreeClassifier(random_state=0),
+    ]  # fmt: skip
+    for estimator in forests:
+        model = PosteriorDrawsClassifier(estimator, random_state=0).fit(data.X, data.y.astype(str))
+        save_model(model, str(tmp_path / "model"), force=True)
+        card = load_model(str(tmp_path / "model")).card
+        boosting = isinstance(estimator, HistGradientBoostingClassifier)
+        left, feature, threshold = (
+            ("left", "feature_idx", "num_threshold") if boosting else ("left_child", "feature", "threshold")
+        )
+
+        def refused(change, words="damaged", model=model, card=card):
+            packed = replaced(model, without_trees)
+            change(packed.estimator_)
+            (tmp_path / "forged").write_bytes(pack(packed, card))
+            refuses(tmp_path / "forged", words)
+
+        def node(name, value, place=0):
+            def change(trees):
+                trees.nodes[name] = trees.nodes[name].copy()
+                trees.nodes[name][place] = value
+
+            return change
+
+        for value in (0, 10**6, 2):  # the root, beyond the last, and the child of another
+            refused(node(left, value), "children|one parent")
+        if not boosting:
+            refused(node(left, -2), "one parent|children|shape|nodes")
+        refused(node(feature, 3), "features")
+        refused(node(feature, -1), "features")
+        refused(node(threshold, np.nan), "thresholds")
+        for name, value in (
+            ("kind", "SVC"), ("kind", 5), ("parameters", {"n_jobs": 10**9}), ("parameters", {"more": 1}),
+            ("parameters", {"n_jobs": [1]}), ("parameters", None), ("n_features", 10**9), ("n_features", 2),
+            ("n_features", "3"),
+            ("classes", None), ("classes", np.array(["c0", "c0", "c1"])), ("classes", np.array(["c0", "c1"])),
+            ("ends", None), ("ends", np.array([0])), ("ends", np.array([10**9])), ("ends", np.array([-1, 5])),
+            ("nodes", {}),
+            ("nodes", []), ("values", None), ("values", np.zeros(3)), ("names", ["a"]), ("names", 5),
+        ):  # fmt: skip
+            refused(lambda trees, name=name, value=value: setattr(trees, name, value))
+        for value in (np.nan, np.inf, -1.0, 1e300):
+            if not (boosting and value == -1.0):
+                refused(lambda trees, v=value: setattr(trees, "values", np.full(trees.values.shape, v)))
+        if boosting:
+            refused(node("is_categorical", 1), "categories")
+            refused(node("value", np.nan), "no numbers")
+            refused(lambda trees: setattr(trees, "ends", np.array([trees.ends[-1]])))

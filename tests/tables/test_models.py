@@ -17,6 +17,7 @@ import skops.io
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, log_loss
@@ -30,6 +31,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 from support.error_bars import conditional
 
 from gaussguru import (
@@ -48,6 +50,7 @@ from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
 from gaussguru._tables.schema import Data, Layout
 from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
 from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
 from gaussguru.population import Deconvolve
@@ -553,6 +556,19 @@ ALONE = {
     "draws": (lambda: PosteriorDrawsClassifier(LogisticRegression()), "gaps"),
     "draws-guru": (lambda: PosteriorDrawsClassifier(GuruClassifier(0.3)), "errors"),
     "draws-exact": (lambda: PosteriorDrawsClassifier(KernelGuruClassifier(0.3)), None),
+    "boosting": (lambda: HistGradientBoostingClassifier(max_iter=5, random_state=0), None),
+    "draws-default": (lambda: PosteriorDrawsClassifier(n_draws=4), "gaps"),
+    "draws-forest": (lambda: PosteriorDrawsClassifier(RandomForestClassifier(5, random_state=0)), "gaps"),
+    "draws-extra": (lambda: PosteriorDrawsClassifier(ExtraTreesClassifier(5, random_state=0)), "errors"),
+    "draws-tree": (lambda: PosteriorDrawsClassifier(DecisionTreeClassifier(max_leaf_nodes=9, random_state=0)), None),
+    "measured-boosting": (lambda: ErrorBarClassifier(HistGradientBoostingClassifier(max_iter=5), **FEW), "gaps"),
+    "stack-boosting": (
+        lambda: ErrorBarClassifier(
+            HistGradientBoostingClassifier(max_iter=20), kernel="auto", stack=True, missing_indicator=True, **FEW
+        ),
+        "gaps",
+    ),
+    "stack-forest": (lambda: ErrorBarClassifier(RandomForestClassifier(20), stack=True, **FEW), "gaps"),
     "measured": (lambda: ErrorBarClassifier(**FEW), "gaps"),
     "measured-exact": (lambda: ErrorBarClassifier(cv=2), None),
     "measured-auto": (lambda: ErrorBarClassifier(kernel="auto", scale_errors=True, **FEW), "gaps"),
@@ -596,6 +612,31 @@ def outputs(estimator, samples):
                 continue
             result += [found.X, found.err] if isinstance(found, Measured) else [found]
     return [np.asarray(part.std if hasattr(part, "std") and hasattr(part, "factors") else part) for part in result]
+
+
+def test_estimators_alone_are_judged_by_the_command(tmp_path, capsys):
+    """A stack has no score with a spread, and the spread of the features is not known where nobody kept it."""
+    X, X_err, y = measured(gaps=False)
+    frame = pd.DataFrame(np.c_[X, X_err], columns=["x0", "x1", "x2", "x0_err", "x1_err", "x2_err"]).assign(label=y)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    models_of = {
+        "stack": ErrorBarClassifier(stack=True, **FEW).fit(X, y, X_err=X_err),
+        "populations": PopulationClassifier(1).fit(X, y),
+        "guru": GuruClassifier(0.3).fit(X, y),
+    }
+    for name, estimator in models_of.items():
+        save_model(estimator, str(tmp_path / name))
+        call = ["evaluate", str(tmp_path / name), str(tmp_path / "t.csv"), "--json"]
+        if name != "stack":
+            assert main(call) == 2
+            assert "--noise-levels must be given" in capsys.readouterr().err
+            call += ["--noise-levels", "0,1"]
+        assert main(call) == 0
+        found = json.loads(capsys.readouterr().out)
+        samples = Measured(X, X_err) if name == "stack" else X
+        assert found["accuracy"] == pytest.approx(np.mean(estimator.predict(samples) == y))
+        assert "reliability" not in found
+        assert found["robustness"]["accuracy"][0] == pytest.approx(found["accuracy"])
 
 
 LABELS = {
@@ -653,6 +694,13 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
         save_model(GuruClassifier(), str(path))
     for estimator, samples, words in (
         (PosteriorDrawsClassifier(GaussianNB()), errors, "GaussianNB"),
+        (PosteriorDrawsClassifier(RandomForestClassifier(2, random_state=np.random.RandomState(0))), X, "random_state"),
+        (PosteriorDrawsClassifier(RandomForestClassifier(2, class_weight={0: 1.0, 1: 2.0})), X, "class_weight"),
+        (
+            PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])),
+            np.round(np.abs(X)),
+            "categorical",
+        ),
         (ErrorBarClassifier(GaussianNB(), stack=True, **FEW), errors, "GaussianNB"),
         (make_pipeline(PCA(2), GuruClassifier(0.3)), X, "PCA"),
         (KernelGuruClassifier(0.3, kernel=plain_kernel), X, "plain_kernel"),

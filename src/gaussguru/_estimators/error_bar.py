@@ -462,6 +462,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         member.indicators_, member.n_features_in_ = self.indicators_[:0], chosen.table.X.shape[1]  # it is given these
         for name in (*OF_SOME, "feature_names_in_"):  # it is given arrays
             member.__dict__.pop(name, None)
+        if chosen.family.kernel in ("draws", "given"):
+            member.kernel = None  # beside an estimator there is none, except in a stack
         if chosen.family.kernel == "draws":
             return member._fit_draws(chosen.table, weights, groups)
         member.estimator = self.estimator if chosen.family.kernel == "given" else None

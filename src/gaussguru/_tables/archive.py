@@ -32,6 +32,7 @@ from sklearn.preprocessing import (
 )
 
 from gaussguru._tables.files import Limits, TableError, quoted
+from gaussguru._tables.trees import replaced, with_trees, without_trees
 
 __all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
 
@@ -85,6 +86,7 @@ _OURS = [
     "gaussguru.preprocessing.curved.CurvedMap",
     "gaussguru.preprocessing.with_errors.WithErrors",
     "gaussguru._solvers.sgd.State",
+    "gaussguru._tables.trees.Trees",
 ]
 # What may be in a model file, by what makes it.
 _KNOWN = {
@@ -118,7 +120,7 @@ def pack(estimator: Any, card: dict[str, Any]) -> bytes:
     -------
     bytes
     """
-    archive = io.BytesIO(skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED))
+    archive = io.BytesIO(skops.io.dumps(replaced(estimator, without_trees), compression=zipfile.ZIP_DEFLATED))
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
         file.writestr(CARD, json.dumps(card, indent=1))
     return archive.getvalue()
@@ -214,7 +216,7 @@ class Archive:
             for name in files:
                 archive.writestr(name, self._checked_array(name, self._entries.pop(name)))
         self._entries.clear()
-        return skops.io.load(packed, trusted=TRUSTED)
+        return replaced(skops.io.load(packed, trusted=TRUSTED), with_trees)
 
     def _checked(self, schema: Any) -> set[str]:
         """Return the entries that a schema refers to, and let it refer to nothing else; raise for unknown types."""

@@ -38,6 +38,7 @@ from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
+from gaussguru._tables.trees import TREES
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
@@ -49,7 +50,7 @@ TRANSFORMERS = (*SCALERS, SimpleImputer, FunctionTransformer, WithErrors, Deconv
 # Those that may be inside others.
 INNER = (
     GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
-    PosteriorDrawsClassifier,
+    PosteriorDrawsClassifier, *TREES,
 )  # fmt: skip
 CLASSIFIERS = (
     *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
@@ -491,6 +492,7 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
     AdversarialSVC: _LINEAR,
     TotalSVC: _LINEAR,
     LogisticRegression: _LINEAR,
+    **dict.fromkeys(TREES, _CLASSIFIER),  # their nodes were checked before they were made
     KernelGuruClassifier: _kernel_machine,
     Kernel: {
         "name": one_of(*(name for name in NAMES if name != "precomputed")),
