@@ -206,3 +206,13 @@ def test_bad_input_is_refused_and_leaves_the_estimator_as_it_was():
         clf.predict(X)
     with pytest.raises(ValueError, match="n_components"):
         PopulationClassifier(0).fit(X, y, X_err=err)
+
+
+def test_probabilities_far_away_add_up_to_one():
+    y = np.arange(200) % 2
+    X = np.random.default_rng(0).normal(size=(200, 1)) * np.where(y, 0.1, 1.0)[:, np.newaxis]
+    clf = PopulationClassifier(1).fit(X, y)
+    # All but the prior of one sample says that it is of the wide class.
+    far = clf.predict_proba([[1e3], [1e6], [1e9], [1e30], [1e100]])
+    np.testing.assert_allclose(far.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(far[:, 1], 1 / 202, rtol=1e-6)

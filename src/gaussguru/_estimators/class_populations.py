@@ -178,6 +178,7 @@ class PopulationClassifier(ByProbability, Classifier):
         X, X_err = checked_measurements(self, X, X_err, reset=False)
         check_errors_given(self, X_err)
         logs = np.column_stack([population.score_samples(X, X_err) for population in self.populations_])
+        logs -= logs.max(axis=1, keepdims=True)  # far away they are large, and their differences lose digits
         of_all = log_sum(logs + np.log(self.class_count_ / self.class_count_.sum()), axis=1)[:, np.newaxis]
         known = self.class_count_ / (self.class_count_ + ONE)
         logs = np.logaddexp(logs + np.log(known), of_all + np.log1p(-known)) + np.log(self.class_prior_)
