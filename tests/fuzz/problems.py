@@ -12,12 +12,10 @@ one. ``test_fuzz_problems.py`` runs some of them in every suite. What is promise
 * it raises nothing but a ValueError that names an argument, and lets no warning of NumPy out.
 """
 
-import argparse
 import sys
 import time
-import traceback
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +28,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from support import oracles
 from support.error_bars import conditional, expected_kernel
 
+from fuzz.program import BrokenError, main
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru.errors import LowRank
@@ -479,10 +478,6 @@ def _errors_slack(problem: Problem, data: Data, W: np.ndarray, sigma: float) -> 
 # --- what is promised -------------------------------------------------------------------------------------
 
 
-class BrokenError(AssertionError):
-    """A promise that a fit did not keep."""
-
-
 def check(problem: Problem) -> None:
     """Raise :class:`BrokenError` if a promise is broken."""
     data = make(problem)
@@ -752,76 +747,5 @@ def _check_ball(problem: Problem, data: Data, model: Any, *, proven: bool) -> No
     _check_bound(model, others, slack + 1e-12 * value)
 
 
-# --- the program ------------------------------------------------------------------------------------------
-
-
-def broken(problem: Problem) -> str | None:
-    """Return what is broken, in one line, or None."""
-    try:
-        check(problem)
-    except BrokenError as error:
-        return str(error)
-    except Exception as error:  # whatever else a fit raises is a defect too
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "gaussguru" in frame.filename]
-        where = f" in {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else " in the fuzzer"
-        return f"{type(error).__name__}{where}: {error}"
-    return None
-
-
-def simplified(problem: Problem) -> Problem:
-    """Return a problem that is broken too and has as many fields as possible at their defaults."""
-    for field in fields(Problem):
-        if field.name != "seed":
-            simpler = valid(replace(problem, **{field.name: field.default}))
-            if simpler != problem and broken(simpler) is not None:
-                problem = simpler
-    return problem
-
-
-def shown(problem: Problem) -> str:
-    """Return the problem as it is written, without what is as usual."""
-    parts = [
-        f"{field.name}={getattr(problem, field.name)!r}"
-        for field in fields(Problem)
-        if getattr(problem, field.name) != field.default
-    ]
-    return f"Problem({', '.join(parts)})"
-
-
-def main() -> int:
-    """Run the fuzzer until its time or its problems are over."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--problems", type=int, default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", default=[], metavar="FIELD=VALUE")
-    parser.add_argument("--simplify", action="store_true", help="also look for a simpler problem that is broken")
-    options = parser.parse_args()
-    only = dict(part.split("=", 1) for part in options.only)
-    rng = np.random.default_rng(options.seed)
-    began, n_problems, n_broken, slowest = time.perf_counter(), 0, 0, 0.0
-    while (options.problems is None or n_problems < options.problems) and (
-        time.perf_counter() - began < 60 * options.minutes
-    ):
-        problem = draw(rng)
-        wanted = {name: type(getattr(problem, name))(value) for name, value in only.items()}
-        problem = valid(replace(problem, **wanted))
-        if any(getattr(problem, name) != value for name, value in wanted.items()):
-            continue
-        n_problems += 1
-        start = time.perf_counter()
-        trouble = broken(problem)
-        slowest = max(slowest, time.perf_counter() - start)
-        if trouble is not None:
-            n_broken += 1
-            print(f"{shown(problem)}\n    {trouble}", flush=True)
-            if options.simplify:
-                simple = simplified(problem)
-                print(f"    {shown(simple)}\n    {broken(simple)}", flush=True)
-    minutes = (time.perf_counter() - began) / 60
-    print(f"{n_problems} problems in {minutes:.1f} minutes, {n_broken} broken, the slowest took {slowest:.1f} s")
-    return int(n_broken > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, draw, valid, check))

@@ -1,0 +1,24 @@
+"""Every promise of every estimator of measured values, each with errors of one form; ``make fuzz`` tries others."""
+
+import itertools
+
+import pytest
+
+from fuzz.measured import CHOICES, PROMISES, Problem, check, valid
+
+PAIRS = [(promise, estimator) for promise, estimators in PROMISES.items() for estimator in estimators]
+FORMS = itertools.cycle(form for form in CHOICES["errors"] if "missing" not in form)
+
+
+@pytest.mark.parametrize(
+    ("promise", "estimator", "errors"), [(*pair, form) for pair, form in zip(PAIRS, FORMS, strict=False)]
+)
+def test_what_is_promised_of_measured_values(promise, estimator, errors):
+    check(valid(Problem(seed=3, n=40, promise=promise, estimator=estimator, errors=errors)))
+
+
+@pytest.mark.parametrize("estimator", sorted({estimator for _, estimator in PAIRS} - {"affine", "curved", "draws"}))
+def test_what_is_promised_where_values_are_missing(estimator):
+    promise = "rows" if estimator in PROMISES["rows"] else "continuity"
+    promise = promise if estimator in PROMISES[promise] else "units"
+    check(valid(Problem(seed=4, n=40, promise=promise, estimator=estimator, errors="missing")))
