@@ -61,17 +61,18 @@ def test_csv_beyond_the_limit_is_read_in_parts(tmp_path, monkeypatch, classifier
 # A fit in a process that may have so many bytes more than when its modules and BLAS were loaded. "whole" reads the file
 # as a small one is read; "parts" reads it as one beyond the limit, with budgets in proportion to the file.
 CHILD = """
-import resource, sys
+import os, resource, sys
 import numpy as np
 from gaussguru import GuruClassifier
-from gaussguru import GuruClassifier
+from gaussguru.models import save_model
 from gaussguru._data import streams
 from gaussguru._tables import files, fitting, streaming
 from gaussguru.cli import main
 from gaussguru.sources import Arrays, arrays
 
 X = np.random.default_rng(0).standard_normal((2000, 20))
-GuruClassifier(0.3).fit(Arrays(X, rows=100), X[:, 0] > 0)  # BLAS takes its buffers when it is used first
+small = GuruClassifier(0.3).fit(Arrays(X, rows=100), X[:, 0] > 0)
+save_model(small, os.devnull)  # BLAS, NumPy's and SciPy's, takes its buffers when it is used first
 how, extra, path, output = sys.argv[1:]
 if how == "parts":
     streaming.LARGE = 1 << 20

@@ -58,14 +58,20 @@ def replaced(thing: Any, leaf: Callable[[Any], Any]) -> Any:
     found = leaf(thing)
     if found is not thing:
         return found
-    if isinstance(thing, dict):
-        return {name: replaced(part, leaf) for name, part in thing.items()}
-    if type(thing) in (list, tuple):
-        return type(thing)(replaced(part, leaf) for part in thing)
-    if isinstance(thing, BaseEstimator):
-        parts = {name: replaced(part, leaf) for name, part in vars(thing).items()}
-        thing = copy.copy(thing)
-        thing.__dict__ = parts
+    inner = vars(thing) if isinstance(thing, BaseEstimator) else thing
+    if type(inner) not in (dict, list, tuple):
+        return thing
+    parts = list(inner.values()) if isinstance(inner, dict) else list(inner)
+    others = [replaced(part, leaf) for part in parts]
+    if all(other is part for other, part in zip(others, parts, strict=True)):
+        return thing
+    if inner is thing and not isinstance(thing, dict):
+        return type(thing)(others)
+    contents = dict(zip(inner, others, strict=True))
+    if inner is thing:
+        return contents
+    thing = copy.copy(thing)
+    vars(thing).update(contents)
     return thing
 
 
