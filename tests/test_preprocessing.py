@@ -940,3 +940,20 @@ def test_a_column_of_text_is_named():
     table = pd.DataFrame({"flux": [1.0, 2.0], "flux_err": [0.1, 0.2], "kind": ["a", "b"]})
     with pytest.raises(ValueError, match=r"column 'kind'.*labels = frame.pop\('kind'\)"):
         errors_from_frame(table)
+
+
+@pytest.mark.parametrize("value", [1.7, -3.0, 0.0])
+def test_errors_of_a_constant_feature_are_carried(value):
+    """That its measured values are the same does not make them exact."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.full(50, value), rng.normal(size=50)])
+    found = WithErrors(FunctionTransformer(np.exp)).fit_transform(X, X_err=np.full((50, 2), 0.1))
+    draws = np.exp(value + 0.1 * rng.standard_normal(200_000))
+    np.testing.assert_allclose(found.err[:, 0], draws.std(), rtol=0.02)
+    np.testing.assert_allclose(np.asarray(found.X)[:, 0], draws.mean(), rtol=0.01)
+
+
+def test_a_tail_that_fades_out_is_not_taken_for_one_that_is_cut_off():
+    X = np.linspace(-150.0, 0.0, 60)[:, np.newaxis]
+    found = WithErrors(FunctionTransformer(np.exp)).fit_transform(X, X_err=np.full((60, 1), 0.1))
+    np.testing.assert_allclose(found.err[:, 0], np.exp(X[:, 0]) * 0.1, rtol=0.02)

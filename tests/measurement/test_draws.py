@@ -311,3 +311,26 @@ def test_bad_data():
     sparse = PosteriorDrawsClassifier(LogisticRegression()).fit(sp.csr_array(X), Y)
     np.testing.assert_allclose(sparse.predict_proba(sp.csr_array(X)), LogisticRegression().fit(X, Y).predict_proba(X),
                                atol=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["per value", "covariances", "low rank", "common causes"])
+def test_predictions_do_not_depend_on_samples_that_lack_values(form):
+    """Values that were not measured are filled in with correlated errors; those of other samples keep their draws."""
+    rng = np.random.default_rng(3)
+    X, std = rng.normal(size=(60, 3)), rng.uniform(0.2, 1.0, (60, 3))
+    factors = rng.normal(size=(60, 3, 2)) * 0.3
+    X_err = {
+        "per value": std,
+        "covariances": factors @ factors.transpose(0, 2, 1) + np.eye(3) * std[:, :, np.newaxis] ** 2,
+        "low rank": LowRank(factors, std),
+        "common causes": LowRank(factors),
+    }[form]
+    holes = X.copy()
+    holes[:20, 1] = np.nan
+    model = PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=4)).fit(holes, X[:, 0] > 0, X_err=X_err)
+    together = model.predict_proba(holes, X_err=X_err)
+    rows = np.arange(20, 60)
+    np.testing.assert_array_equal(model.predict_proba(X[rows], X_err=X_err[rows]), together[rows])
+    for i in (0, 7, 30):
+        alone = model.predict_proba(holes[[i]], X_err=X_err[[i]])
+        np.testing.assert_allclose(alone[0], together[i], atol=1e-6)

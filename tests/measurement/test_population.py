@@ -705,3 +705,16 @@ def test_a_feature_of_two_values_with_errors_of_their_own():
     mean = np.average(values, weights=weights)
     np.testing.assert_allclose(found.spreads_[0], np.sqrt(np.average((values - mean) ** 2, weights=weights)))
     np.testing.assert_allclose(np.sqrt(found.covariances_[0, 0, 0]), found.spreads_[0], rtol=0.02)
+
+
+def test_values_whose_squares_overflow_are_refused():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.arange(40) % 2
+    far = np.where(np.arange(40)[:, np.newaxis] == 3, 1e200, X)
+    for call in (
+        lambda: Deconvolve().fit(far, X_err=0.1),
+        lambda: Deconvolve().fit(X, X_err=0.1).transform(far, X_err=0.1),
+        lambda: PopulationClassifier(1).fit(X, y, X_err=0.1).predict_proba(far, X_err=0.1),
+    ):
+        with pytest.raises(ValueError, match=r"X must hold numbers of at most 1e\+150.*got 1e\+200"):
+            call()

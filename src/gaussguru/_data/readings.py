@@ -10,7 +10,6 @@ from sklearn.utils import assert_all_finite
 
 from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits, LowRank, standard_deviations
-from gaussguru._errors.arrays import finite_least
 from gaussguru._linalg import EPS, Array
 
 # The most rows of a block (measured with 3 features: of fewer NumPy has little to do at a time, more leave the cache).
@@ -174,8 +173,10 @@ def read(X: Any, X_err: Any) -> Readings:
         else:
             rows = Readings(values, np.square(sizes))
     rows = rows.without(missing) if missing.any() else rows
-    if finite_least(rows.values) is None:
+    largest = float(np.abs(rows.values).max(initial=0.0))
+    if not largest <= LARGEST:
         assert_all_finite(rows.values, input_name="X")
+        raise ValueError(f"X must hold numbers of at most {LARGEST:g}, whose squares do not overflow; got {largest:g}")
     return rows
 
 

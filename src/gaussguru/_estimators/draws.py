@@ -1,6 +1,7 @@
 """Any classifier with error bars: fitted to draws of every sample, its probabilities averaged over draws."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,11 +25,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._blocks import row_blocks
 from gaussguru._data.em import population_of
-from gaussguru._errors import Errors, Population, check_causes, has_unmeasured, split_errors
+from gaussguru._errors import LowRank, Population, split_errors, standard_deviations, symmetric_roots, unmeasured
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import check_count, check_jobs, check_weights, encode_labels, rows_of_each
-from gaussguru._frames import is_frame, like, take_rows
+from gaussguru._frames import as_numbers, is_frame, like, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.calibration import ByProbability, _weight_names
 
@@ -57,8 +58,9 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
 
     Draws are pairs ``+z``, ``-z`` from a scrambled Sobol sequence, scaled to variance 1. Predictions use the same
     ``z`` for all samples, so a prediction does not depend on the other samples and varies smoothly with x. The draws
-    of a training sample depend only on its values, so a weight of 2 is the same as a sample that occurs twice. A
-    sample without errors is used unchanged.
+    of a training sample depend only on its values, so a weight of 2 is the same as a sample that occurs twice (but for
+    values that were not measured: the population that fills them is found by EM, which ends early). A sample without
+    errors is used unchanged.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
         kept = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
         if self.has_errors_:
             self.population_ = population_of(X, X_err, weights)
-            known = _Known.of(*self._filled(X, X_err), components).take(kept)
+            known = _Known.of(X, X_err, components, self.population_).take(kept)
             draws, rows = known.training(self.n_training_draws, seed, often=not metadata.takes_weights)
         else:
             draws, rows = X if len(kept) == len(labels) else take_rows(X, kept), np.arange(len(kept))
@@ -222,7 +224,7 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
 
         def of(part: slice) -> Array:
             inner = None if components is None else components[part]
-            return self._averaged(_Known.of(*self._filled(take_rows(X, part), take_rows(X_err, part)), inner))
+            return self._averaged(_Known.of(take_rows(X, part), take_rows(X_err, part), inner, self.population_))
 
         return np.concatenate(Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(of)(part) for part in parts))
 
@@ -273,18 +275,6 @@ class PosteriorDrawsClassifier(ByProbability, Classifier):
             X = check_array(X, dtype=kind, ensure_all_finite=False, input_name="X")
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X, X_err
-
-    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return samples with what was not measured replaced by what is known of it."""
-        if not has_unmeasured(X_err):
-            return X, X_err
-        population: Population | None = self.population_
-        if population is None:
-            raise ValueError(
-                "X_err marks values as not measured, but a fit without X_err cannot fill them: fit with X_err (X_err=0 "
-                "for exact values)"
-            )
-        return population.fill(X, X_err)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata routing of the fit and the estimator."""
@@ -399,27 +389,69 @@ def _uniform(n_points: int, n_dimensions: int, seed: int) -> Array:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of the truth of some samples: a Gaussian for each, or a mixture (``components``)."""
+    """What is known of the truth of some samples: a Gaussian for each, or a mixture (``components``).
+
+    The noise of a sample is ``F c + R z`` with standard normal numbers c and z: ``common`` has F, (n, d, rank), and
+    ``own`` R, (n, d, d), or the standard deviations (n, d) on its diagonal. Its draws do not depend on the samples that
+    come with it: R is symmetric, and ``keys`` are of the measured values.
+    """
 
     X: Any
-    errors: Errors
+    common: Array
+    own: Array
     components: Any
-    varies: NDArray[np.bool_]
+    keys: Index
 
     @classmethod
-    def of(cls, X: Any, X_err: Any, components: Any) -> "_Known":
-        errors = check_causes(X_err, X)
-        return cls(X, errors, components, np.asarray((errors.variances(np.eye(X.shape[1])) > 0).any(axis=1)))
+    def of(cls, X: Any, X_err: Any, components: Any, population: Population | None) -> "_Known":
+        """Return what measurements tell; values that were not measured are filled in by a population."""
+        values = as_numbers(X, "X")
+        n, d = values.shape
+        gone = unmeasured(X_err, (n, d))
+        keys, common = _keys(np.where(gone, 0.0, values)), np.zeros((n, d, 0))
+        rank = X_err.factors.shape[2] if isinstance(X_err, LowRank) else 0
+        gaps = np.flatnonzero(gone.any(axis=1))
+        if len(gaps):
+            if population is None:
+                raise ValueError(
+                    "X_err marks values as not measured, but a fit without X_err cannot fill them: fit with X_err "
+                    "(X_err=0 for exact values)"
+                )
+            X, X_err = population.fill(X, X_err)
+        if isinstance(X_err, LowRank):
+            common, own = X_err.factors, np.zeros((n, d)) if X_err.std is None else X_err.std
+            if common.shape[2] > rank:  # beside the errors that were given, roots of samples that were filled in
+                replaced, common = common[:, :, :d], common[:, :, d:]
+                own = own[:, :, np.newaxis] * np.eye(d)
+                covariances = replaced[gaps] @ replaced[gaps].transpose(0, 2, 1)
+                own[gaps] = symmetric_roots(*np.linalg.eigh(covariances))
+        elif X_err.ndim == 3:
+            own = symmetric_roots(*np.linalg.eigh(X_err))
+        else:
+            own = standard_deviations(X_err, (n, d))
+        return cls(X, common, own, components, keys)
+
+    @cached_property
+    def varies(self) -> NDArray[np.bool_]:
+        """Which samples have any noise."""
+        return np.asarray(np.any([part.reshape(len(part), -1).any(axis=1) for part in (self.common, self.own)], axis=0))
 
     def take(self, rows: Any) -> "_Known":
         """Return what is known of some of them."""
         components = None if self.components is None else self.components[rows]
-        return _Known(take_rows(self.X, rows), self.errors.take(rows), components, self.varies[rows])
+        return _Known(take_rows(self.X, rows), self.common[rows], self.own[rows], components, self.keys[rows])
 
     @property
     def n_causes(self) -> int:
         """The number of normal numbers that a draw is made of."""
-        return int(self.X.shape[1]) if self.components is not None else self.errors.n_causes
+        return int(self.X.shape[1]) + (0 if self.components is not None else self.common.shape[2])
+
+    def _noise(self, causes: Array) -> Array:
+        """Return the noise that numbers make, (n_samples, n_features)."""
+        rank, rule = self.common.shape[2], "ijr,r->ij" if causes.ndim == 1 else "ijr,ir->ij"
+        own = causes[..., rank:]
+        noise = self.own * own if self.own.ndim == 2 else np.einsum(rule, self.own, own)
+        return np.asarray(noise + np.einsum(rule, self.common, causes[..., :rank]) if rank else noise)
 
     def drawn(self, normal: Array, uniform: Array) -> Array:
         """Return draws, of shape (n_draws, n_samples, n_features).
@@ -428,7 +460,7 @@ class _Known:
         last axis: it decides between components.
         """
         if self.components is None:
-            return np.asarray(self.X, dtype=np.float64) + np.stack([self.errors.moved(z) for z in normal])
+            return as_numbers(self.X, "X") + np.stack([self._noise(causes) for causes in normal])
         d = self.X.shape[1]
         shares = np.asarray(self.components.weights)
         means, covariances = self.components.scores(np.eye(d), np.zeros(d))
@@ -460,7 +492,7 @@ class _Known:
         parts = [np.asarray(take_rows(self.X, rows[0]), dtype=np.float64)]
         chosen = np.flatnonzero(drawn)
         for some in (chosen[part] for part in row_blocks(len(chosen), d * max(n_draws, d))):
-            which = _keys(np.asarray(take_rows(self.X, some), dtype=np.float64)) % SETS
+            which = self.keys[some] % SETS
             draws = self.take(some).drawn(normal[which].transpose(1, 0, 2), uniform[which].T)
             parts.append(draws.reshape(-1, d))
             rows.append(np.tile(some, n_draws))

@@ -101,11 +101,16 @@ def is_affine(function: Function, X: Any) -> bool:
 
 
 def _levels(X: Any, n_rows: int) -> Array:
-    """Return rows with the values that each feature has, from its least to its largest, in an order of its own."""
+    """Return rows with the values that each feature has, from its least to its largest, in an order of its own.
+
+    A constant feature has values around it, a hundredth of its size away: its errors will move it.
+    """
     values = np.sort(as_numbers(X, "X"), axis=0)
-    place = np.linspace(0, len(values) - 1, n_rows).round().astype(np.intp)
+    levels = values[np.linspace(0, len(values) - 1, n_rows).round().astype(np.intp)]
+    size = np.where(levels[0] == 0, 1.0, np.abs(levels[0]))
+    levels += np.where(levels[0] == levels[-1], 0.01 * size, 0.0) * np.linspace(-1.0, 1.0, n_rows)[:, np.newaxis]
     rng = np.random.default_rng(0)
-    return np.column_stack([column[rng.permutation(place)] for column in values.T])
+    return np.column_stack([rng.permutation(column) for column in levels.T])
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class CurvedMap:
                 except ValueError:  # values beyond are not allowed: it is not constant there
                     beyond = np.full(len(source), np.nan)
                 slope = (f_next - f_end) / (next_to - end)[source]
-                constant = np.abs(beyond - f_end) <= SAME * np.abs(f_high - f_low)
+                constant = np.abs(beyond - f_end) <= SAME * np.abs(f_end)  # a tail that fades out is not cut off
                 ends.append(np.where(constant & (source >= 0) & np.isfinite(slope), slope, 0.0))
         signs = (np.all(steps >= 0, axis=0) * 1.0 - np.all(steps <= 0, axis=0)) * (source >= 0)
         return CurvedMap(self.features, self.outputs, low[source], high[source], ends[0], ends[1], signs)

@@ -70,7 +70,7 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     """
     frame, units = frame_and_units(frame)
     if not is_frame(frame):
-        raise TypeError(f"frame must be a DataFrame or a table of astropy; got {type(frame).__name__}")
+        raise TypeError(f"frame must be a table of astropy or a DataFrame; got {type(frame).__name__}")
     if not isinstance(suffix, str) or not suffix:
         raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
     parts = _FrameParts.of(frame, units, suffix)
