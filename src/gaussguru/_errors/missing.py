@@ -1,7 +1,7 @@
 """What was not measured: where it is, and what stands for it."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from gaussguru._blocks import MOST_STORED, row_blocks
 from gaussguru._errors.arrays import any_roots, finite_least
 from gaussguru._errors.given import Limits, LowRank
-from gaussguru._errors.parse import split_errors
+from gaussguru._errors.parse import finite, split_errors
 from gaussguru._frames import as_numbers, like
 from gaussguru._linalg import EPS, Array, Index
 from gaussguru._native import _binding
@@ -140,27 +140,31 @@ class Population:
         if self.covariance is None:
             return self.fill_means(X, X_err)
         n, d = X.shape
-        missing = unmeasured(X_err, X.shape)
+        missing, noise = unmeasured(X_err, X.shape), _Noise.of(X_err, X.shape)
         correlated = correlated and n * d * d <= MOST_STORED
-        noise = _noise_of(X_err, missing, correlated=correlated)
         values = np.where(missing, self.means, as_numbers(X, "X"))
         T = positive(self.covariance, units_of(self.means, self.spreads))
         gaps = np.flatnonzero(missing.any(axis=1))
+        replaced = np.zeros((n, d, d)) if correlated and noise.covariances is None else noise.covariances
         for rows in (gaps[block] for block in row_blocks(len(gaps), d * d, cached=True)):
-            known, S = ~missing[rows], noise.covariances(rows)
-            G, own = _given_rest(T, S, known)
+            known, S = ~missing[rows], noise.of_rows(rows)
+            G, rest = _given_rest(T, S, known)
             values[rows] += np.einsum("ijk,ik->ij", G, np.where(known, values[rows] - self.means, 0.0))
-            if correlated:
-                crossed = G @ S
-                noise.replace(rows, S + crossed + crossed.transpose(0, 2, 1) + own)
-            else:
-                noise.widen(rows, np.sqrt(np.maximum(np.einsum("ijj->ij", own), 0.0)))
-        return like(X, values), noise.result
+            if not correlated:
+                noise.widen(rows, np.sqrt(np.maximum(np.einsum("ijj->ij", rest), 0.0)))
+                continue
+            crossed = G @ S
+            whole = S + crossed + crossed.transpose(0, 2, 1) + rest
+            assert replaced is not None
+            replaced[rows] = whole if noise.covariances is not None else any_roots(whole)
+        if not correlated or noise.covariances is not None:
+            return like(X, values), noise.result
+        noise.std[gaps], noise.factors[gaps] = 0.0, 0.0
+        return like(X, values), LowRank(np.concatenate([replaced, noise.factors], axis=2), noise.std)
 
     def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with mean and spread of a feature where it was not measured, whatever the others are."""
-        missing = unmeasured(X_err, X.shape)
-        noise = _noise_of(X_err, missing)
+        missing, noise = unmeasured(X_err, X.shape), _Noise.of(X_err, X.shape)
         noise.widen(slice(None), np.where(missing, self.spreads, 0.0))
         return like(X, np.where(missing, self.means, as_numbers(X, "X"))), noise.result
 
@@ -175,89 +179,46 @@ def _given_rest(T: Array, S: Array, known: NDArray[np.bool_]) -> tuple[Array, Ar
     return np.asarray(G), own
 
 
-class _Noise(Protocol):
-    """Error bars with gaps, in which they are 0 until they are filled."""
+@dataclass(frozen=True)
+class _Noise:
+    """A copy of error bars, 0 for values that were not measured: covariances, or standard deviations and factors."""
 
-    def covariances(self, rows: Index) -> Array:
-        """Return those of some samples."""
-
-    def widen(self, rows: Index | slice, deviations: Array) -> None:
-        """Give gaps independent errors."""
-
-    def replace(self, rows: Index, covariances: Array) -> None:
-        """Give samples other covariances."""
-
-    @property
-    def result(self) -> Any:
-        """X_err in its own form, or in one that has what was filled."""
-
-
-@dataclass
-class _FactoredNoise:
-    """Standard deviations, factors of what is correlated if there are any, and roots of what is replaced."""
-
+    covariances: Array | None
     std: Array
-    factors: Array | None
-    replaced: Array | None
+    factors: Array
 
-    def covariances(self, rows: Index) -> Array:
-        """Return ``diag(std_i^2) + F_i F_i'``."""
-        d = self.std.shape[1]
-        result = np.zeros((len(rows), d, d)) if self.factors is None else _squares(self.factors[rows])
+    @classmethod
+    def of(cls, X_err: Any, shape: tuple[int, int]) -> "_Noise":
+        """Return that of parsed error bars."""
+        errors = finite(X_err)
+        if isinstance(errors, LowRank):
+            return cls(None, np.zeros(shape) if errors.std is None else errors.std, np.array(errors.factors))
+        none = np.zeros((*shape, 0))
+        if errors.ndim == 3:
+            return cls(errors, np.zeros(shape), none)
+        return cls(None, np.array(standard_deviations(errors, shape)), none)
+
+    def of_rows(self, rows: Index) -> Array:
+        """Return the covariances of some samples."""
+        if self.covariances is not None:
+            return self.covariances[rows]
+        result = self.factors[rows] @ self.factors[rows].transpose(0, 2, 1)
         np.einsum("ijj->ij", result)[:] += np.square(self.std[rows])
-        return result
+        return np.asarray(result)
 
     def widen(self, rows: Index | slice, deviations: Array) -> None:
-        """Add to the standard deviations, which are 0 at gaps."""
-        self.std[rows] += deviations
-
-    def replace(self, rows: Index, covariances: Array) -> None:
-        """Keep roots in place of everything else."""
-        assert self.replaced is not None
-        self.replaced[rows], self.std[rows] = any_roots(covariances), 0.0
-        if self.factors is not None:
-            self.factors[rows] = 0.0
+        """Add independent errors of values that were not measured."""
+        if self.covariances is not None:
+            np.einsum("ijj->ij", self.covariances)[rows] += np.square(deviations)
+        else:
+            self.std[rows] += deviations
 
     @property
     def result(self) -> Any:
-        """Standard deviations, or LowRank."""
-        parts = [part for part in (self.replaced, self.factors) if part is not None]
-        return LowRank(np.concatenate(parts, axis=2), self.std) if parts else self.std
-
-
-@dataclass
-class _FullNoise:
-    """A covariance for each sample: what is filled has its place in it."""
-
-    result: Array
-
-    def covariances(self, rows: Index) -> Array:
-        """Return them as they are."""
-        return self.result[rows]
-
-    def widen(self, rows: Index | slice, deviations: Array) -> None:
-        """Add to the diagonals."""
-        np.einsum("ijj->ij", self.result)[rows] += np.square(deviations)
-
-    def replace(self, rows: Index, covariances: Array) -> None:
-        """Put them in place."""
-        self.result[rows] = covariances
-
-
-def _squares(factors: Array) -> Array:
-    return np.asarray(factors @ factors.transpose(0, 2, 1))
-
-
-def _noise_of(X_err: Any, missing: NDArray[np.bool_], *, correlated: bool = False) -> _Noise:
-    """Return a copy of parsed error bars that may be filled; ``correlated``: with covariances of samples."""
-    replaced = np.zeros((*missing.shape, missing.shape[1])) if correlated else None
-    if isinstance(X_err, LowRank):
-        std = np.zeros(missing.shape) if X_err.std is None else np.where(missing, 0.0, X_err.std)
-        return _FactoredNoise(std, np.array(X_err.factors), replaced)
-    if X_err.ndim == 3:
-        return _FullNoise(np.where(np.isinf(X_err), 0.0, X_err))
-    std = np.where(missing, 0.0, X_err if X_err.ndim == 2 else X_err[:, np.newaxis])
-    return _FactoredNoise(std, None, replaced)
+        """Error bars in the form that they had."""
+        if self.covariances is not None:
+            return self.covariances
+        return LowRank(self.factors, self.std) if self.factors.shape[2] else self.std
 
 
 def units_of(means: Array, spreads: Array) -> Array:
