@@ -146,7 +146,7 @@ def test_path_of_the_stochastic_solver():
 
 def test_what_did_not_converge_is_said_once():
     X, y = problem("breast-cancer")
-    with pytest.warns(ConvergenceWarning, match=r"of 8 solutions .*increase max_iter or tol") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"of 8 solutions .*increase max_iter, increase tol") as caught:
         sigma_path(X, y, n_sigmas=8, max_iter=1)
     assert len(caught) == 1
     assert caught[0].filename == __file__

@@ -181,7 +181,7 @@ def scheduler():
     pytest.importorskip("dask.dataframe")
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, memory_limit=0
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", memory_limit=0
     ) as cluster:
         yield cluster.scheduler_address
 

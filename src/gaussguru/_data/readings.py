@@ -173,10 +173,11 @@ def read(X: Any, X_err: Any) -> Readings:
         else:
             rows = Readings(values, np.square(sizes))
     rows = rows.without(missing) if missing.any() else rows
-    largest = float(np.abs(rows.values).max(initial=0.0))
-    if not largest <= LARGEST:
-        assert_all_finite(rows.values, input_name="X")
-        raise ValueError(f"X must hold numbers of at most {LARGEST:g}, whose squares do not overflow; got {largest:g}")
+    largest = np.abs(rows.values).max(initial=0.0).astype(np.float64)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.square(largest) * values.size):
+            assert_all_finite(rows.values, input_name="X")
+            raise ValueError(f"X must hold numbers whose squares do not overflow; got {largest:g}")
     return rows
 
 

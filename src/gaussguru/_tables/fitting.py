@@ -33,7 +33,7 @@ from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.schema import Data, Layout, label_values
 from gaussguru.models import Model, is_plain
-from gaussguru.preprocessing import NotLinearError, WithErrors
+from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
@@ -626,7 +626,7 @@ class _Calibrated:
 
     def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
         self.model = model
-        self.has_errors = self.has_sizes = model.layout.has_errors
+        self.has_errors = model.layout.has_errors
         usual = ERROR_LEVELS if self.has_errors else NOISE_LEVELS
         self.levels = check_levels(list(usual if noise_levels is None else noise_levels))
         if self.has_errors and self.levels.min() < 1:
@@ -643,11 +643,8 @@ class _Calibrated:
         best, n = np.argmax(probabilities, axis=1), len(y)
         own, right = probabilities[np.arange(n), best], best == places
         self.sums += n * np.array([right.mean(), *proper_scores(probabilities, places), own.mean()])
-        if self.has_sizes:
-            try:
-                self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
-            except NotLinearError:  # no score has a spread
-                self.has_sizes = False
+        if self.has_errors:
+            self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
         rng = np.random.default_rng(first)
         if self.has_errors:
             self.curve += n * np.array(
@@ -681,7 +678,7 @@ class _Calibrated:
             "error": error.tolist(),
             "method": "sampling",
         }
-        if not self.has_sizes:
+        if not self.has_errors:
             return {"robustness": curve}
         sizes, own, right = np.concatenate(self.kept, axis=1)
         return {"reliability": by_error_size(sizes, own, right == 1)._asdict(), "robustness": curve}
