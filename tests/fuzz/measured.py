@@ -533,7 +533,11 @@ def _posterior(population: Any, x: np.ndarray, S: np.ndarray) -> tuple[float, np
         gain, log = np.zeros((len(x), 0)), 0.0
         if known.any():
             C = T[np.ix_(known, known)] + S[np.ix_(known, known)]
-            log = float(multivariate_normal.logpdf(x[known], mu[known], C, allow_singular=True))
+            r, unit = (x - mu)[known], np.sqrt(np.diag(C))
+            # In units of the features: their squares may differ by more than the digits of a number.
+            R = C / np.outer(unit, unit)
+            square = (r / unit) @ np.linalg.solve(R, r / unit)
+            log = -0.5 * (square + np.linalg.slogdet(R)[1] + np.log(2 * np.pi * np.square(unit)).sum())
             gain = T[:, known] @ np.linalg.inv(C)
         mean = mu + gain @ (x - mu)[known]
         logs.append(np.log(pi) + log)
