@@ -45,6 +45,12 @@ def log_sum(logs: Array, axis: int) -> Array:
     return found + shift.squeeze(axis)
 
 
+def shares_of(logs: Array) -> Array:
+    """Return numbers of which these are the logarithms, but for a factor, by row, as parts of one."""
+    parts = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(parts / parts.sum(axis=1, keepdims=True))
+
+
 def diagonal(matrix: Array) -> Array:
     """Return a writable view of the diagonal."""
     view: Array = matrix.diagonal()

@@ -26,7 +26,7 @@ from scipy.special import erfcx, log_ndtr
 from gaussguru._data.readings import Readings
 from gaussguru._data.rows import BlockMap
 from gaussguru._errors import LowRank
-from gaussguru._linalg import Array, Index, log_sum
+from gaussguru._linalg import Array, Index, log_sum, shares_of
 from gaussguru._native import _binding
 
 
@@ -142,7 +142,7 @@ class Mixture:
         """Return the sums of EM over a block of samples: :class:`Sums`."""
         views, logs = self.joint(rows)
         total = log_sum(logs, axis=1)
-        shares = np.exp(logs - total[:, np.newaxis])
+        shares = shares_of(logs)
         K, d = self.means.shape
         first, second, precision = np.zeros((K, d)), np.zeros((K, d, d)), np.zeros((K, d, d))
         own = np.ones(len(rows)) if weight is None else weight
@@ -199,7 +199,7 @@ class Mixture:
 
         def of(part: slice) -> Array:
             logs = self.joint(rows[part])[1]
-            return np.asarray(np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis]))
+            return shares_of(logs)
 
         return _stacked(mapped(of, rows.blocks(self.width)), (0, self.n_components))
 
@@ -219,7 +219,7 @@ class Mixture:
         def fill(part: slice) -> None:
             some = rows[part]
             views, logs = self.joint(some)
-            shares = np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis])
+            shares = shares_of(logs)
             centres, spreads = zip(*(self.posterior(k, some, view) for k, view in enumerate(views)), strict=True)
             means[part] = _averaged(shares, centres)
             total = np.zeros((len(some), d, d))
@@ -373,7 +373,7 @@ class FactorMixture(Mixture):
             return super().sums(rows, weight, with_noise)
         views, logs = self.joint(rows)
         total = log_sum(logs, axis=1)
-        shares = np.exp(logs - total[:, np.newaxis])
+        shares = shares_of(logs)
         own = np.ones(len(rows)) if weight is None else weight
         d = rows.n_features
         noise, noise_weight = np.zeros(d), np.zeros(d)
@@ -439,7 +439,7 @@ class FactorMixture(Mixture):
         def fill(part: slice) -> None:
             some = rows[part]
             views, logs = self.joint(some)
-            shares = np.exp(logs - log_sum(logs, axis=1)[:, np.newaxis])
+            shares = shares_of(logs)
             centres = [self._centre(k, some, view) for k, view in enumerate(views)]
             means[part] = _averaged(shares, centres)
             for k, view in enumerate(views):

@@ -222,9 +222,9 @@ class _Noise:
 
 
 def units_of(means: Array, spreads: Array) -> Array:
-    """Return the spreads; of features that vary by rounding at most the mean of the others, a unit of the data."""
-    vary = spreads > 64 * EPS * np.abs(means)
-    return np.where(vary, spreads, spreads[vary].mean() if vary.any() else 1.0)
+    """Return the spreads; of features that vary by rounding at most the size of their mean, or 1."""
+    flat = spreads <= 64 * EPS * np.abs(means)
+    return np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
 
 
 def positive(covariance: Array, units: Array) -> Array:
