@@ -565,10 +565,7 @@ class _Fold(NamedTuple):
     def run(self, train: Index, test: Index) -> "Margins":
         """Return the scores of the samples that were left out."""
         n = len(self.y)
-        given = {
-            name: take_rows(value, train) if hasattr(value, "__len__") and len(value) == n else value
-            for name, value in self.given.items()
-        }
+        given = {name: rows_of_each(value, train, n) for name, value in self.given.items()}
         fitted = _fit(clone(self.estimator), self._take(self.seen, train, train), self.y[train], given)
         if not np.array_equal(fitted.classes_, self.classes):
             raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")

@@ -5,7 +5,6 @@ import time
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 import sklearn
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
@@ -16,8 +15,7 @@ from gaussguru._errors import measured, split_errors
 from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
-from gaussguru._estimators.validation import Samples, check_jobs, check_samples
-from gaussguru._frames import take_rows
+from gaussguru._estimators.validation import Samples, check_jobs, check_samples, rows_of_each
 from gaussguru._linalg import SAME, Array
 from gaussguru.losses import Loss
 from gaussguru.sources import Source, as_source, subsample
@@ -301,8 +299,8 @@ class _Job(NamedTuple):
                 f"the training samples of fold {k + 1} of {self.n_folds} cannot be fitted: {error}"
             ) from error
         X_test, y_test, n = X[test], y[test], X.shape[0]
-        params = {name: _part(value, test, n) for name, value in self.score_params.items()}
-        X_err = None if self.X_err is None else _part(self.X_err, train, n)
+        params = {name: rows_of_each(value, test, n) for name, value in self.score_params.items()}
+        X_err = None if self.X_err is None else rows_of_each(self.X_err, train, n)
 
         def score(step: tuple[GuruClassifier, Proof]) -> tuple[float, Proof]:
             with Settings(assume_finite=True):  # all of X was looked at before
@@ -326,16 +324,6 @@ def _score_of(scoring: Any) -> Any:
 def _accuracy(model: GuruClassifier, X: Any, y: Any, sample_weight: Any = None) -> float:
     """Return what the scorer "accuracy" does, without its checks, which take longer than small fits."""
     return float(np.average(model.predict(X) == y, weights=sample_weight))
-
-
-def _part(values: Any, index: Any, n_samples: int) -> Any:
-    """Return some of the values of something that has one for each sample; anything else as it is."""
-    length = values.shape[0] if sp.issparse(values) else len(values) if hasattr(values, "__len__") else -1
-    if length != n_samples or isinstance(values, str | dict):
-        return values
-    if isinstance(values, list | tuple):
-        return [values[i] for i in np.arange(n_samples)[index]]
-    return take_rows(values, index)
 
 
 def _best(scores: Array) -> int:

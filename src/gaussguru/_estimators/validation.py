@@ -298,9 +298,13 @@ def check_weights(sample_weight: Any, n_samples: int) -> Array | None:
 
 
 def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
-    """Return rows of what has one for each of n samples; anything else as it is."""
-    per_sample = hasattr(values, "__len__") and not isinstance(values, str | dict) and len(values) == n_samples
-    return take_rows(values, rows) if per_sample else values
+    """Return rows of anything that has one for each of n samples; everything else as it is."""
+    length = values.shape[0] if sp.issparse(values) else len(values) if hasattr(values, "__len__") else -1
+    if length != n_samples or isinstance(values, str | dict):
+        return values
+    if isinstance(values, list | tuple):
+        return [values[i] for i in np.arange(n_samples)[rows]]
+    return take_rows(values, rows)
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
