@@ -360,7 +360,9 @@ def with_covariance(
         covariance = positive(covariance, units)
         start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
         found = Em(units, LEAST, tol=0.01, max_iter=100).run(Sample(rows, weight), start).state.mixture
-        return Population(found.means[0], marginal.spreads, found.covariances[0])
+        # Rounding moves the mean of a feature that does not vary; if that is 0, it would tell a unit (units_of).
+        means = np.where(marginal.spreads > 0, found.means[0], marginal.means)
+        return Population(means, marginal.spreads, found.covariances[0])
     return replace(marginal, covariance=covariance)
 
 

@@ -222,9 +222,12 @@ class _Noise:
 
 
 def units_of(means: Array, spreads: Array) -> Array:
-    """Return the spreads; of features that vary by rounding at most the size of their mean, or 1."""
-    flat = spreads <= 64 * EPS * np.abs(means)
-    return np.where(flat, np.where(means == 0, 1.0, np.abs(means)), spreads)
+    """Return the spreads, (d,); of features that vary by rounding at most, the size of their mean.
+
+    A feature that is always 0 has no size of its own: it gets the mean of the other units, or 1.
+    """
+    units = np.where(spreads <= 64 * EPS * np.abs(means), np.abs(means), spreads)
+    return np.where(units > 0, units, units[units > 0].mean() if units.any() else 1.0)
 
 
 def positive(covariance: Array, units: Array) -> Array:
