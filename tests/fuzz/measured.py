@@ -279,7 +279,7 @@ def make(problem: Problem) -> Given:
 def estimator_of(problem: Problem, given: Given) -> Any:
     """Return the estimator, not fitted; noise of the model is in the units of the features."""
     guru = GuruClassifier(0.5, noise=given.scale, tol=1e-10)
-    tight = {"tol": 1e-8, "max_iter": 3000}
+    tight = {"tol": 1e-10, "max_iter": 3000}
     return {
         "gaussian": Deconvolve(**tight),
         "mixture": Deconvolve(2),
