@@ -223,12 +223,12 @@ def measured(n=240, n_classes=2, seed=0):
 def test_columns_of_errors_make_a_classifier_of_measurements(run, fails, n_classes):
     X, E, y, frame = measured(n_classes=n_classes)
     frame.to_csv("t.csv", index=False)
-    code, _, err = run("fit", "t.csv", "--target", "y", "--drop", "id", "--folds", "3", "-o", "m")
+    code, _, err = run("fit", "t.csv", "--target", "y", "--drop", "id", "--folds", "3", "--model", "linear", "-o", "m")
     assert code == 0
     talk = "\n".join(err)
     for words in ("3 of them with errors", "method ", "cross-validated log loss", "least reliable", "error bars"):
         assert words in talk
-    by_hand = ErrorBarClassifier(cv=3, random_state=0).fit(X, y, X_err=E)
+    by_hand = ErrorBarClassifier(model="linear", cv=3, random_state=0).fit(X, y, X_err=E)
     out = succeeds(run("predict", "m", "t.csv", "--keep", "id", "--remeasure", "0.5"))
     found = predictions(out)
     classes = by_hand.classes_.tolist()
@@ -266,18 +266,69 @@ def test_columns_of_errors_make_a_classifier_of_measurements(run, fails, n_class
     fails("evaluate", "m", "t.csv", "--noise-levels", "0,1", words=["--noise-levels", "1 or more"])
 
 
+def test_a_pool_is_the_default_and_says_what_error_bars_are_worth(run, fails):
+    X, E, y, frame = measured(n=150)
+    frame.drop(columns="id").to_csv("t.csv", index=False)
+    options = ("fit", "t.csv", "--target", "y", "--folds", "2")
+    code, out, err = run(*options, "-o", "m")
+    assert (code, out) == (0, "")
+    by_hand = ErrorBarClassifier(cv=2, random_state=0).fit(X, y, X_err=E)
+    found = predictions(succeeds(run("predict", "m", "t.csv")))
+    np.testing.assert_allclose(found["probability_yes"], by_hand.predict_proba(X, E)[:, 1], rtol=1e-6)
+    card = json.loads(succeeds(run("show", "m")))
+    scores = by_hand.cv_scores_
+    rows = {name: k for k, name in enumerate(scores["member"].tolist())}
+    assert card["fit"]["method"] == "pool"
+    assert card["fit"]["members"]["member"] == list(by_hand.members_)
+    for column in ("log_loss", "log_loss_noisier"):
+        assert card["fit"][f"cv_{column}"] == pytest.approx(scores[column][rows["pool"]])
+        assert card["fit"][f"errors_ignored_{column}"] == pytest.approx(scores[column][rows["errors ignored"]])
+    # The table: a line for each member and for what it is compared with, and then what that means.
+    shown = {"pool": "the pool", "errors ignored": "boosting, errors ignored"}
+    shown["error sizes used"] = "boosting, error sizes used"
+    for name, k in rows.items():
+        (line,) = (line for line in err if line.startswith(f"{shown.get(name, name)}  "))
+        cells = line.split()[-4:]
+        assert [cells[1], cells[3]] == [f"{scores[column][k]:.4f}" for column in ("log_loss", "log_loss_noisier")]
+        weight = scores["weight"][k]
+        assert cells[0] == ("-" if np.isnan(weight) else f"{weight:.2f}")
+    for name, words in (("class frequencies", "class frequencies"), ("errors ignored", "ignores the errors")):
+        gains = [
+            scores[column][rows[name]] - scores[column][rows["pool"]] for column in ("log_loss", "log_loss_noisier")
+        ]
+        assert min(gains) > 0
+        (line,) = (line for line in err if words in line and " lower than " in line)
+        assert f"{gains[0]:.3f} lower" in line
+        assert f"with more noise {gains[1]:.3f} lower" in line
+    assert any("With --use-error-sizes the log loss" in line for line in err)
+    assert any("least reliable features" in line for line in err)
+    assert not any("proven" in line or "likelihood" in line for line in err)
+    assert run(*options, "-q", "--model", "population", "-o", "p") == (0, "", [])
+    code, _, err = run(*options, "--model", "boosting", "--use-error-sizes", "-o", "s")
+    assert code == 0
+    assert any("The sizes of the errors are features here" in line for line in err)
+    assert json.loads(succeeds(run("show", "s")))["parameters"]["use_error_sizes"]
+    succeeds(run("evaluate", "p", "t.csv", "--report", "r.html"))
+    assert "Members of the pool" in Page(Path("r.html").read_text()).headings
+    fails(*options, "--scale-errors", "-o", "n", words=["--scale-errors is for --model linear; got --model auto"])
+    fails(*options, "--model", "rbf", "--use-error-sizes", "-o", "n", words=["--use-error-sizes", "--model rbf"])
+    fails(*options, "--model", "stack", "-o", "n", words=["--model", "'stack'", "auto, linear, rbf, boosting"])
+    fails(*options, "--kernel", "rbf", "-o", "n", words=["--kernel rbf needs --classifier guru"])
+    fails(*options, "--no-errors", "--model", "rbf", "-o", "n", words=["--model rbf needs --classifier error-bars"])
+
+
 def test_predictions_of_measurements_come_in_parts_and_rows_may_lack_values(run, monkeypatch):
     X, E, y, frame = measured()
     frame.loc[::7, "b"] = np.nan
     frame.loc[3, ["a", "b", "c"]] = np.nan
     frame.loc[5, "c_err"] = np.inf
     frame.to_csv("t.csv", index=False)
-    succeeds(run("fit", "t.csv", "--target", "y", "--drop", "id", "--folds", "2", "-o", "m"))
+    succeeds(run("fit", "t.csv", "--target", "y", "--drop", "id", "--folds", "2", "--model", "population", "-o", "m"))
     once = [succeeds(run("predict", "m", "t.csv", "--remeasure", "0")), succeeds(run("evaluate", "m", "t.csv"))]
     X, E = X.copy(), E.copy()
     X[::7, 1] = X[3] = np.nan
     E[np.isnan(X)] = E[5, 2] = np.inf
-    by_hand = ErrorBarClassifier(cv=2, random_state=0).fit(X, y, X_err=E)
+    by_hand = ErrorBarClassifier(model="population", cv=2, random_state=0).fit(X, y, X_err=E)
     expected = by_hand.predict_proba(X, E)[:, 1]
     np.testing.assert_allclose(predictions(once[0])["probability_yes"], expected, rtol=1e-6)
     monkeypatch.setattr(files, "BLOCK", 1000)
@@ -301,10 +352,10 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
     )
     frame.loc[1, "c_limit"] = np.nan
     frame.to_csv("t.csv", index=False)
-    succeeds(run("fit", "t.csv", "--target", "y", "--folds", "2", "-o", "m"))
+    succeeds(run("fit", "t.csv", "--target", "y", "--folds", "2", "--model", "boosting", "-o", "m"))
     found = predictions(succeeds(run("predict", "m", "t.csv")))
     values, errors = errors_from_frame(frame.drop(columns="y"))
-    by_hand = ErrorBarClassifier(cv=2, random_state=0).fit(values, y, X_err=errors)
+    by_hand = ErrorBarClassifier(model="boosting", cv=2, random_state=0).fit(values, y, X_err=errors)
     np.testing.assert_allclose(found["probability_yes"], by_hand.predict_proba(values, errors)[:, 1], rtol=1e-6)
     succeeds(run("evaluate", "m", "t.csv", "--report", "r.html"))
     assert "it requires standard deviations" in Path("r.html").read_text()
@@ -343,13 +394,13 @@ def test_options_of_one_classifier_are_not_for_the_other(run, fails):
     plain, errors = (("fit", f"{name}.csv", "--target", "y", "-o", "m") for name in "te")
     errors += ("--drop", "id")
     for option in (["--sigma", "0.5"], ["--no-scale"], ["--noise", "axis"], ["--loss", "logistic"], ["--l2", "1"],
-                   ["--tol", "0.001"]):  # fmt: skip
+                   ["--tol", "0.001"], ["--kernel", "rbf"]):  # fmt: skip
         words = ["e.csv", " ".join(option), "'a_err'", "--classifier guru", "--no-errors"]
         fails(*errors, *option, words=words)
     succeeds(run(*errors, "--sigma", "0.5", "--classifier", "guru"))
     assert json.loads(succeeds(run("show", "m")))["classifier"] == "GuruClassifier"
     fails("predict", "m", "e.csv", "--remeasure", "0.5", "-o", "p", words=["--remeasure", "error-bars"])
-    for option in (["--gaussians", "2"], ["--scale-errors"]):
+    for option in (["--gaussians", "2"], ["--scale-errors"], ["--use-error-sizes"], ["--model", "linear"]):
         fails(*plain, *option, "--force", words=[" ".join(option), "--classifier error-bars"])
     fails(*plain, "--force", "--classifier", "error-bars", "--sigma", "1", words=["--sigma 1", "--classifier guru"])
     for count in ("0", "x", "-1", "1.5", "101", "9" * 5000):
@@ -360,7 +411,7 @@ def test_options_of_one_classifier_are_not_for_the_other(run, fails):
     assert len([*found]) == 4
     assert "noise level" in succeeds(run("evaluate", "m", "t.csv"))
     succeeds(run("evaluate", "m", "t.csv", "--report", "r.html"))
-    succeeds(run(*errors, "--force", "--scale-errors", "--gaussians", "2", "--folds", "2"))
+    succeeds(run(*errors, "--force", "--model", "linear", "--scale-errors", "--gaussians", "2", "--folds", "2"))
     card = json.loads(succeeds(run("show", "m")))
     assert (card["parameters"]["n_components"], card["parameters"]["scale_errors"]) == (2, True)
 
@@ -684,38 +735,20 @@ def test_kernels_refuse_errors(run, fails):
     fails(*options, words=["t.csv", "rbf", "'a_err'", "--no-errors"])
     succeeds(run(*options, "--no-errors"))
     fails("fit", "t.csv", "--target", "y", "--kernel", "poly", "-o", "n", words=["--kernel poly", "--no-errors"])
-    fails(
-        "fit",
-        "t.csv",
-        "--target",
-        "y",
-        "--kernel",
-        "auto",
-        "--no-errors",
-        "-o",
-        "n",
-        words=["--kernel auto", "--classifier error-bars"],
-    )
 
 
-def test_a_kernel_for_columns_of_errors(run):
+def test_curved_boundaries_for_columns_of_errors(run):
     rng = np.random.default_rng(0)
     truth = rng.uniform(-1, 1, (300, 2))
     y = np.where(np.square(truth).sum(axis=1) > 0.6, "out", "in")
     table = pd.DataFrame(truth + 0.1 * rng.standard_normal((300, 2)), columns=["a", "b"])
     table.assign(a_err=0.1, b_err=0.1, y=y).to_csv("t.csv", index=False)
     cards = {}
-    for kernel in ("linear", "auto"):
-        options = ("fit", "t.csv", "--target", "y", "--kernel", kernel, "--folds", "3", "-o", kernel)
-        code, _, err = run(*options)
-        assert code == 0
-        assert any("kernel rbf (gamma" in line for line in err) == (kernel == "auto")
-        cards[kernel] = json.loads(succeeds(run("show", kernel)))
-    assert cards["auto"]["fit"]["kernel"] == "rbf"
-    assert cards["auto"]["fit"]["certified"]
-    assert cards["linear"]["fit"]["kernel"] == "linear"
-    assert cards["auto"]["fit"]["cv_log_loss"] < cards["linear"]["fit"]["cv_log_loss"] - 0.2
-    succeeds(run("predict", "auto", "t.csv", "--remeasure", "0.5", "-o", "p.csv"))
+    for model in ("linear", "rbf"):
+        succeeds(run("fit", "t.csv", "--target", "y", "--model", model, "--folds", "3", "-o", model))
+        cards[model] = json.loads(succeeds(run("show", model)))
+    assert cards["rbf"]["fit"]["cv_log_loss"] < cards["linear"]["fit"]["cv_log_loss"] - 0.2
+    succeeds(run("predict", "rbf", "t.csv", "--remeasure", "0.5", "-o", "p.csv"))
     assert (pd.read_csv("p.csv")["label"] == y).mean() > 0.85
     assert pd.read_csv("p.csv")["remeasure_gain"].between(0, 0.5).all()
 

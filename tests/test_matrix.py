@@ -66,7 +66,7 @@ from gaussguru.robustness import (
 )
 from gaussguru.sources import Arrays
 
-LINEAR = {"methods": ("shrunk",), "n_components": 1, "cv": 2}
+LINEAR = {"model": "linear", "n_components": 1, "cv": 2}
 TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
 # Every public estimator, under its name and more; of transformers, a pipeline.
 ESTIMATORS = {
@@ -75,11 +75,11 @@ ESTIMATORS = {
     "Deconvolve": make_pipeline(Deconvolve(1), GuruClassifier(0.3)),
     "Deconvolve, calibrated": make_pipeline(Deconvolve(2), CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2)),
     "ErrorBarClassifier": ErrorBarClassifier(**LINEAR),
-    "ErrorBarClassifier, default": ErrorBarClassifier(),
-    "ErrorBarClassifier, rbf": ErrorBarClassifier(**LINEAR, kernel="rbf"),
-    "ErrorBarClassifier, given": ErrorBarClassifier(LogisticRegression(), **LINEAR),
-    "ErrorBarClassifier, draws": ErrorBarClassifier(TREE, **LINEAR),
-    "ErrorBarClassifier, stack": ErrorBarClassifier(TREE, **LINEAR, stack=True),
+    "ErrorBarClassifier, default": ErrorBarClassifier(cv=2),
+    "ErrorBarClassifier, rbf": ErrorBarClassifier(model="rbf", cv=2),
+    "ErrorBarClassifier, boosting": ErrorBarClassifier(model="boosting", cv=2),
+    "ErrorBarClassifier, population": ErrorBarClassifier(model="population", cv=2),
+    "ErrorBarClassifier, given": ErrorBarClassifier(LogisticRegression(), model="boosting", cv=2),
     "GuruClassifier": GuruClassifier(0.3),
     "GuruClassifierCV": GuruClassifierCV(2, cv=2),
     "KernelGuruClassifier": KernelGuruClassifier(0.3, gamma=0.5),
@@ -204,7 +204,8 @@ KERNEL = "KernelGuruClassifier"
 CURVED = "WithErrors, curved"
 # Fitted with error bars, so that predictions require them; without a score; with labels that depend on error bars.
 FITTED = "ErrorBarClassifier.*|PopulationClassifier|PosteriorDrawsClassifier|a search"
-UNSCORED = "ErrorBarClassifier, (draws|stack)|PopulationClassifier|PosteriorDrawsClassifier|a search"
+POOLS = "ErrorBarClassifier, .*"
+UNSCORED = "PopulationClassifier|PosteriorDrawsClassifier|a search"
 BY_PROBABILITY = f"{FITTED}|CalibratedWithErrorsCV|Deconvolve, calibrated"
 COUNTING = f"{BY_PROBABILITY}|Deconvolve|{CURVED}"
 WITHOUT_DECISION = (
@@ -248,7 +249,7 @@ REFUSED = [
     (".*", GAIN, "none", ValueError, "X_err must be given: without error bars"),
     (BY_PROBABILITY, ADDED, "none", ValueError, "X_err must be given: .* has no noise of its own"),
     (BALL, NOISE, "none", ValueError, "X_err must be given: .* has no noise of its own"),
-    (UNSCORED, MOMENTS, ".*", NotLinearError, "spread|must have a decision_function"),
+    (f"{POOLS}|{UNSCORED}", MOMENTS, ".*", NotLinearError, "spread|must have a decision_function"),
     (UNSCORED, GAIN, ".*", NotLinearError, "spread|must have a decision_function"),
     (
         f"(?!{WITHOUT_DECISION})({FITTED})",
@@ -461,7 +462,8 @@ def routed(name):
     return estimator
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if not name.endswith(("default", "rbf"))])  # slow fits
+# Fits of boosting are slow.
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if not name.endswith(("default", "boosting"))])
 def test_searches_and_pipelines_are_given_metadata(name):
     """With routing, every fold has its part of error bars, weights and groups, as if it were fitted alone."""
     weights = np.random.default_rng(1).integers(1, 3, 40).astype(float)

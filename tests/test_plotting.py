@@ -355,7 +355,7 @@ def test_regions_of_a_classifier_of_measurements():
     """Regions are those of exact values; what is wrong is decided with the errors of a sample."""
     X, y = make_gaussians(60, random_state=0)
     X_err = np.random.default_rng(0).uniform(0.1, 2.0, X.shape)
-    model = ErrorBarClassifier(methods=("probit",), n_components=1, cv=2).fit(X, y, X_err=X_err)
+    model = ErrorBarClassifier(model="linear", n_components=1, cv=2).fit(X, y, X_err=X_err)
     display = plotting.RegionsDisplay.from_estimator(model, X, y, X_err=X_err)
     first, second, scores = display.plane.grid
     points = np.column_stack([first.ravel(), second.ravel()])
@@ -374,7 +374,7 @@ def test_regions_of_a_classifier_without_scores(n_classes, in_pipeline):
     X = rng.normal(size=(60, 2)) + 2 * np.array([[0, 0], [1, 1], [1, -1]])[y]
     X_err = rng.uniform(0.1, 2.0, X.shape)
     tree = DecisionTreeClassifier(max_depth=2)
-    for model in (PopulationClassifier(1), PosteriorDrawsClassifier(tree), ErrorBarClassifier(tree, n_components=1)):
+    for model in (PopulationClassifier(1), PosteriorDrawsClassifier(tree), ErrorBarClassifier(model="rbf", cv=2)):
         fitted = (make_pipeline(WithErrors(), model) if in_pipeline else model).fit(Measured(X, X_err), y)
         display = plotting.RegionsDisplay.from_estimator(fitted, X, y, X_err=X_err)
         first, second, scores = display.plane.grid

@@ -331,14 +331,15 @@ def measurements(n=300, n_classes=2, selected=False):
 def test_evaluation_of_measurements_says_what_the_library_computes(n_classes):
     X, E, y = measurements(n_classes=n_classes)
     X.iloc[4, 1] = np.nan
-    model = ErrorBarClassifier(GuruClassifier(0.3), cv=3).fit(X, y, X_err=E)
+    model = ErrorBarClassifier(model="linear", cv=3).fit(X, y, X_err=E)
     report = evaluation_report(model, X, y, E, title=HOSTILE, date="2026-01-01", remeasure=0.25)
     page = check_alone(report.html())
     assert report.html() == evaluation_report(model, Measured(X, E), y, title=HOSTILE, date="2026-01-01",
                                               remeasure=0.25).html()  # fmt: skip
     assert page.headings == [
         "Accuracy", "Confusion matrix", "Population and reliability", "Probabilities", "Accuracy with larger errors",
-        "Measure these again", "Doubtful predictions", "Certificate", "Model card", "Left out",
+        "Measure these again", "Doubtful predictions", *(["Certificate"] if model.method_ != "probit" else []),
+        "Model card", "Left out",
     ]  # fmt: skip
     expected = model.predict_proba(X, E)
     shares = {row[0]: row[1] for row in page.table("", "share")}
@@ -381,7 +382,7 @@ def test_evaluation_of_measurements_says_what_the_library_computes(n_classes):
 
 def test_errors_that_depend_on_the_class_are_a_warning():
     X, E, y = measurements(selected=True)
-    model = ErrorBarClassifier(GuruClassifier(0.3), cv=3).fit(X, y, X_err=E)
+    model = ErrorBarClassifier(model="linear", cv=3).fit(X, y, X_err=E)
     page = check_alone(evaluation_report(model, X, y, E).html())
     (warned,) = (text for text in page.texts if "Warning: the errors depend on the class" in text)
     assert float(re.search(r"ROC curve of (\d\.\d+)", warned)[1]) > 0.75
@@ -404,7 +405,7 @@ def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
     page = check_alone(evaluation_report(plain, X, y, LowRank(np.ones((300, 3, 1)), E)).html())
     assert "without a population" in left_out(page)["Population and reliability"]
     assert "standard deviations" in left_out(page)["Measure these again"]
-    exact = ErrorBarClassifier(GuruClassifier(0.3)).fit(X, y)
+    exact = ErrorBarClassifier(model="linear", cv=3).fit(X, y)
     page = check_alone(evaluation_report(exact, X, y).html())
     assert [row[0] for row in page.table("errors", "samples")] == ["all"]
     assert any("The fit had no error bars." in text for text in page.texts)
@@ -421,12 +422,12 @@ def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
 @pytest.mark.parametrize(
     "model",
     [
-        ErrorBarClassifier(DecisionTreeClassifier(max_depth=2), n_components=1, methods=("shrunk",), cv=2, stack=True),
-        ErrorBarClassifier(DecisionTreeClassifier(max_depth=2), n_components=1),
+        ErrorBarClassifier(n_components=1, cv=2),
+        ErrorBarClassifier(DecisionTreeClassifier(max_depth=2), model="boosting", n_components=1, cv=2),
         PopulationClassifier(1),
         PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=2)),
     ],
-    ids=["stack", "drawn", "populations", "draws"],
+    ids=["pool", "given", "populations", "draws"],
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_evaluation_of_probabilities_without_a_score(model, n_classes):
@@ -443,12 +444,30 @@ def test_evaluation_of_probabilities_without_a_score(model, n_classes):
     assert scores["log loss"] == pytest.approx(log_loss(y, expected), abs=6e-5)
     assert [row[0] for row in page.table("errors", "samples")] == ["small", "medium", "large"]
     assert page.table("noise level", "accuracy")[0][1] == shares["accuracy"]
-    reason = left_out(page)["Measure these again"]
-    assert "spread" in reason or "decision_function" in reason
+    pooled = isinstance(model, ErrorBarClassifier)
+    if pooled:
+        gain = remeasure_gain(model, X, np.where(np.isnan(X), np.inf, E), np.where(np.isnan(X), np.inf, 0.5 * E))
+        rows = page.table("row", "predicted", "true", "probability", "gain")
+        assert [int(row[0]) - 1 for row in rows] == np.argsort(-gain, kind="stable")[:10].tolist()
+    else:
+        reason = left_out(page)["Measure these again"]
+        assert "spread" in reason or "decision_function" in reason
+    assert ("Members of the pool" in page.headings) == pooled
+    if pooled:
+        scores = model.cv_scores_
+        losses = {row[0]: row[2] for row in page.table("on held-out samples", "weight")}
+        for name, loss in zip(scores["member"], scores["log_loss"], strict=True):
+            shown = {"pool": "the pool", "errors ignored": "boosting, errors ignored",
+                     "error sizes used": "boosting, error sizes used"}.get(name, name)  # fmt: skip
+            assert losses[shown] == f"{loss:.4f}"
+        card = model_card(model, X, y, E)["model"]
+        assert list(card["members and weights"]) == list(model.members_)
+        assert card["log loss on held-out samples"]["pool"] == pytest.approx(scores["log_loss"][-2], abs=1e-4)
     # Sizes: 0 of exact values, 1 of samples without any.
     errors = np.where(np.isnan(X), np.inf, E)
     errors[:2] = [[0.0] * 3, [np.inf] * 3]
     variances = np.array([X.to_numpy()[np.isfinite(errors[:, j]), j].var() for j in range(3)])
+    variances = np.square(model.scale_) if pooled else variances
     finite = np.where(np.isinf(errors), 0.0, errors)
     parts = np.where(np.isinf(errors), 1.0, finite**2 / (finite**2 + variances))
     sizes = error_sizes(model, X, errors)

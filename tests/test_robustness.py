@@ -437,7 +437,7 @@ def test_log_loss_of_calibrated_classifiers_is_that_of_their_own_probabilities()
     err = rng.uniform(0.1, 1.0, truth.shape)
     X = truth + err * rng.normal(size=truth.shape)
     models = (
-        ErrorBarClassifier(n_components=1, methods=("probit",), cv=2),
+        ErrorBarClassifier(model="linear", n_components=1, cv=2),
         make_pipeline(Deconvolve(), CalibratedWithErrorsCV(GuruClassifier(), cv=2)),
     )
     for model in models:
@@ -459,10 +459,8 @@ def measured_problem(n=60, n_classes=2):
 
 # Of every kind whose labels depend on the error bars.
 COUNTING = {
-    "error bars": ErrorBarClassifier(n_components=1, methods=("shrunk",), cv=2),
-    "stack": ErrorBarClassifier(
-        DecisionTreeClassifier(max_depth=2), n_components=1, methods=("shrunk",), cv=2, stack=True
-    ),
+    "error bars": ErrorBarClassifier(model="linear", n_components=1, cv=2),
+    "pool": ErrorBarClassifier(model="rbf", n_components=1, cv=2),
     "populations": PopulationClassifier(1),
     "draws": PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=2)),
     "calibrated": CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
@@ -577,7 +575,7 @@ def test_larger_errors_in_every_form():
 def test_classifiers_fitted_without_error_bars():
     """They stay linear for exact values; error bars that are given count."""
     X, err, y = measured_problem()
-    model = ErrorBarClassifier(methods=("shrunk",), cv=2).fit(X, y)
+    model = ErrorBarClassifier(model="linear", cv=2).fit(X, y)
     assert robustness_curve(model, X, y, [0.0]).accuracy[0] == model.score(X, y)
     assert np.isfinite(certified_radius(model, X)).all()
     np.testing.assert_array_equal(class_probabilities(model, X), model.predict_proba(X))

@@ -49,5 +49,5 @@ up = rng.random(truth.shape) < sides[1] / sides.sum(0)
 noise = np.abs(rng.normal(size=truth.shape))
 X = truth - np.where(up, sides[1] * noise, -sides[0] * noise)  # so that the true value given X is split normal
 for name, X_err in (("asymmetric", Asymmetric(*sides)), ("averaged", sides.mean(0))):
-    model = ErrorBarClassifier(n_jobs=1).fit(X[:300], y[:300], X_err=X_err[:300])
+    model = ErrorBarClassifier(model="linear", n_jobs=1).fit(X[:300], y[:300], X_err=X_err[:300])
     print(f"{name:14} accuracy {model.score(X[300:], y[300:], X_err=X_err[300:]):.3f}")

@@ -3,7 +3,8 @@ Equal values, different error bars
 ==================================
 
 A measured value of 1 is strong evidence if its error is 0.1, and weak evidence if its error is 2. A classifier that
-sees only the value gives both samples the same probability. :class:`~gaussguru.ErrorBarClassifier` does not.
+sees only the value gives both samples the same probability. :class:`~gaussguru.ErrorBarClassifier` does not; here with
+one linear score.
 
 The data is simulated from a known population, so the best possible probabilities are known, too (thin grey lines).
 """
@@ -15,7 +16,7 @@ from gaussguru import ErrorBarClassifier
 from gaussguru.datasets import make_measured
 
 data = make_measured(1000, 1, random_state=0)
-model = ErrorBarClassifier().fit(data.X, data.y, X_err=data.X_err)
+model = ErrorBarClassifier(model="linear").fit(data.X, data.y, X_err=data.X_err)
 
 values = np.linspace(-3, 3, 201)[:, np.newaxis]
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")

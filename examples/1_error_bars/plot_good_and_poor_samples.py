@@ -25,7 +25,7 @@ for seed in range(4):
     scores[seed] = [
         LogisticRegression(C=0.1).fit(data.X, data.y).score(X, y),
         LogisticRegression(C=0.1).fit(data.X[precise], data.y[precise]).score(X, y),
-        ErrorBarClassifier(methods=("probit",), n_jobs=1).fit(data.X, data.y, X_err=data.X_err).score(X, y, X_err=0.0),
+        ErrorBarClassifier(model="linear", n_jobs=1).fit(data.X, data.y, X_err=data.X_err).score(X, y, X_err=0.0),
     ]
 
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")

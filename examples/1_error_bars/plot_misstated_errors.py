@@ -37,5 +37,5 @@ ax.legend()
 plt.show()
 
 # %%
-# Labels offer a second way. ``kappa_`` of ``ErrorBarClassifier(scale_errors=True)`` is the factor on the errors that
-# best explains the labels of held-out samples. It is less precise than the factor from the measured values.
+# Labels offer a second way. ``kappa_`` of ``ErrorBarClassifier(model="linear", scale_errors=True)`` is the factor on
+# the errors that best explains the labels of held-out samples. It is less precise than that from the measured values.

@@ -4,8 +4,8 @@ Populations with several clusters
 
 The posterior mean of a noisy measurement lies between the measured value and the population. If the population has
 several clusters, a single Gaussian puts the posterior mean into the empty region between them; a mixture does not.
-``n_components`` of :class:`~gaussguru.population.Deconvolve` and :class:`~gaussguru.ErrorBarClassifier` is the number
-of Gaussians; ``"auto"`` chooses it by the likelihood of held-out samples.
+``n_components`` of :class:`~gaussguru.population.Deconvolve` is the number of Gaussians; ``"auto"`` chooses it by the
+likelihood of held-out samples.
 """
 
 import matplotlib.pyplot as plt

@@ -18,7 +18,7 @@ from gaussguru.datasets import load_wdbc
 from gaussguru.population import predictive_of_errors
 
 data = load_wdbc()
-model = ErrorBarClassifier(n_jobs=1).fit(data.data, data.target, X_err=data.error)
+model = ErrorBarClassifier(model="linear", n_jobs=1).fit(data.data, data.target, X_err=data.error)
 
 order = np.argsort(model.reliability_)
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")

@@ -17,7 +17,7 @@ from gaussguru.robustness import remeasure_gain
 
 data = make_measured(3000, 4, error=(0.2, 2.0), class_sep=5.0, random_state=0)
 train, test = slice(0, 2000), slice(2000, None)
-model = ErrorBarClassifier(n_jobs=1).fit(data.X[train], data.y[train], X_err=data.X_err[train])
+model = ErrorBarClassifier(model="linear", n_jobs=1).fit(data.X[train], data.y[train], X_err=data.X_err[train])
 
 X, X_err, y, truth = (data[name][test] for name in ("X", "X_err", "y", "truth"))
 better = X_err / 5  # the errors after the new measurement

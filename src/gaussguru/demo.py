@@ -1,6 +1,6 @@
 """What error bars are worth, which samples to measure again, and the proof that comes with a fit; with a report.
 
-``gaussguru demo`` runs it: in seconds, on data that ships with scikit-learn, without a network.
+``gaussguru demo`` runs it: in less than a minute, on data that ships with scikit-learn, without a network.
 """
 
 import os
@@ -32,11 +32,14 @@ from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.population import predictive_of_errors
 from gaussguru.report import Report, model_card, new_axes
 from gaussguru.report.page import is_number
+from gaussguru.report.pool import pool_in_words, pool_table
 from gaussguru.robustness import expected_accuracy_scorer, remeasure_gain, robustness_curve
 
 # Multiples of the error bars at which samples are classified.
 MULTIPLES = (1, 2, 3)
 OURS, LOGISTIC, FOREST = "ErrorBarClassifier", "logistic regression", "random forest"
+# One calibrated linear score with error bars: the classifier that knows what a new reading will do.
+SCORE = 'ErrorBarClassifier(model="linear")'
 # Noise yet to come, and the level of it that models are told of, in standard deviations of the features.
 LEVELS, TOLD = (0.0, 0.5, 1.0, 1.5), 1.0
 UNIT = "standard deviations of the features"
@@ -46,7 +49,7 @@ COSTS = 4.0 ** np.arange(-6, 3)
 def run(
     output: str | os.PathLike[str] = "gaussguru-demo.html",
     *,
-    n_splits: int = 8,
+    n_splits: int = 4,
     date: str | datetime | None = None,
 ) -> Path:
     """Print a short account of what was measured, and write it down with pictures.
@@ -55,7 +58,7 @@ def run(
     ----------
     output : str or path-like, default="gaussguru-demo.html"
         Where to write the report.
-    n_splits : int, default=8
+    n_splits : int, default=4
         How many random splits into training and test data the comparisons are repeated on; at least 2.
     date : str or datetime, default=None
         Of the report; None is now.
@@ -78,11 +81,12 @@ def run(
     trials = [_Trial.of(data, seed) for seed in range(n_splits)]
     first = trials[0]
     _reliability(page, data, first.ours)
+    _members(page, first.ours)
     _equal_values(page, first)
     _worse_measurements(page, trials)
     _measured_again(page, data, trials)
     _noise_to_come(page, trials)
-    page.report.heading("Model card").text("Of the first classifier with error bars, and the data that test it.")
+    page.report.heading("Model card").text(f"Of the first {OURS}, and the data that test it.")
     X, X_err = first.seen(1)
     page.report.card(model_card(first.ours, X, first.y_test, X_err))
     path = page.report.save(output)
@@ -132,6 +136,7 @@ class _Trial(NamedTuple):
     y: NDArray[Any]
     draws: Array
     models: dict[str, Any]
+    score: ErrorBarClassifier
 
     @classmethod
     def of(cls, data: Bunch, seed: int) -> "_Trial":
@@ -144,7 +149,8 @@ class _Trial(NamedTuple):
             FOREST: RandomForestClassifier(200, random_state=0).fit(X[train], y[train]),
         }
         draws = np.random.default_rng(seed).standard_normal((len(test), X.shape[1]))
-        return cls(train, test, X, X_err, y, draws, models)
+        score = ErrorBarClassifier(model="linear").fit(X[train], y[train], X_err=X_err[train])
+        return cls(train, test, X, X_err, y, draws, models, score)
 
     @property
     def ours(self) -> ErrorBarClassifier:
@@ -191,6 +197,18 @@ def _reliability(page: _Account, data: Bunch, model: ErrorBarClassifier) -> None
         f"{predictive_of_errors(data.error, data.target):.2f} (0.5 is not at all). A classifier that took them as "
         "features would use that, and may fail where samples are selected or measured in another way; here they say no "
         "more than how far to trust a value."
+    )
+
+
+def _members(page: _Account, model: ErrorBarClassifier) -> None:
+    """Say what the classifier consists of, and what error bars are worth by its own account."""
+    page.section(f"What does {OURS} consist of, and what are error bars worth?")
+    columns = pool_table(model.cv_scores_)
+    page.table(list(columns), list(zip(*columns.values(), strict=True)))
+    page.say(
+        "A pool: its probabilities are an average of those of these members, with weights that suit the noise of a "
+        "sample. The log losses are those of training samples that were held out, in the first split; lower is better. "
+        + " ".join(pool_in_words(model.cv_scores_))
     )
 
 
@@ -263,11 +281,11 @@ def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> No
     )
     first = trials[0]
     (X, X_err), (_, new_err) = first.seen(worst), first.seen(1)
-    p, labels = first.probabilities(OURS, worst), first.y_test
-    gain = remeasure_gain(first.ours, X, X_err, new_err)
-    features = np.argmax(remeasure_gain(first.ours, X, X_err, new_err, per_feature=True), axis=1)
+    p, labels = first.score.predict_proba(X, X_err), first.y_test
+    gain = remeasure_gain(first.score, X, X_err, new_err)
+    features = np.argmax(remeasure_gain(first.score, X, X_err, new_err, per_feature=True), axis=1)
     shown = np.argsort(-gain, kind="stable")[:4]
-    classes = first.ours.classes_
+    classes = first.score.classes_
     page.table(
         ["test sample", f"P({classes[1]})", "predicted", "true", "gain", "read first"],
         [
@@ -279,8 +297,9 @@ def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> No
         ],
     )  # fmt: skip
     page.say(
-        "The gain of a sample is how much less often its label will be wrong after a new reading, known before it is "
-        "made. These four of the first split have the largest; of one feature alone, the last column is worth most."
+        f"This is {SCORE}, one calibrated linear score. The gain of a sample is how much less often its label will be "
+        "wrong after a new reading, known before it is made. These four of the first split have the largest; of one "
+        "feature alone, the last column is worth most."
     )
     page.report.figure(
         RemeasureDisplay.from_predictions(gain, ax=new_axes()), caption="What measuring samples again is worth."
@@ -290,8 +309,8 @@ def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> No
 def _gains(trial: _Trial, multiple: float) -> list[tuple[float, float]]:
     """Return accuracy and log loss with no sample measured again, a tenth by chance or by choice, and all."""
     (X, X_err), (_, new_err) = trial.seen(multiple), trial.seen(1)
-    before, after = (trial.probabilities(OURS, k) for k in (multiple, 1))
-    order = np.argsort(-remeasure_gain(trial.ours, X, X_err, new_err), kind="stable")
+    before, after = (trial.score.predict_proba(*trial.seen(k)) for k in (multiple, 1))
+    order = np.argsort(-remeasure_gain(trial.score, X, X_err, new_err), kind="stable")
     chosen = before.copy()
     some = order[: round(0.1 * len(order))]
     chosen[some] = after[some]

@@ -46,7 +46,7 @@ from gaussguru.robustness import certified_radius, class_probabilities, remeasur
 __all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model"]
 
 # Of a model file; raised when something that was written before can no longer be read.
-FORMAT = 2
+FORMAT = 3
 # Of labels, and of the arrays that hold them.
 KINDS = {"number": "iuf", "bool": "b", "text": "UO"}
 
@@ -245,9 +245,9 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     ----------
     model : Model or fitted estimator
         An estimator of this library, or a pipeline of such and of scalers of scikit-learn; its features are named as
-        in the fit, or x0, x1, .... A classifier inside :class:`PosteriorDrawsClassifier` may be one of this library, a
-        ``LogisticRegression``, a ``HistGradientBoostingClassifier``, a forest or a ``DecisionTreeClassifier``. Any
-        other is refused by its name.
+        in the fit, or x0, x1, .... A classifier inside :class:`PosteriorDrawsClassifier`, or that of a user in the
+        pool of :class:`ErrorBarClassifier`, may be one of this library, a ``LogisticRegression``, a
+        ``HistGradientBoostingClassifier``, a forest or a ``DecisionTreeClassifier``. Any other is refused by its name.
     path : str
         "-" is standard output.
     force : bool, default=False

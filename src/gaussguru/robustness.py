@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, softmax
 from sklearn.base import BaseEstimator
 from sklearn.metrics import accuracy_score
@@ -35,7 +36,9 @@ from gaussguru._blocks import row_blocks
 from gaussguru._errors import (
     Asymmetric,
     Limits,
+    LowRank,
     Measured,
+    any_roots,
     check_errors,
     finite,
     has_unmeasured,
@@ -409,6 +412,8 @@ def check_levels(noise_levels: Any) -> Array:
 
 # How much larger than before the variance of a score may be after a re-measurement, relative, by rounding.
 LARGER = 1e-6
+# New readings of a sample that are drawn for the gain of a pool.
+READINGS = 16
 # Readings of each component of a mixture over which a gain is averaged, and how far they go in standard deviations: the
 # step of 0.09 leaves an error of its square where the prediction changes, 1e-4 of a probability.
 N_READINGS, FAR = 128, 6.0
@@ -436,6 +441,10 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     percent. With more than two classes the gain, ``E max p' - max p``, is that of the best comparison of the predicted
     class with one other; it is somewhat too small if three or more classes are likely. Scores that are not linear in
     the values (a kernel, a transform) use the spread ``v'`` of a reading at the current values, and at most ``v``.
+
+    A pool (:class:`gaussguru.ErrorBarClassifier` unless its model is "linear") has no score. Its gain is
+    ``mean_q max_c p_q - max_c mean_q p_q`` over 16 new readings, drawn from the posterior of the sample and the new
+    errors; standard deviations only. It takes 17 predictions for each sample, and as many for each feature.
 
     Parameters
     ----------
@@ -468,9 +477,12 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
         X = X.toarray()
     n, d = X.shape
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
-    better = _better_errors(X, errors, new_err, stds=per_feature)
+    of_block = _block_gain
+    if getattr(final_estimator(model), "method_", None) == "pool":
+        of_block = _drawn_gain
+    better = _better_errors(X, errors, new_err, stds=per_feature or of_block is _drawn_gain)
     parts = [
-        _block_gain(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
+        of_block(model, take_rows(X, rows), take_rows(errors, rows), take_rows(better, rows), per_feature)
         for rows in row_blocks(n, d**2)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
@@ -510,6 +522,43 @@ def _check_deviations(now: Array, then: Array) -> None:
             "new_err must not be larger than X_err: it is the error of all readings together; got "
             f"{then[i, j]:g} for {now[i, j]:g} in row {i}"
         )
+
+
+def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
+    """Return the gain of samples by draws of new readings from the posteriors of a pool's population.
+
+    A reading that lowers an error from e to e' replaces the value x by ``s x + (1 - s) t + e' sqrt(1 - s) z`` with
+    ``s = (e' / e)^2``, for a truth t and a standard normal z.
+    """
+    if final_estimator(model) is not model:
+        raise NotLinearError("remeasure_gain of a pool needs the ErrorBarClassifier itself; got it inside a pipeline")
+    values = as_numbers(X, "X")
+    n, d = values.shape
+    before, after = (np.broadcast_to(part.reshape(n, -1), (n, d)) for part in (X_err, new_err))
+    before = np.where(np.isnan(values), np.inf, before)
+    seen = model.population_.transform(values, X_err=before)
+    covariances = seen.err
+    if isinstance(covariances, LowRank):
+        covariances = covariances.factors @ covariances.factors.transpose(0, 2, 1)
+        np.einsum("ijj->ij", covariances)[:] += 0.0 if seen.err.std is None else np.square(seen.err.std)
+    half = np.random.default_rng(0).standard_normal((2, READINGS // 2, d))
+    truth, noise = np.concatenate([half, -half], axis=1)
+    readings = seen.X + np.einsum("nij,qj->qni", any_roots(covariances), truth)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kept = np.where(after < before, np.square(after / before), 1.0)
+
+    def of(again: NDArray[np.bool_]) -> Array:
+        """Return the gain of measuring some features again."""
+        errors, share = np.where(again, after, before), np.where(again, kept, 1.0)
+        spread = np.where(share < 1.0, after, 0.0) * np.sqrt(1.0 - share)
+        new = share * np.nan_to_num(values) + (1.0 - share) * readings + spread * noise[:, np.newaxis]
+        new = np.where(share == 1.0, values, new).reshape(-1, d)
+        p = model.predict_proba(like(X, new), X_err=np.tile(errors, (READINGS, 1))).reshape(READINGS, n, -1)
+        return np.asarray(np.maximum(p.max(axis=2).mean(axis=0) - p.mean(axis=0).max(axis=1), 0.0))
+
+    if not per_feature:
+        return of(np.ones((n, d), dtype=bool))
+    return np.column_stack([of(np.arange(d) == j) for j in range(d)])
 
 
 def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:

@@ -7,6 +7,8 @@ from sklearn.linear_model import LogisticRegression
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
 from gaussguru._data.streams import Part
+from gaussguru._estimators import error_bar
+from gaussguru._estimators.families import linear_families
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank
@@ -193,11 +195,17 @@ def test_calibration(classes, tmp_path, monkeypatch):
         clone(base).fit(source, "kind", groups=y)
 
 
+def of_method(families, method):
+    """Return the families of one method, to choose from them alone."""
+    return [family for family in families if family.method == method]
+
+
 @pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
 def test_error_bar_classifier(method, tmp_path, monkeypatch):
     X, errors, y, weight = measured(n=1500)
     X = with_gaps(X, 0.05)
-    settings = {"methods": [method], "cv": 2, "class_weight": "balanced", "n_components": 2}
+    monkeypatch.setattr(error_bar, "linear_families", lambda *given: of_method(linear_families(*given), method))
+    settings = {"model": "linear", "cv": 2, "class_weight": "balanced", "n_components": 2}
     one = ErrorBarClassifier(**settings).fit(X, y, weight, errors)
     other = ErrorBarClassifier(**settings).fit(Arrays(X, rows=400), y, weight, errors)
     probabilities = one.predict_proba(X, errors)
@@ -224,15 +232,29 @@ def test_error_bar_classifier(method, tmp_path, monkeypatch):
 
 
 def test_error_bar_classifier_without_errors_and_of_three_classes():
-    X, errors, y, _ = measured(n=1200, classes=3)
-    settings = {"cv": 2, "methods": ["shrunk"]}
+    X, _, y, _ = measured(n=1200, classes=3)
+    settings = {"cv": 2, "model": "linear"}
     one, other = ErrorBarClassifier(**settings).fit(X, y), ErrorBarClassifier(**settings).fit(Arrays(X, rows=500), y)
     assert np.allclose(other.predict_proba(X), one.predict_proba(X), atol=1e-6)
-    # Of an estimator that does not read sources the population is still that of all rows.
-    settings = {"cv": 2, "estimator": LogisticRegression(), "n_components": 1}
-    one = ErrorBarClassifier(**settings).fit(X, y, X_err=errors)
-    other = ErrorBarClassifier(**settings).fit(Arrays(X, rows=500), y, X_err=errors)
-    assert np.allclose(other.predict_proba(Arrays(X), errors), one.predict_proba(X, errors), atol=1e-6)
+
+
+def test_a_pool_of_a_source(monkeypatch):
+    """All rows make the population, and some of them the members."""
+    X, errors, y, weight = measured(n=1200, classes=3)
+    settings = {"cv": 2, "model": "rbf", "n_components": 1}
+    one = ErrorBarClassifier(**settings).fit(X, y, weight, errors)
+    other = ErrorBarClassifier(**settings).fit(Arrays(X, rows=500), y, weight, errors)
+    # Logistic regression on kernel values stops after 80 iterations: rounding decides where.
+    assert np.allclose(other.predict_proba(Arrays(X), errors), one.predict_proba(X, errors), atol=1e-3)
+    monkeypatch.setattr(reading, "MOST_DRAWN", 400)
+    some = ErrorBarClassifier(**settings).fit(Arrays(X, rows=500), y, weight, errors)
+    assert np.allclose(some.population_.means_, one.population_.means_, atol=1e-6)
+    assert np.allclose(some.reliability_, one.reliability_, atol=1e-6)
+    # Members are fitted to 400 rows, which are few: folds are repeated three times.
+    assert (len(one.members_["rbf"]), len(some.members_["rbf"])) == (2, 6)
+    assert np.abs(some.predict_proba(X, errors) - one.predict_proba(X, errors)).mean() < 0.05
+    with pytest.raises(ValueError, match="groups are for samples in memory"):
+        ErrorBarClassifier(**settings).fit(Arrays(X), y, X_err=errors, groups=y)
 
 
 def test_sigma_is_chosen_on_some_and_fitted_to_all(few):

@@ -22,6 +22,7 @@ from sklearn.model_selection import GridSearchCV
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, sources
 from gaussguru._data import cluster as cluster_module
+from gaussguru._estimators.families import linear_families
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Measured
@@ -229,6 +230,11 @@ def test_frames(client):
     same(fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y]), plain)
 
 
+def of_method(*given, method):
+    """Return the families of one method, to choose from them alone."""
+    return [family for family in linear_families(*given) if family.method == method]
+
+
 def test_measurements(client, monkeypatch):
     """Population, posteriors, classifier and calibration of all rows, which stay on the workers."""
     X, y = samples(d=3, dtype=np.float64)
@@ -245,7 +251,9 @@ def test_measurements(client, monkeypatch):
     assert np.allclose(one.covariances_, other.covariances_, atol=1e-6)
     assert np.allclose(other.score_samples(dx, de).compute(), one.score_samples(X, errors), atol=1e-5)
     for method in ("posterior", "probit"):
-        settings = {"methods": [method], "cv": 2, "n_components": 1}
+        some = partial(of_method, method=method)
+        monkeypatch.setattr("gaussguru._estimators.error_bar.linear_families", some)
+        settings = {"model": "linear", "cv": 2, "n_components": 1}
         one = ErrorBarClassifier(**settings).fit(local, y, X_err=errors)
         other = ErrorBarClassifier(**settings).fit(dx, dy, X_err=de)
         assert other.population_.n_passes_ > 3

@@ -35,7 +35,7 @@ SETTINGS = {
     "GuruClassifier": {"sigma": 0.3},
     "GuruClassifierCV": {"sigmas": 2, "cv": 2},
     "KernelGuruClassifier": {"sigma": 0.3},
-    "ErrorBarClassifier": {"cv": 2, "methods": ["probit"], "n_components": 1},
+    "ErrorBarClassifier": {"model": "linear", "cv": 2, "n_components": 1},
     "PopulationClassifier": {"n_components": 1},
     "PosteriorDrawsClassifier": {"estimator": DecisionTreeClassifier(max_depth=3, random_state=0)},
     "WithErrors": {"transformer": StandardScaler()},

@@ -74,7 +74,8 @@ def table(rng: np.random.Generator, n_classes: int = 2, *, errors: bool = False,
 MODELS = {
     "linear": ("plain.csv", ["--sigma", "0.5"]),
     "levels": ("plain.csv", ["--sigma", "0.1,1", "--folds", "2"]),
-    "measured": ("errors.csv", ["--folds", "2"]),
+    "measured": ("errors.csv", ["--folds", "2", "--model", "linear"]),
+    "pool": ("errors.csv", ["--folds", "2"]),
     "errors": ("errors.csv", ["--sigma", "0.5", "--classifier", "guru"]),
     "unscaled": ("errors.csv", ["--sigma", "0.5", "--no-scale", "--classifier", "guru"]),
     "mean": ("missing.csv", ["--sigma", "0.5", "--missing", "mean"]),
@@ -86,7 +87,7 @@ MODELS = {
     "sparse": ("plain.svm", ["--sigma", "0.5"]),
     "sparse-rbf": ("plain.svm", ["--sigma", "0.1", "--kernel", "rbf"]),
     "boosting": ("three.csv", PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=3))),
-    "stack": ("plain.csv", ErrorBarClassifier(RandomForestClassifier(3), stack=True, cv=2)),
+    "forest": ("plain.csv", ErrorBarClassifier(RandomForestClassifier(3), model="boosting", cv=2)),
 }
 
 
@@ -515,6 +516,7 @@ def make_call(number: int) -> tuple[list[str], str]:
                 arguments += ["--folds", "2"]
             extra = [["--missing", "drop"], ["--missing", "mean"], ["--missing", "unmeasured"], ["--no-errors"]]
             extra += [["--drop", "a"], ["--features", "b"], ["--err-suffix", "r"], ["--no-scale"], ["--noise", "axis"]]
+            extra += [["--model", "linear"], ["--use-error-sizes"]]
             extra += [["--kernel", "rbf"], ["--balanced"], ["--target", "Y"], ["--loss", "quadratic"], [], [], [], []]
             arguments += chance.choice(extra)
         case 3:

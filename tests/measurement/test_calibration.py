@@ -333,7 +333,14 @@ class Kept(GuruClassifier):
         return super().fit(X, y, sample_weight, X_err)
 
 
-@pytest.mark.parametrize("model", [CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2), ErrorBarClassifier(cv=2)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
+        ErrorBarClassifier(model="linear", cv=2),
+        ErrorBarClassifier(model="rbf", cv=2),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::gaussguru.CollapseWarning")
 def test_a_class_of_one_sample_is_told_where_the_user_is(model):
     """With two folds already, fewer are no advice; and the line that warns is here."""

@@ -126,7 +126,7 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", [PopulationClassifier(), ErrorBarClassifier(methods=["probit"], cv=3)])
+@pytest.mark.parametrize("model", [PopulationClassifier(), ErrorBarClassifier(model="linear", cv=3)])
 @pytest.mark.parametrize("errors", ["noisy", "exact", "some exact", "one vague"])
 @pytest.mark.parametrize("constant", [0.0, 7.0])
 def test_units_of_a_constant_feature_do_not_matter(model, errors, constant):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
@@ -13,13 +14,17 @@ from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 
+# One pass over three folds; cv=3 would be three of them.
+FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
 MODELS = {
     "population of each class": lambda: PopulationClassifier(1),
     "mixture of each class": lambda: PopulationClassifier(2),
-    "linear": lambda: ErrorBarClassifier(cv=3),
-    "rbf": lambda: ErrorBarClassifier(kernel="rbf", cv=3),
-    "estimator": lambda: ErrorBarClassifier(LogisticRegression(), cv=3),
-    "stack": lambda: ErrorBarClassifier(stack=True, kernel="auto", cv=3),
+    "linear": lambda: ErrorBarClassifier(model="linear", cv=3),
+    **{
+        model: lambda model=model: ErrorBarClassifier(model=model, cv=FOLDS, n_jobs=1)
+        for model in ("rbf", "population", "boosting", "auto")
+    },
+    "estimator": lambda: ErrorBarClassifier(LogisticRegression(), model="boosting", cv=FOLDS, n_jobs=1),
     "draws": lambda: make_pipeline(
         WithErrors(StandardScaler()), Deconvolve(2), PosteriorDrawsClassifier(LogisticRegression())
     ),
@@ -27,6 +32,11 @@ MODELS = {
         make_pipeline(WithErrors(StandardScaler()), Deconvolve(2), GuruClassifier(0.1)), cv=3
     ),
 }
+# Functions with steps.
+TREES = ("boosting", "auto")
+# By how much other units may change probabilities: values differ by rounding, 1e-16 of them. Logistic regression on
+# kernel values stops after 80 iterations, wherever it is.
+UNITS = {"rbf": 5e-4, "auto": 5e-4}
 SIZES = np.concatenate([[0.0], np.geomspace(1e-2, 1e8, 401), np.geomspace(1e9, 1e300, 98), [np.inf]])
 
 
@@ -56,11 +66,11 @@ def forms(which):
     return {"values": std, "covariances": covariances, "low rank": low_rank}
 
 
-def check_continuous(found, sizes=SIZES):
-    """Check curves over growing errors: no jump, and the limit at the end."""
+def check_continuous(found, sizes=SIZES, *, smooth=True):
+    """Check curves over growing errors: no jump, and the limit at the end; of trees the limit alone."""
     steps = np.abs(np.diff(found, axis=0))
     # Errors grow by 6 % from one to the next: on a smooth curve of height 1 these are steps of about 0.05 at most.
-    assert steps[1:].max() < 0.06
+    assert not smooth or steps[1:].max() < 0.06
     assert steps[sizes[1:] > 1e6].max() < 1e-7
     assert steps[-1].max() < 1e-12
 
@@ -77,10 +87,10 @@ def test_probabilities_are_continuous_in_the_errors(name, n_classes):
         for form, errors in forms(which).items():
             found = here.predict_proba(Measured(x, errors))
             assert np.isfinite(found).all()
-            check_continuous(found)
+            check_continuous(found, smooth=name not in TREES)
             if form == "values":
                 again = there.predict_proba(Measured(x * unit, np.minimum(errors * unit, np.inf)))
-                np.testing.assert_allclose(again, found, atol=2e-5)
+                np.testing.assert_allclose(again, found, atol=UNITS.get(name, 2e-5))
 
 
 def test_probabilities_through_a_quantile_transform_are_continuous():

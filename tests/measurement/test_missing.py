@@ -23,7 +23,6 @@ from gaussguru._errors import check_errors, split_errors, with_more
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured, Population
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors, errors_from_frame
-from gaussguru.sources import Arrays
 
 
 def samples(n=300, d=4, seed=0, n_classes=2, part=0.2):
@@ -562,35 +561,27 @@ def selected(n=300, seed=0):
     return X, err, y
 
 
-@pytest.mark.parametrize("stack", [False, True])
-def test_gaps_that_say_something_of_the_class(stack):
-    options = {"methods": ("probit",), "n_components": 1, "cv": 3, "stack": stack}
+@pytest.mark.parametrize("model", ["rbf", "boosting"])
+def test_gaps_that_say_something_of_the_class(model):
+    """A pool has a column for each feature with gaps; a linear score does not."""
     X, err, y = selected()
-    plain = ErrorBarClassifier(**options).fit(X, y, X_err=err)
-    told = ErrorBarClassifier(missing_indicator=True, **options).fit(X, y, X_err=err)
-    np.testing.assert_array_equal(plain.indicators_, [])
-    np.testing.assert_array_equal(told.indicators_, [0, 1])  # the third is missing where the second is
+    Z, F, z = selected(2000, seed=5)
+    # Two folds that are given, and not repeated.
+    options = {"cv": [(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))], "n_components": 1}
+    told = ErrorBarClassifier(model=model, **options).fit(X, y, X_err=err)
+    plain = ErrorBarClassifier(model="linear", **options).fit(X, y, X_err=err)
+    np.testing.assert_array_equal(told.features_.gaps, [0, 1, 2])
     assert told.reliability_.shape == (4,)
     assert told.n_features_in_ == 4
-    Z, F, z = selected(2000, seed=5)
-    losses = [log_loss(z, model.predict_proba(Z, F)) for model in (told, plain)]
+    losses = [log_loss(z, fitted.predict_proba(Z, F)) for fitted in (told, plain)]
     assert losses[0] < losses[1] - 0.05
-    # One for each feature would be the same.
-    by_hand = [np.hstack([V, np.isnan(V[:, :2])]) for V in (X, Z)]
-    errors = [np.hstack([e, np.full((len(e), 2), 0.05)]) for e in (err, F)]
-    other = ErrorBarClassifier(**options).fit(by_hand[0], y, X_err=errors[0])
-    np.testing.assert_allclose(told.predict_proba(Z, F), other.predict_proba(by_hand[1], errors[1]), atol=1e-9)
 
 
-def test_indicators_where_nothing_is_missing_or_said():
+def test_there_are_no_columns_of_gaps_where_nothing_is_missing():
     X, err, y = samples(100, part=0.0)
-    options = {"methods": ("probit",), "n_components": 1, "cv": 2}
-    told = ErrorBarClassifier(missing_indicator=True, **options).fit(X, y, X_err=err)
-    plain = ErrorBarClassifier(**options).fit(X, y, X_err=err)
-    np.testing.assert_array_equal(told.predict_proba(X, err), plain.predict_proba(X, err))
-    exact = ErrorBarClassifier(missing_indicator=True, **options).fit(X, y)
-    assert len(exact.indicators_) == 0
-    with pytest.raises(TypeError, match="missing_indicator"):
-        ErrorBarClassifier(missing_indicator=1).fit(X, y)
-    with pytest.raises(ValueError, match="missing_indicator is for samples in memory"):
-        ErrorBarClassifier(missing_indicator=True).fit(Arrays(X), y, X_err=err)
+    told = ErrorBarClassifier(model="rbf", cv=2, n_components=1).fit(X, y, X_err=err)
+    exact = ErrorBarClassifier(model="rbf", cv=2, n_components=1).fit(X, y)
+    assert len(told.features_.gaps) == len(exact.features_.gaps) == 0
+    # What was never missing in training may be in use.
+    X[:, 1] = np.nan
+    assert np.isfinite(told.predict_proba(X, err)).all()

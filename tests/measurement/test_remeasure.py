@@ -121,11 +121,26 @@ def test_one_component_against_measuring_again(data, model):
 
 
 def test_error_bar_classifier_against_measuring_again(data):
-    model = ErrorBarClassifier(methods=["shrunk"], cv=3).fit(data.X, data.y, X_err=data.X_err)
+    model = ErrorBarClassifier(model="linear", cv=3).fit(data.X, data.y, X_err=data.X_err)
     X, E = data.X[:25], data.X_err[:25]
     gain = remeasure_gain(model, X, E, E / 2)
     expected, error = measured_again(model, X, E, E / 2)
     assert np.all(np.abs(gain - expected) < 4 * error + 1.5e-3)
+
+
+def test_gains_of_a_pool_against_measuring_again(data):
+    """16 readings of a sample are few: the mean of many samples is known better."""
+    model = ErrorBarClassifier(model="population", n_components=1, cv=2, n_jobs=1)
+    model.fit(data.X[:600], data.y[:600], X_err=data.X_err[:600])
+    X, E = data.X[:40], data.X_err[:40]
+    gain = remeasure_gain(model, X, E, E / 2)
+    expected, error = measured_again(model, X, E, E / 2, n_draws=300)
+    # The largest gain of one reading is the error that is left, at most 1/2.
+    assert abs((gain - expected).mean()) < 3 * np.sqrt(np.square(error).sum() + 0.05**2 * 40) / 40
+    assert np.corrcoef(gain, expected)[0, 1] > 0.8
+    assert np.all((gain >= 0) & (gain <= 1 - model.predict_proba(X, E).max(axis=1) + 0.25))
+    np.testing.assert_allclose(remeasure_gain(model, X, E, E), 0.0, atol=1e-12)
+    assert remeasure_gain(model, X, E, E / 2, per_feature=True).shape == (40, 3)
 
 
 def test_gain_of_a_feature_against_measuring_it_again(data, model):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
@@ -14,12 +14,14 @@ from gaussguru.population import Deconvolve
 from gaussguru.sources import Arrays, reading
 
 MODELS = {
-    "linear": lambda: ErrorBarClassifier(cv=3),
-    "rbf": lambda: ErrorBarClassifier(kernel="rbf", cv=3),
-    "stack": lambda: ErrorBarClassifier(stack=True, cv=3),
-    "estimator": lambda: ErrorBarClassifier(LogisticRegression(), cv=KFold(3, shuffle=True, random_state=0)),
-    "draws of an estimator": lambda: ErrorBarClassifier(DecisionTreeClassifier(max_depth=3, random_state=0)),
-    "balanced": lambda: ErrorBarClassifier(methods=["probit"], class_weight="balanced", cv=3),
+    "linear": lambda: ErrorBarClassifier(model="linear", cv=3),
+    "balanced": lambda: ErrorBarClassifier(model="linear", class_weight="balanced", cv=3),
+    "rbf": lambda: ErrorBarClassifier(model="rbf", cv=3),
+    "auto": lambda: ErrorBarClassifier(cv=StratifiedKFold(2, shuffle=True, random_state=0)),
+    "balanced pool": lambda: ErrorBarClassifier(model="population", class_weight="balanced", cv=3),
+    "estimator": lambda: ErrorBarClassifier(
+        LogisticRegression(), model="boosting", cv=KFold(3, shuffle=True, random_state=0)
+    ),
     "populations": PopulationClassifier,
     "draws": lambda: PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=3, random_state=0)),
     "calibrated": lambda: CalibratedWithErrorsCV(GuruClassifier(0.3), cv=3),
@@ -50,8 +52,9 @@ def test_weight_0_leaves_a_sample_out(name, ones):
     np.testing.assert_allclose(found.predict_proba(X, err), removed.predict_proba(X, err), atol=1e-7)
 
 
-@pytest.mark.parametrize("form", ["covariances", "low rank", "limits", "list", "indicator", "groups", "folds"])
-def test_weight_0_in_other_forms(form):
+@pytest.mark.parametrize("model", ["linear", "rbf"])
+@pytest.mark.parametrize("form", ["covariances", "low rank", "limits", "list", "gaps", "groups", "folds"])
+def test_weight_0_in_other_forms(form, model):
     X, err, y, weights = samples()
     kept = np.flatnonzero(weights)
     places = np.cumsum(weights > 0) - 1
@@ -63,20 +66,20 @@ def test_weight_0_in_other_forms(form):
     }
     errors = forms.get(form, err)
     some = errors[kept]
-    if form == "indicator":
+    if form == "gaps":
         X[::5, 0] = np.nan
         X[weights == 0, 1] = np.nan  # no feature of the samples that count has these gaps
     if form == "list":
         errors = errors.tolist()
     groups = np.arange(len(y)) // 4 if form == "groups" else None
     folds = [(train, test) for train, test in KFold(3).split(X)]
-    options = {"missing_indicator": form == "indicator", "methods": ["probit"]}
-    one = ErrorBarClassifier(cv=folds if form == "folds" else 3, **options)
+    one = ErrorBarClassifier(model=model, cv=folds if form == "folds" else 3)
     one.fit(X, y, weights, errors, groups)
     inner = [tuple(places[part][weights[part] > 0] for part in fold) for fold in folds]
-    other = ErrorBarClassifier(cv=inner if form == "folds" else 3, **options)
+    other = ErrorBarClassifier(model=model, cv=inner if form == "folds" else 3)
     other.fit(X[kept], y[kept], weights[kept], some, None if groups is None else groups[kept])
-    np.testing.assert_array_equal(one.indicators_, other.indicators_)
+    if form == "gaps" and model == "rbf":
+        assert one.features_.gaps.tolist() == other.features_.gaps.tolist() == [0]
     np.testing.assert_allclose(one.predict_proba(X, errors), other.predict_proba(X, errors), atol=1e-7)
     if form in ("folds", "groups"):
         cv = (folds, inner) if form == "folds" else (GroupKFold(3),) * 2
@@ -86,7 +89,7 @@ def test_weight_0_in_other_forms(form):
         np.testing.assert_allclose(one.predict_proba(X, err), other.predict_proba(X, err), atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["linear", "stack"])
+@pytest.mark.parametrize("name", ["linear", "rbf"])
 def test_weight_0_in_a_source(name, monkeypatch):
     X, err, y, weights = samples(300)
     whole = MODELS[name]().fit(X, y, weights, X_err=err).predict_proba(X, err)
@@ -114,7 +117,7 @@ def test_weights_are_repetitions_where_folds_are_the_same():
     often = np.repeat(np.arange(len(y)), weights.astype(int))
     folds = [(train, test) for train, test in KFold(3, shuffle=True, random_state=0).split(X)]
     repeated = [tuple(np.flatnonzero(np.isin(often, part)) for part in fold) for fold in folds]
-    options = {"n_components": 1, "methods": ["probit"]}
+    options = {"n_components": 1, "model": "linear"}
     one = ErrorBarClassifier(cv=folds, **options).fit(X, y, weights, X_err=err)
     two = ErrorBarClassifier(cv=repeated, **options).fit(X[often], y[often], X_err=err[often])
     np.testing.assert_allclose(one.cv_scores_["log_loss"], two.cv_scores_["log_loss"], rtol=1e-3)
@@ -126,7 +129,7 @@ def test_weights_are_repetitions_where_folds_are_the_same():
 def test_errors_of_other_samples_are_refused():
     """Rows are taken of errors that fit, and not of others."""
     X, err, y, weights = samples()
-    for model in (ErrorBarClassifier(cv=3), PopulationClassifier(1)):
+    for model in (ErrorBarClassifier(model="linear", cv=3), ErrorBarClassifier(cv=2), PopulationClassifier(1)):
         for wrong in (np.vstack([err, err]), err[weights > 0], np.vstack([err, err]).tolist()):
             with pytest.raises(ValueError, match="X_err"):
                 model.fit(X, y, weights, X_err=wrong)

@@ -23,10 +23,10 @@ def classify(path: Path) -> NDArray[np.float64]:
     table = pd.read_csv(path)
     X, X_err = errors_from_frame(table.drop(columns="label"))
     labels = table["label"].to_numpy()
-    model = ErrorBarClassifier(n_components="auto", scale_errors=True).fit(X, labels, X_err=X_err)
+    model = ErrorBarClassifier(n_components="auto", use_error_sizes=False).fit(X, labels, X_err=X_err)
     gain: NDArray[np.float64] = remeasure_gain(model, X, X_err, 0.0)
     display = RemeasureDisplay.from_predictions(gain)
-    print(model.method_, model.reliability_.min(), reliability(X, X_err), display.enough_)
+    print(model.method_, model.weights_, model.reliability_.min(), reliability(X, X_err), display.enough_)
     evaluation_report(model, X, labels, X_err=X_err).save(path.with_suffix(".html"))
     proba: NDArray[np.float64] = model.predict_proba(X, X_err=X_err)
     return proba

@@ -3,17 +3,20 @@
 import copy
 import io
 import json
+import tempfile
 import time
 import tracemalloc
 import warnings
 import zipfile
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier
 from test_models import CASES, fit, table
 
@@ -47,12 +50,8 @@ def backwards(X):
     return X
 
 
-def forged_step(k, name, value, steps):
-    if value is ABSENT:
-        del vars(steps[k][1])[name]
-    else:
-        vars(steps[k][1])[name] = value
-    return steps
+def forged_view(name, value, view):
+    return view._replace(**{name: value})
 
 
 # A case of test_models, an attribute of one of its steps, and what it is replaced by, or a function of what it was.
@@ -145,34 +144,97 @@ FORGED = [
     ("measured", "classify._calibrated.predict_log_proba", 5),
     ("measured", "classify._calibrated.estimator", "text"),
     ("measured", "classify.estimator", 5),
-    ("measured", "classify.kernel", "poly"),
+    ("measured", "classify.method_", "pool"),
+    ("measured", "classify.model", "auto"),
+    ("measured", "classify.model", "stack"),
+    ("measured", "classify.noise_range", (0.5, "x")),
     *(
-        ("measured-quantile", f"classify.{path}", value)
+        ("pool", f"classify.{path}", value)
         for path in [
-            "transform_", "transform_._map", "transform_._map.features", "transform_._map.outputs",
-            "transform_._map.low", "transform_._map.above", "transform_._map.signs", "transform_.transformer_",
-            "transform_.n_features_in_", "transform_.population_", "estimator_.dual_coef_", "estimator_._kernel",
-            "estimator_.X_fit_",
+            "method_", "model", "features_", "features_.view", "features_.axes", "features_.largest", "features_.gaps",
+            "features_.limits", "pool_", "pool_.members", "pool_.weights", "pool_.gate", "pool_.n_classes",
+            "pool_.members.0.name", "pool_.members.0.columns", "pool_.members.0.models",
+            "pool_.members.0.models.0.classes_", "pool_.members.3.models.0.steps",
+            "pool_.members.3.models.0.steps.0.1.landmarks_", "pool_.members.3.models.0.steps.0.1.gamma",
+            "pool_.members.3.models.0.steps.0.1.n_features", "pool_.members.3.models.0.steps.1.1.coef_",
+            "pool_.members.4.models.0.populations_", "pool_.members.4.models.0.class_prior_",
+            "pool_.members.5.models.0.coef_", "pool_.members.5.models.0.intercept_", "population_", "centre_", "scale_",
+            "reliability_", "has_errors_", "cv_scores_", "noise_range",
         ]
-        for value in (ABSENT, "text", np.zeros(2), [1.0])
-    ),
-    ("measured-quantile", "classify.transform_.transformer_.steps", lambda old: old[:1]),
-    ("measured-quantile", "classify.transform_.transformer_.steps", lambda old: old[::-1]),
-    *(
-        ("measured-quantile", "classify.transform_.transformer_.steps", partial(forged_step, k, name, value))
-        for k, names in enumerate([["center_", "scale_"], ["quantiles_", "references_", "n_quantiles_"]])
-        for name in [*names, "n_features_in_"]
-        for value in (ABSENT, "text", np.zeros(2), np.full(3, np.nan), 5)
+        for value in (ABSENT, None, np.zeros(7), [1.0], "text" if not path.endswith(".name") else 5)
     ),
     *(
-        ("measured-quantile", "classify.transform_.transformer_.steps", partial(forged_step, k, name, value))
-        for k, name, value in [
-            (0, "scale_", np.zeros(3)), (1, "references_", np.linspace(1, 0, 90)), (1, "output_distribution", "x"),
+        ("pool", "classify.features_.view", partial(forged_view, name, value))
+        for name, value in [
+            ("population", None), ("centre", np.zeros(2)), ("centre", np.full(3, np.nan)), ("scale", np.zeros(3)),
+            ("scale", -np.ones(3)), ("scale", "text"),
         ]
     ),
-    ("measured-quantile", "classify.transform_._map.outputs", lambda old: 0 * old),
-    ("measured-quantile", "classify.transform_.transform", 5),
-    ("measured", "classify.methods", "probit"),
+    ("pool", "classify.features_.view", tuple),
+    ("pool", "classify.features_.axes", lambda old: old[:2]),
+    ("pool", "classify.features_.axes", lambda old: old[:, :2]),
+    ("pool", "classify.features_.axes", lambda old: old * np.nan),
+    ("pool", "classify.features_.largest", lambda old: -old),
+    ("pool", "classify.features_.gaps", np.array([3])),
+    ("pool", "classify.features_.gaps", np.array([0])),
+    ("pool", "classify.features_.limits", np.array([-1])),
+    ("pool-three", "classify.features_.gaps", np.array([], dtype=int)),
+    ("pool-three", "classify.features_.gaps", np.array([1.0])),
+    ("pool-three", "classify.features_.gaps", np.array([[1]])),
+    ("pool-three", "classify.features_.gaps", np.array([1, 1])),
+    ("pool-three", "classify.features_.limits", np.array([1])),
+    ("pool", "classify.pool_.weights", lambda old: 2 * old),
+    ("pool", "classify.pool_.weights", lambda old: old - 1.0),
+    ("pool", "classify.pool_.weights", lambda old: old[:1]),
+    ("pool", "classify.pool_.weights", lambda old: old[:, 1:]),
+    *(
+        ("pool", "classify.pool_.gate", np.array(value))
+        for value in ([np.inf, 0.0], [-np.inf, 1.0], [0.0, -1.0], [0.0, np.nan], [0.0, np.inf], [0, 1], [0.0] * 3)
+    ),
+    ("pool", "classify.pool_.n_classes", 3),
+    ("pool", "classify.pool_.n_classes", 2.0),
+    ("pool", "classify.pool_.members", []),
+    ("pool", "classify.pool_.members", lambda old: old[:-1]),
+    ("pool", "classify.pool_.members", lambda old: [*old[:-1], old[-1].models[0]]),
+    ("pool", "classify.pool_.probabilities", 5),
+    ("pool", "classify.features_.table", 5),
+    ("pool", "classify.members_", {}),
+    ("pool", "classify.weights_", np.ones((2, 6))),
+    ("pool", "classify._pooled", 5),
+    ("pool", "classify.n_jobs", 10**9),
+    ("pool", "classify.n_jobs", "x"),
+    ("pool", "classify.pool_.members.0.models", []),
+    *(
+        ("pool", f"classify.pool_.members.{m}.columns", columns)
+        for m, columns in [
+            (0, "sizes"), (0, "measured"), (0, "linear"), (0, "x"), (0, "with errors"), (3, "trees"), (3, "linear"),
+            (4, "trees"), (5, "posterior"),
+        ]
+    ),
+    *(
+        ("pool", "classify.pool_.members.5.models.0.classes_", value)
+        for value in [
+            np.array([0, 2]), np.array([-1, 1]), np.array([1, 0]), np.array([0]), np.array([0.0, 1.0]),
+            np.array(["c0", "c1"]), np.array([[0, 1]]), np.array([0, 0]), np.array([0, 1, 2]),
+        ]
+    ),
+    ("pool", "classify.pool_.members.5.models.0.predict_proba", 5),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.transform", 5),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.landmarks_", lambda old: old[:, :2]),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.landmarks_", lambda old: old[1:]),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.landmarks_", lambda old: old + 1e9),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.gamma", -1.0),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.gamma", 1e300),
+    ("pool", "classify.pool_.members.3.models.0.steps.0.1.n_features", 10**9),
+    ("pool", "classify.pool_.members.3.models.0.steps", lambda old: old[1:]),
+    ("pool", "classify.pool_.members.3.models.0.steps", lambda old: old[::-1]),
+    ("pool", "classify.pool_.members.3.models", lambda old: [Pipeline([("a", Pipeline(old[0].steps))])]),
+    ("pool", "classify.cv_scores_", lambda old: {**old, "member": old["member"][1:]}),
+    ("pool", "classify.cv_scores_", lambda old: {**old, "log_loss": old["log_loss"].tolist()}),
+    ("pool", "classify.cv_scores_", lambda old: {**old, "more": old["log_loss"]}),
+    ("pool", "classify.cv_scores_", lambda old: {name: part[:3] for name, part in old.items()}),
+    ("pool-exact", "classify.pool_.gate", np.array([-np.inf, -1.0])),
+    ("pool-three", "classify.pool_.members.5.models.0.coef_", lambda old: old[:2]),
     ("measured", "classify.scale_", lambda old: -old),
     ("measured", "classify.scale_", lambda old: 0 * old),
     ("measured", "classify._calibrated.alpha_", -1.0),
@@ -193,18 +255,35 @@ FORGED = [
 ]  # fmt: skip
 
 
+@cache
+def small(name):
+    """Return a model and its card as it is saved; of a pool with one classifier of each kind, of few trees."""
+    model = fit(name)
+    if name.startswith("pool"):
+        model = copy.deepcopy(model)
+        for member in model.classifier.pool_.members:
+            del member.models[1:]
+            if hasattr(member.models[0], "_predictors"):
+                del member.models[0]._predictors[2:]
+            if hasattr(member.models[0], "estimators_"):
+                del member.models[0].estimators_[2:]
+    with tempfile.TemporaryDirectory() as directory:
+        save_model(model, f"{directory}/model")
+        return model, load_model(f"{directory}/model").card
+
+
 @pytest.mark.parametrize(("name", "path", "value"), FORGED, ids=[f"{name}-{path}" for name, path, _ in FORGED])
 def test_attributes_that_no_fit_makes(tmp_path, name, path, value):
-    save_model(fit(name), str(tmp_path / "model"))
-    card, model = load_model(str(tmp_path / "model")).card, copy.deepcopy(fit(name))
+    whole, card = small(name)
+    model = copy.deepcopy(whole)
     step, *parts, last = path.split(".")
     thing = model.estimator.named_steps[step]
     for part in parts:
-        thing = vars(thing)[part]
+        thing = thing[int(part)] if part.isdecimal() else vars(thing)[part]
     if value is ABSENT:
         del vars(thing)[last]
     else:
-        vars(thing)[last] = value(vars(thing)[last]) if callable(value) else value
+        vars(thing)[last] = value(vars(thing).get(last)) if callable(value) else value
     (tmp_path / "model").write_bytes(pack(model.estimator, card))
     refuses(tmp_path / "model", "model is (damaged|not trusted): ")
     with pytest.raises(ModelError, match="cannot be saved: "):
@@ -443,21 +522,25 @@ def with_number(thing, path, value):
     return thing
 
 
-def stack():
+def pool():
+    """Return a pool with one classifier of every kind; that of trees has too many numbers, and checks of its own."""
     data = table(errors=True, missing="unmeasured")
     samples = Measured(data.X, data.X_err)
-    return ErrorBarClassifier(LogisticRegression(), stack=True, kernel="auto", cv=2, n_components=1).fit(
-        samples, data.y
-    )
+    model = ErrorBarClassifier(LogisticRegression(), cv=2, n_components=1).fit(samples, data.y)
+    kept = [m for m, member in enumerate(model.pool_.members) if member.name not in ("trees", "estimator, as measured")]
+    members = [replace(model.pool_.members[m], models=model.pool_.members[m].models[:1]) for m in kept]
+    weights = model.pool_.weights[:, kept]
+    model.pool_ = replace(model.pool_, members=members, weights=weights / weights.sum(axis=1, keepdims=True))
+    return model
 
 
 EXTREME = [1e308, -1e149, 1e-320]
 
 
-@pytest.mark.parametrize("name", ["linear", "unmeasured", "rbf", "measured-three", "stack"])
+@pytest.mark.parametrize("name", ["linear", "unmeasured", "rbf", "measured-three", "pool"])
 def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
     """Any one of them extreme, and samples as large and as small as a table may hold: refused, or numbers."""
-    model = Model(stack(), {}) if name == "stack" else fit(name)
+    model = Model(pool(), {}) if name == "pool" else fit(name)
     save_model(model, str(tmp_path / "model"))
     card = load_model(str(tmp_path / "model")).card
     sizes = np.array([0.0, 1.0, -1e150, 1e150, 1e-300])

@@ -45,6 +45,8 @@ from gaussguru import (
     TotalSVC,
     models,
 )
+from gaussguru._estimators import error_bar, members
+from gaussguru._estimators.families import linear_families
 from gaussguru._tables.archive import CARD
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
@@ -77,6 +79,8 @@ def table(n=90, n_classes=2, *, errors=False, missing="error", skewed=False, spa
     return Data("table", values, X_err, np.array([labels.format(j) for j in k], dtype=object), layout, n)
 
 
+LINEAR = {"model": "linear"}
+# Tables, and parameters of fit_model; "method" is one that held-out rows do not have to choose.
 CASES = {
     "linear": ({}, {"sigma": 0.5}),
     "unscaled": ({}, {"sigma": 0.5, "scale": False}),
@@ -97,19 +101,33 @@ CASES = {
     "rbf": ({}, {"sigma": 0.1, "kernel": "rbf"}),
     "rbf-three": ({"n_classes": 3}, {"sigma": [0.05, 0.2], "kernel": "rbf", "folds": 3}),
     "poly": ({"sparse": True}, {"sigma": 0.3, "kernel": "poly", "degree": 2, "n_components": 20, "random_state": 0}),
-    "measured": ({"errors": True}, {"methods": ("shrunk",)}),
-    "measured-gaps": ({"errors": True, "missing": "unmeasured"}, {"scale_errors": True, "n_components": 2}),
-    "measured-three": ({"n_classes": 3, "errors": True}, {"methods": ("probit",), "class_weight": "balanced"}),
-    "measured-rbf": ({"errors": True, "missing": "unmeasured"}, {"kernel": "rbf"}),
-    "measured-quantile": ({"errors": True, "skewed": True}, {"kernel": "rbf"}),
-    "measured-exact": ({"missing": "mean"}, {"classifier": "error-bars", "methods": ("shrunk",)}),
-}
+    "measured": ({"errors": True}, {**LINEAR, "method": "shrunk"}),
+    "measured-gaps": ({"errors": True, "missing": "unmeasured"}, {**LINEAR, "scale_errors": True, "n_components": 2}),
+    "measured-three": ({"n_classes": 3, "errors": True}, {**LINEAR, "method": "probit", "class_weight": "balanced"}),
+    "measured-exact": ({"missing": "mean"}, {**LINEAR, "classifier": "error-bars", "method": "shrunk"}),
+    "pool": ({"errors": True}, {"folds": 2}),
+    "pool-three": (
+        {"n_classes": 3, "errors": True, "missing": "unmeasured"}, {"folds": 2, "class_weight": "balanced"}
+    ),
+    "pool-exact": ({"missing": "mean"}, {"classifier": "error-bars", "model": "boosting", "folds": 2}),
+    "pool-rbf": ({"errors": True, "missing": "unmeasured"}, {"model": "rbf", "folds": 2}),
+    "pool-population": ({"errors": True, "labels": "{}"}, {"model": "population", "folds": 2}),
+    "pool-sizes": ({"errors": True, "skewed": True}, {"model": "boosting", "use_error_sizes": True, "folds": 2}),
+}  # fmt: skip
 
 
 @cache
 def fit(name):
     what, how = CASES[name]
-    return fit_model(table(**what), **how)
+    method = how.get("method")
+    with pytest.MonkeyPatch.context() as patch:
+        if method is not None:
+            patch.setattr(
+                error_bar,
+                "linear_families",
+                lambda *given: [family for family in linear_families(*given) if family.method == method],
+            )
+        return fit_model(table(**what), **{key: value for key, value in how.items() if key != "method"})
 
 
 def fitted(name):
@@ -119,8 +137,8 @@ def fitted(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_loaded_model_predicts_the_same_numbers(tmp_path, name):
     model, data = fitted(name)
-    assert model.card["fit"]["converged"]
-    assert model.card["fit"]["certified"] == (model.card["fit"].get("method") != "probit")
+    assert model.card["fit"].get("converged", True)
+    assert model.card["fit"]["certified"] == (model.card["fit"].get("method") not in ("probit", "pool"))
     path = str(tmp_path / "model")
     save_model(model, path)
     loaded = load_model(path)
@@ -138,7 +156,8 @@ CALIBRATED = {
     "around": lambda: make_pipeline(WithErrors(StandardScaler()), Deconvolve(2), CalibratedWithErrorsCV()),
     "factors": lambda: make_pipeline(Deconvolve(rank=1), CalibratedWithErrorsCV(GuruClassifier(0.3))),
     "inside": lambda: make_pipeline(CalibratedWithErrorsCV(make_pipeline(Deconvolve(), GuruClassifier(0.3)))),
-    "alone": lambda: make_pipeline(ErrorBarClassifier(GuruClassifier(0.3))),
+    "alone": lambda: make_pipeline(ErrorBarClassifier(model="linear", cv=2)),
+    "pool": lambda: make_pipeline(ErrorBarClassifier(model="rbf", cv=2)),
 }
 
 
@@ -158,29 +177,54 @@ def test_pipelines_with_populations_and_calibration_can_be_saved(tmp_path, name,
     np.testing.assert_allclose(found["remeasure_gain"], gain, rtol=1e-9, atol=1e-12)
 
 
-def test_a_transform_that_carries_errors_is_judged_as_it_was_saved(tmp_path):
-    model, data = fitted("measured-quantile")
-    assert model.card["fit"]["transform"] == "quantile"
+@pytest.mark.parametrize("name", ["pool", "pool-three", "pool-exact", "pool-sizes"])
+def test_a_pool_is_that_of_the_library_and_judged_as_it_was_saved(tmp_path, name):
+    model, data = fitted(name)
+    how = {key: value for key, value in CASES[name][1].items() if key not in ("folds", "classifier")}
+    X = data.X.fillna(data.X.mean()) if name == "pool-exact" else data.X
+    y = data.y.astype(str)
+    by_hand = ErrorBarClassifier(cv=2, random_state=0, **how).fit(X, y, X_err=data.X_err)
+    expected = by_hand.predict_proba(X, data.X_err)
     save_model(model, str(tmp_path / "model"))
-    y = model.labels(data.y, "table")
-    before, after = (
-        evaluate_model(one, [(data.X, data.X_err, y)]) for one in (model, load_model(str(tmp_path / "model")))
-    )
+    loaded = load_model(str(tmp_path / "model"))
+    found = loaded.predict(data.X, data.X_err)
+    for k, label in enumerate(by_hand.classes_):
+        np.testing.assert_allclose(found[f"probability_{label}"], expected[:, k], rtol=1e-9)
+    before, after = (evaluate_model(one, [(data.X, data.X_err, y)]) for one in (model, loaded))
     assert before == after
-    exact = fit_model(
-        data._replace(X_err=None, layout=replace(data.layout, errors=[])), classifier="error-bars", kernel="rbf"
-    )
-    assert exact.card["fit"]["transform"] == "quantile"
-    accuracy = evaluate_model(exact, [(data.X, None, y)])["robustness"]["accuracy"]
-    assert accuracy[0] > accuracy[-1]
+    assert before["log_loss"] == pytest.approx(log_loss(y, expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pool", "pool-exact", "pool-rbf"])
+def test_the_card_of_a_pool_says_what_error_bars_are_worth_and_claims_no_proof(name):
+    model, _ = fitted(name)
+    fit, classifier = model.card["fit"], model.classifier
+    scores = {key: dict(zip(classifier.cv_scores_["member"].tolist(), column.tolist(), strict=True))
+              for key, column in classifier.cv_scores_.items() if key != "member"}  # fmt: skip
+    assert fit["method"] == "pool"
+    assert fit["members"]["member"] == list(classifier.members_)
+    # Mean weights of the samples as measured: between those of the two ends.
+    low, high = classifier.weights_.min(axis=0) - 1e-9, classifier.weights_.max(axis=0) + 1e-9
+    assert ((fit["members"]["weight"] >= low) & (fit["members"]["weight"] <= high)).all()
+    for column, losses in scores.items():
+        if column.startswith("log_loss"):
+            assert fit["members"][column] == [losses[member] for member in classifier.members_]
+            assert fit[f"cv_{column}"] == losses["pool"]
+            assert fit[f"class_frequencies_{column}"] == losses["class frequencies"]
+            assert fit[f"errors_ignored_{column}"] == losses.get("errors ignored")
+    assert ("cv_log_loss_noisier" in fit) == (name != "pool-exact")
+    assert (fit["errors_ignored_log_loss"] is None) == (name != "pool")
+    assert fit["class_frequencies_log_loss"] == pytest.approx(np.log(2), abs=1e-3)
+    assert not fit["certified"]
+    assert not {"gap", "relative_gap", "objective", "converged"} & set(fit)
+    assert model.card["cross_validation"]["member"] == classifier.cv_scores_["member"].tolist()
 
 
 def test_a_model_of_measurements_is_that_of_the_library():
     model, data = fitted("measured-gaps")
     y = data.y.astype(str)
-    by_hand = ErrorBarClassifier(cv=5, scale_errors=True, n_components=2, random_state=0).fit(
-        data.X, y, X_err=data.X_err
-    )
+    by_hand = ErrorBarClassifier(model="linear", cv=5, scale_errors=True, n_components=2, random_state=0)
+    by_hand.fit(data.X, y, X_err=data.X_err)
     found = model.predict(data.X, data.X_err, remeasure=0.25)
     expected = by_hand.predict_proba(data.X, data.X_err)
     np.testing.assert_allclose(found["probability_c1"], expected[:, 1], rtol=1e-9)
@@ -223,7 +267,7 @@ def test_scores_of_many_classes():
 def test_larger_errors_cost_accuracy_and_are_drawn_for_all_rows():
     data = table(n=2000, errors=True)
     data = data._replace(X_err=1.5 * data.X_err)
-    model = fit_model(data, methods=("shrunk",), folds=2)
+    model = fit_model(data, model="linear", folds=2)
     y = model.labels(data.y, "table")
     found = evaluate_model(model, [(data.X, data.X_err, y)], [1.0, 2.0, 6.0])["robustness"]
     assert found["accuracy"][0] > found["accuracy"][1] + 0.02 > found["accuracy"][2] + 0.04
@@ -260,6 +304,8 @@ def test_what_error_bars_cannot_do():
         measured.predict(data.X, Limits(data.X_err, np.zeros(data.X.shape)), remeasure=0.5)
     with pytest.raises(ValueError, match="X_err is missing"):
         measured.predict(data.X)
+    with pytest.raises(TableError, match="--kernel rbf needs --classifier guru"):
+        fit_model(table(errors=True), kernel="rbf")
     with pytest.raises(TableError, match="not for libsvm"):
         fit_model(table(sparse=True), classifier="error-bars")
     wide = pd.DataFrame(np.zeros((4, 301)), columns=[f"f{j}" for j in range(301)])
@@ -561,24 +607,20 @@ ALONE = {
     "draws-forest": (lambda: PosteriorDrawsClassifier(RandomForestClassifier(5, random_state=0)), "gaps"),
     "draws-extra": (lambda: PosteriorDrawsClassifier(ExtraTreesClassifier(5, random_state=0)), "errors"),
     "draws-tree": (lambda: PosteriorDrawsClassifier(DecisionTreeClassifier(max_leaf_nodes=9, random_state=0)), None),
-    "measured-boosting": (lambda: ErrorBarClassifier(HistGradientBoostingClassifier(max_iter=5), **FEW), "gaps"),
-    "stack-boosting": (
-        lambda: ErrorBarClassifier(
-            HistGradientBoostingClassifier(max_iter=20), kernel="auto", stack=True, missing_indicator=True, **FEW
-        ),
-        "gaps",
+    "measured": (lambda: ErrorBarClassifier(model="linear", **FEW), "gaps"),
+    "measured-exact": (lambda: ErrorBarClassifier(model="linear", cv=2), None),
+    "measured-scaled": (lambda: ErrorBarClassifier(model="linear", scale_errors=True, **FEW), "gaps"),
+    "pool": (lambda: ErrorBarClassifier(cv=2), "gaps"),
+    "pool-exact": (lambda: ErrorBarClassifier(**FEW), None),
+    "pool-rbf": (lambda: ErrorBarClassifier(model="rbf", **FEW), "gaps"),
+    "pool-population": (lambda: ErrorBarClassifier(model="population", **FEW), "errors"),
+    "pool-sizes": (lambda: ErrorBarClassifier(model="boosting", use_error_sizes=True, **FEW), "gaps"),
+    "pool-given": (lambda: ErrorBarClassifier(LogisticRegression(), **FEW), "gaps"),
+    "pool-forest": (lambda: ErrorBarClassifier(RandomForestClassifier(5), model="boosting", **FEW), "gaps"),
+    "pool-pipeline": (
+        lambda: ErrorBarClassifier(make_pipeline(StandardScaler(), LogisticRegression()), model="boosting", **FEW),
+        "errors",
     ),
-    "stack-forest": (lambda: ErrorBarClassifier(RandomForestClassifier(20), stack=True, **FEW), "gaps"),
-    "measured": (lambda: ErrorBarClassifier(**FEW), "gaps"),
-    "measured-exact": (lambda: ErrorBarClassifier(cv=2), None),
-    "measured-auto": (lambda: ErrorBarClassifier(kernel="auto", scale_errors=True, **FEW), "gaps"),
-    "measured-given": (lambda: ErrorBarClassifier(LogisticRegression(), **FEW), "gaps"),
-    "measured-draws": (lambda: ErrorBarClassifier(PosteriorDrawsClassifier(LogisticRegression()), **FEW), "gaps"),
-    "indicators": (lambda: ErrorBarClassifier(missing_indicator=True, **FEW), "gaps"),
-    "stack": (lambda: ErrorBarClassifier(stack=True, **FEW), "gaps"),
-    "stack-exact": (lambda: ErrorBarClassifier(stack=True, **FEW), None),
-    "stack-auto": (lambda: ErrorBarClassifier(stack=True, kernel="auto", missing_indicator=True, **FEW), "gaps"),
-    "stack-given": (lambda: ErrorBarClassifier(LogisticRegression(), stack=True, **FEW), "errors"),
     "calibrated": (lambda: CalibratedWithErrorsCV(GuruClassifier(0.3)), "errors"),
     "calibrated-logistic": (lambda: CalibratedWithErrorsCV(LogisticRegression()), "errors"),
     "deconvolve": (lambda: Deconvolve(2), "gaps"),
@@ -620,22 +662,22 @@ def test_estimators_alone_are_judged_by_the_command(tmp_path, capsys):
     frame = pd.DataFrame(np.c_[X, X_err], columns=["x0", "x1", "x2", "x0_err", "x1_err", "x2_err"]).assign(label=y)
     frame.to_csv(tmp_path / "t.csv", index=False)
     models_of = {
-        "stack": ErrorBarClassifier(stack=True, **FEW).fit(X, y, X_err=X_err),
+        "pool": ErrorBarClassifier(model="population", **FEW).fit(X, y, X_err=X_err),
         "populations": PopulationClassifier(1).fit(X, y),
         "guru": GuruClassifier(0.3).fit(X, y),
     }
     for name, estimator in models_of.items():
         save_model(estimator, str(tmp_path / name))
         call = ["evaluate", str(tmp_path / name), str(tmp_path / "t.csv"), "--json"]
-        if name != "stack":
+        if name != "pool":
             assert main(call) == 2
             assert "--noise-levels must be given" in capsys.readouterr().err
             call += ["--noise-levels", "0,1"]
         assert main(call) == 0
         found = json.loads(capsys.readouterr().out)
-        samples = Measured(X, X_err) if name == "stack" else X
+        samples = Measured(X, X_err) if name == "pool" else X
         assert found["accuracy"] == pytest.approx(np.mean(estimator.predict(samples) == y))
-        assert ("reliability" in found) == (name == "stack")  # the only one with errors
+        assert ("reliability" in found) == (name == "pool")  # the only one with errors
         assert found["robustness"]["accuracy"][0] == pytest.approx(found["accuracy"])
 
 
@@ -701,7 +743,7 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
             np.round(np.abs(X)),
             "categorical",
         ),
-        (ErrorBarClassifier(GaussianNB(), stack=True, **FEW), errors, "GaussianNB"),
+        (ErrorBarClassifier(GaussianNB(), model="boosting", **FEW), errors, "GaussianNB"),
         (make_pipeline(PCA(2), GuruClassifier(0.3)), X, "PCA"),
         (KernelGuruClassifier(0.3, kernel=plain_kernel), X, "plain_kernel"),
         (WithErrors(FunctionTransformer(itself)), errors, "itself"),
@@ -720,3 +762,16 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
 
 def plain_kernel(A, B):
     return A @ B.T
+
+
+def test_members_of_a_pool_may_lack_a_class(tmp_path, monkeypatch):
+    """A member is fitted to some rows of a large table, among which a rare class may not be."""
+    X, X_err, y = measured(n_classes=3, gaps=False)
+    rows = np.flatnonzero((y < 2) | (np.arange(len(y)) < 13))
+    X, X_err, y = X[rows], X_err[rows], y[rows]
+    monkeypatch.setattr(members, "KERNEL_ROWS", 15)
+    model = ErrorBarClassifier(model="rbf", **FEW).fit(X, y, X_err=X_err)
+    assert {len(each.classes_) for each in model.members_["rbf"]} == {2, 3}
+    save_model(model, str(tmp_path / "model"))
+    found = load_model(str(tmp_path / "model")).estimator
+    np.testing.assert_array_equal(found.predict_proba(X, X_err), model.predict_proba(X, X_err))

@@ -1,21 +1,14 @@
-"""Candidates compared on held-out samples: which is best, and which average of several.
-
-One loop over the folds scores all candidates (:func:`compare`). A :class:`Comparison` chooses by log loss;
-:func:`stacking_weights` averages.
-"""
+"""Linear candidates compared on held-out samples: one loop over the folds scores all, the log loss chooses."""
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import sklearn
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Settings
 from gaussguru._estimators.families import PREFERRED, Family, Start
@@ -30,33 +23,27 @@ from gaussguru._linalg import Array, Index
 SELECTION_ROWS = 10_000
 # So many of them are of each class, if there are.
 FEWEST = 200
-# Widths of a kernel, with or without a transform, that are compared on all folds: the best on the first one.
-SURVIVORS = 2
-# A member of a stack with less weight than this would change no probability by more: it is left out.
-NEGLIGIBLE = 1e-3
 
 Fold = tuple[Index, Index]
 
 
 def compare(
-    families: "_Families", folds: list[Fold], labels: Index, weights: Array, n_classes: int, n_jobs: int | None
+    table: Table, families: list[Family], folds: list[Fold], weights: Array, n_jobs: int | None
 ) -> "Comparison":
-    """Return what all candidates say of the samples that a fold leaves out, and their log losses."""
+    """Return the scores of all candidates for the samples that a fold leaves out, and their log losses."""
+    labels, n_classes = table.labelled.labels.astype(np.intp), len(table.labelled.classes)
     pool = Pool(n_threads(n_jobs))
-    job = _Job(labels, weights, n_classes, pool.here, sklearn.get_config())
+    job = _Job(table.single_threaded(), families, weights, pool.here, sklearn.get_config())
     # What does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
     with warnings.catch_warnings(), pool as mapped:
         warnings.simplefilter("ignore", ConvergenceWarning)
-        families = job.screened(families, folds[0], mapped)
-        candidates = [
-            (table, family, float(level)) for table, mine in families for family in mine for level in family.levels
-        ]
-        parts, starts = zip(*mapped(job.run, folds, [families] * len(folds)), strict=True)
+        parts, starts = zip(*mapped(job.run, folds), strict=True)
         order = np.concatenate([test for _, test in folds])
         truth = labels[order], weights[order], n_classes
         scored = [_joined(each) for each in zip(*parts, strict=True)]
         losses = np.stack(list(mapped(lambda scores: scores.judged(*truth, rough=True)[1], scored)))
-    return Comparison(candidates, scored, starts[0], truth, losses)
+    candidates = [(family, float(level)) for family in families for level in family.levels]
+    return Comparison(table, candidates, scored, starts[0], truth, losses)
 
 
 def _preferred(losses: Array, weights: Array, preferred: NDArray[np.bool_]) -> int:
@@ -75,64 +62,48 @@ def _preferred(losses: Array, weights: Array, preferred: NDArray[np.bool_]) -> i
     return other if means[other] - means[best] <= error else best
 
 
-_Families = list[tuple[Table, list[Family]]]
-
-
 class Candidate(NamedTuple):
-    """A family at a level, its probabilities, log losses, and what the first fold found, to start from."""
+    """A family at a level, its calibration, and what the first fold found, to start from."""
 
     table: Table
     family: Family
     level: float
-    found: Calibration | None
-    losses: Array
+    found: Calibration
     start: Start
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Candidates, what they say of held-out samples, and how well: rough log losses of every sample.
+    """Candidates, their scores of held-out samples, and rough log losses of every sample.
 
     ``truth`` has the labels and weights of these samples, and the number of classes.
     """
 
-    candidates: list[tuple[Table, Family, float]]
+    table: Table
+    candidates: list[tuple[Family, float]]
     scored: list[Scores]
     starts: list[Start]
     truth: tuple[Index, Array, int]
     losses: Array
 
     @property
-    def kinds(self) -> list[tuple[str, str]]:
-        """Kernel and transform of the candidates, each once."""
-        return list(dict.fromkeys(zip(self.described["kernel"], self.described["transform"], strict=True)))
-
-    @cached_property
     def described(self) -> dict[str, NDArray[Any]]:
-        """What was tried, as columns of ``cv_scores_``."""
-        families = [family for _, family, _ in self.candidates]
-        views = [table.view for table, *_ in self.candidates]
+        """The candidates, as columns of ``cv_scores_``."""
         return {
-            "kernel": np.array([family.kernel for family in families]),
-            "transform": np.array(["none" if view.transform is None else "quantile" for view in views]),
-            "method": np.array([family.method for family in families]),
-            "gamma": np.array([np.nan if family.gamma is None else family.gamma for family in families]),
-            "level": np.array([level for *_, level in self.candidates]),
+            "method": np.array([family.method for family, _ in self.candidates]),
+            "level": np.array([level for _, level in self.candidates]),
             "log_loss": np.average(self.losses, axis=1, weights=self.truth[1]),
         }
 
-    def best(self, kind: tuple[str, str] | None = None) -> int:
-        """Return the candidate to prefer, of all or of a kind."""
-        found = self.described
-        among = np.arange(len(self.candidates))
-        if kind is not None:
-            among = np.flatnonzero((found["kernel"] == kind[0]) & (found["transform"] == kind[1]))
-        return int(among[_preferred(self.losses[among], self.truth[1], found["method"][among] == PREFERRED)])
+    def best(self) -> int:
+        """Return the number of the candidate to prefer."""
+        return _preferred(self.losses, self.truth[1], self.described["method"] == PREFERRED)
 
     def candidate(self, k: int) -> Candidate:
-        """Return a candidate with its probabilities to all digits."""
-        found, losses = self.scored[k].judged(*self.truth)
-        return Candidate(*self.candidates[k], found, losses, self.starts[k])
+        """Return a candidate with its calibration to all digits."""
+        found = self.scored[k].judged(*self.truth)[0]
+        assert found is not None
+        return Candidate(self.table, *self.candidates[k], found, self.starts[k])
 
 
 def _joined(parts: tuple[Scores, ...]) -> Scores:
@@ -140,77 +111,35 @@ def _joined(parts: tuple[Scores, ...]) -> Scores:
     return type(parts[0]).joined(list(parts))  # type: ignore[arg-type]
 
 
-def stacking_weights(losses: Array, weights: Array) -> Array:
-    """Return the weights of an average of probabilities that has the greatest likelihood.
-
-    Maximises the concave ``sum_i s_i log sum_j w_j p_ij`` over the simplex, from the log losses ``-log p_ij`` of member
-    j for the class of sample i. Members of less than NEGLIGIBLE are left out.
-    """
-    lowest = losses.min(axis=0)
-    p, shares = np.exp(lowest - losses), weights / weights.sum()
-
-    def value(w: Array) -> tuple[float, Array]:
-        mean = w @ p
-        return -float(shares @ np.log(mean)), -(p @ (shares / mean))
-
-    n = len(losses)
-    sums_to_one = {"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(n)}
-    options = {"ftol": 1e-10, "maxiter": 500}
-    start = np.full(n, 1.0 / n)
-    found = minimize(
-        value, start, jac=True, method="SLSQP", bounds=[(0.0, 1.0)] * n, constraints=sums_to_one, options=options
-    ).x
-    found = np.where(found < NEGLIGIBLE, 0.0, found)
-    return np.asarray(found / found.sum())
-
-
 class _Job(NamedTuple):
     """What all folds share."""
 
-    labels: Index
+    table: Table
+    families: list[Family]
     weights: Array
-    n_classes: int
     mapped: Any
     config: dict[str, Any]
 
-    def run(self, fold: tuple[Index, Index], families: _Families) -> tuple[list[Scores], list[Start]]:
+    def run(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
         """Return the scores of left-out samples of every candidate, and what to start from."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
+            seen = self.table.fold(*fold, self.weights, self.mapped)
             scores: list[Scores] = []
             starts: list[Start] = []
-            for table, mine in families:
-                seen = table.single_threaded().fold(*fold, self.weights, self.mapped)
-                for scored, found in (family.scored(seen) for family in mine):
-                    scores += scored
-                    starts += found
+            for scored, found in (family.scored(seen) for family in self.families):
+                scores += scored
+                starts += found
             return scores, starts
 
-    def screened(self, families: _Families, fold: tuple[Index, Index], mapped: BlockMap) -> _Families:
-        """Return families without rivals that are worse on one fold than some others."""
-        rivals = [(table, [family for family in mine if family.has_rivals]) for table, mine in families]
-        if sum(len(mine) for _, mine in rivals) <= SURVIVORS:
-            return families
-        losses = [part for parts in mapped(self._losses, [fold] * len(rivals), rivals) for part in parts]
-        worst = sorted(losses)[SURVIVORS - 1]
-        kept = iter([loss <= worst for loss in losses])
-        return [(table, [family for family in mine if not family.has_rivals or next(kept)]) for table, mine in families]
 
-    def _losses(self, fold: tuple[Index, Index], families: tuple[Table, list[Family]]) -> list[float]:
-        """Return the log loss of left-out samples of every family, at its best level."""
-        scored, test = iter(self.run(fold, [families])[0]), fold[1]
-        truth = self.labels[test], self.weights[test], self.n_classes
+def selection_rows(samples: Samples, seed: int, most: int | None = None) -> tuple[Index, Array]:
+    """Return some rows at random, in order, and factors on all weights that keep the shares of the classes.
 
-        def loss(scores: Scores) -> float:
-            return float(np.average(scores.judged(*truth, rough=True)[1], weights=truth[1]))
-
-        return [min(loss(next(scored)) for _ in family.levels) for family in families[1]]
-
-
-def selection_rows(samples: Samples, seed: int) -> tuple[Index, Array]:
-    """Return rows to choose with, in order, and what to multiply all weights by to keep the shares of the classes."""
+    About ``most`` of them, or as many as candidates are compared on.
+    """
+    most = 2 * SELECTION_ROWS // len(samples.classes) if most is None else most
     labels, weights = samples.labels.astype(np.intp), samples.all_weights
     n, factors = len(labels), np.ones(len(labels))
-    most = 2 * SELECTION_ROWS // len(samples.classes)
     if n <= most:
         return np.arange(n), factors
     rng = np.random.default_rng(seed)

@@ -1,30 +1,22 @@
-"""What measurements say of the truth: posteriors under a population, of features as they are or transformed."""
+"""Posteriors of the true values under a population of all samples, in units of its spread."""
 
 import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import Measured, not_measured, scaled, split_errors, unmeasured, with_more
+from gaussguru._errors import Measured, scaled, split_errors
 from gaussguru._estimators.validation import Samples, check_samples, check_weights
-from gaussguru._frames import as_numbers, take_rows
+from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import AffineComponents
 
 # Covariances of the population have few factors where there are more features than this, or fewer samples for each:
 # time and memory go with their cube and square, and a full covariance of so few samples is mostly chance.
 FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
-# Quantiles of a feature, as scikit-learn has by default; between them the transform is a straight line of probability.
-QUANTILES = 1000
-# The error of a 0/1 indicator. Without any, components of a mixture collapse onto one of its two values (measured on
-# two splits of chandra: a log loss of .052 without, .039 with).
-SOFT = 0.05
 
 
 def rank_of(n_samples: int, n_features: int) -> int | None:
@@ -64,88 +56,21 @@ def labelled_rows(
     return X[rows], None if X_err is None else take_rows(X_err, rows), weights, kept, whole
 
 
-def informative_gaps(X: Array, X_err: Any) -> Index:
-    """Return features that some samples lack, one of those that the same samples lack."""
-    gone = unmeasured(X_err, X.shape)
-    found = np.flatnonzero(gone.any(axis=0) & ~gone.all(axis=0))
-    _, firsts = np.unique(gone[:, found], axis=1, return_index=True)
-    return np.sort(found[firsts])
-
-
-def with_indicators(X: Array, X_err: Any, features: Index) -> tuple[Array, Any]:
-    """Return measurements with one more feature for each of some: 1 where it was not measured, else 0."""
-    if not len(features):
-        return X, X_err
-    gone = unmeasured(X_err, X.shape)[:, features].astype(np.float64)
-    return np.hstack([X, gone]), with_more(X_err, (X.shape[0], X.shape[1]), len(features), SOFT)
-
-
-def quantile_transform(X: Array, X_err: Any, weights: Array | None) -> WithErrors:
-    """Return a transform of every feature to a normal distribution, fitted to what was measured, that carries errors.
-
-    It is fitted to quantiles of the samples, counted by their weights: that is all that matters of them.
-    """
-    lost = np.isnan(X) | not_measured(X_err, (X.shape[0], X.shape[1]))
-    given = np.ones(len(X)) if weights is None else weights
-    n_quantiles = min(QUANTILES, len(X))
-    levels = np.linspace(0.0, 1.0, n_quantiles)
-    columns = [_quantiles(*_sorted(X[known, j], given[known]), levels) for j, known in enumerate(~lost.T)]
-    normal = QuantileTransformer(n_quantiles=n_quantiles, output_distribution="normal", random_state=0)
-    # Its limits are within 1e-7 of the ends, whatever the unit.
-    return WithErrors(make_pipeline(RobustScaler(), normal)).fit(np.column_stack(columns))
-
-
-def _sorted(values: Array, weights: Array) -> tuple[Array, Array]:
-    values, weights = values[weights > 0], weights[weights > 0]
-    order = np.argsort(values, kind="stable")
-    return values[order], weights[order]
-
-
-def _quantiles(values: Array, weights: Array, levels: Array) -> Array:
-    """Return quantiles of sorted values; of equal weights those that NumPy has."""
-    if not len(values):
-        raise ValueError("a feature has no value in any sample")
-    ends = np.cumsum(weights)
-    # A value of weight w is as w values: the first and the last of them are w - 1 steps apart.
-    places = np.repeat(ends, 2) - np.stack([weights, np.minimum(weights, 1.0)], axis=1).ravel()
-    return np.asarray(np.interp(levels * places[-1], places, np.repeat(values, 2)))
-
-
-def transformed(transform: WithErrors, X: Array, X_err: Any) -> tuple[Array, Any]:
-    """Return what a transform makes of values and errors."""
-    values, errors = split_errors(transform.transform(X, X_err))
-    return as_numbers(values, "X"), errors
-
-
 class View(NamedTuple):
-    """What a classifier is given in place of measurements: posteriors under a population of transformed features.
+    """The population of the true values, with its mean and spread, (d,), in the units of X."""
 
-    Attributes
-    ----------
-    transform : WithErrors, or None for features as they are
-    population : of the truth, in the units of transformed features
-    centre, scale : its mean and spread
-    """
-
-    transform: WithErrors | None
     population: Deconvolve
     centre: Array
     scale: Array
 
     @classmethod
-    def of(cls, transform: WithErrors | None, population: Deconvolve) -> "View":
+    def of(cls, population: Deconvolve) -> "View":
         """Return the view of a population."""
         whole = population.population_
-        return cls(transform, population, whole.mean, np.sqrt(np.diag(whole.covariance)))
-
-    def of_measured(self, X: Array, X_err: Any) -> Any:
-        """Return what measured values say of the truth."""
-        if self.transform is not None:
-            X, X_err = transformed(self.transform, X, X_err)
-        return self.posterior(X, X_err)
+        return cls(population, whole.mean, np.sqrt(np.diag(whole.covariance)))
 
     def posterior(self, X: Array, X_err: Any) -> Any:
-        """Return what transformed values say of the truth, in units of the spread; of exact ones an array."""
+        """Return the posteriors of the true values, in units of the spread; of exact values an array."""
         if X_err is None:
             return (X - self.centre) / self.scale
         found = self.population.transform(X, X_err)
@@ -176,7 +101,7 @@ class Fold(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The samples of a fit as a view transforms them, and their labels."""
+    """The samples of a fit, their labels, and the view of their population."""
 
     view: View
     X: Array
@@ -191,7 +116,7 @@ class Table(NamedTuple):
         return view.posterior(*self.measured(rows))
 
     def measured(self, rows: Any) -> tuple[Array, Any]:
-        """Return transformed values of some rows, and their errors."""
+        """Return the measured values of some rows, and their errors."""
         return self.X[rows], None if self.X_err is None else take_rows(self.X_err, rows)
 
     def samples(self, seen: Any, rows: Any, weights: Array) -> Samples:

@@ -39,9 +39,9 @@ __all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
 CARD, SCHEMA = "gaussguru.json", "schema.json"
 # The part of the limit of an archive that its JSON may take: as objects it takes some 30 times its bytes.
 JSON_SHARE = 1 / 6
-# Levels of lists and dicts. A model has up to 31.
+# Levels of lists and dicts. A model of the command has up to 33, and pipelines inside it some more.
 DEEPEST = 50
-# Bytes of the directory of an archive. A model has some 30 entries of 100 bytes.
+# Bytes of the directory of an archive. A model has some 30 entries of 100 bytes, and a pool some 70 for each fold.
 LARGEST_DIRECTORY = 1_000_000
 # An archive that is larger may have a second directory, which is looked for before the first.
 LARGE_ARCHIVE = (1 << 31) - 1
@@ -68,8 +68,12 @@ _OURS = [
     "gaussguru._estimators.class_populations.PopulationClassifier",
     "gaussguru._estimators.draws.PosteriorDrawsClassifier",
     "gaussguru._estimators.error_bar.ErrorBarClassifier",
+    "gaussguru._estimators.features.Features",
     "gaussguru._estimators.kernel.KernelGuruClassifier",
     "gaussguru._estimators.linear.GuruClassifier",
+    "gaussguru._estimators.members.ExpectedKernel",
+    "gaussguru._estimators.members.FittedMember",
+    "gaussguru._estimators.pool.Pool",
     "gaussguru._estimators.probit.ProbitWithErrors",
     "gaussguru.calibration.CalibratedWithErrorsCV",
     "gaussguru.losses.Gaussian",
@@ -97,7 +101,7 @@ _KNOWN = {
     "NdArrayNode": _paths(np.ndarray, *_SCALARS),
     "ObjectNode": [*_OURS, *_paths(*_ESTIMATORS, *_SPARSE)],
     "SparseMatrixNode": _paths(*_SPARSE),
-    "TupleNode": _paths(tuple),
+    "TupleNode": [*_paths(tuple), "gaussguru._estimators.posteriors.View"],
     "TypeNode": _paths(str, int, float, bool, *_SCALARS),
 }
 TRUSTED = sorted({path for paths in _KNOWN.values() for path in paths})

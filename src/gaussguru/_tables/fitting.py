@@ -24,9 +24,10 @@ from gaussguru._data.streams import Part
 from gaussguru._errors import has_unmeasured, measured, split_errors
 from gaussguru._estimators.base import with_advice
 from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.error_bar import KERNELS, ErrorBarClassifier
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.members import MODELS
 from gaussguru._estimators.path import sigma_path
 from gaussguru._estimators.validation import ParameterError
 from gaussguru._linalg import Array
@@ -39,19 +40,17 @@ from gaussguru.report.reliability import by_error_size, error_sizes, larger_erro
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
-__all__ = ["CLASSIFIERS", "ERROR_BAR_KERNELS", "Rows", "evaluate_model", "fit_model", "path_table"]
+__all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
 
-# Kernels of the first; the other has those of scikit-learn.
-ERROR_BAR_KERNELS = KERNELS
-
 # Options of the command, by the parameters of the library that they set; "" for advice that names none.
-_SHARED = {"cv": "--folds", "n_jobs": "--jobs", "kernel": "--kernel", "class_weight='balanced'": "--balanced"}
-_NAMED = ("sigma", "noise", "loss", "l2", "tol", "gamma", "degree")
+_SHARED = {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"}
+_NAMED = ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree")
+_OF_ERROR_BARS = {"n_components": "--gaussians", "use_error_sizes": "--use-error-sizes", "model": "--model"}
 OPTIONS = {
-    "error-bars": _SHARED | {"n_components": "--gaussians"},
+    "error-bars": _SHARED | _OF_ERROR_BARS,
     "guru": _SHARED | {name: f"--{name}" for name in _NAMED} | {"sigmas": "--sigma", "n_components": "--components"},
 }
 
@@ -151,7 +150,7 @@ def fit_model(
         Of "guru": the noise level, levels to choose from by cross-validation, or "cv": the library's levels.
     kernel : str, default="linear"
         Of "guru": "linear" is :class:`GuruClassifier`, others :class:`KernelGuruClassifier`, without error bars, of
-        rows in memory. Of "error-bars" that of :class:`ErrorBarClassifier`: "linear", "rbf" or "auto".
+        rows in memory.
     scale : bool, default=True
         Of "guru": whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is
         then in these units.
@@ -175,12 +174,14 @@ def fit_model(
     labels = _Labels.of(rows, max_classes)
     if classifier is None:
         classifier = "error-bars" if rows.layout.errors else "guru"
+    if classifier == "error-bars" and kernel != "linear":
+        raise TableError(f"--kernel {kernel} needs --classifier guru; --model rbf is the kernel of error-bars")
     given = for_codes(options, labels.classes)
     names = OPTIONS[classifier] | ({} if scale or classifier == "error-bars" else {"": ""})
     with naming(names), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if classifier == "error-bars":
-            fitted = _fit_error_bars(rows, labels, folds, {"kernel": kernel, **given})
+            fitted = _fit_error_bars(rows, labels, folds, given)
         else:
             fitted = _fit_guru(rows, labels, given, sigma=sigma, kernel=kernel, scale=scale, folds=folds)
     found = fitted.classifier
@@ -229,7 +230,7 @@ class _Labels(NamedTuple):
 class _Fitted(NamedTuple):
     """A classifier of label numbers, the steps before it, and its part of the card.
 
-    ``proven`` is the classifier whose objective was minimised.
+    ``proven`` is the classifier whose objective was minimised, None of a pool.
     """
 
     steps: list[tuple[str, Any]]
@@ -283,7 +284,12 @@ def _check_noise(rows: Rows, labels: _Labels, sigma: Any, options: dict[str, Any
 
 
 def _proof(classifier: Any, n_rows: int) -> dict[str, Any]:
-    """Return how near to its optimum a fit is, and whether that is proven; a probit is no convex problem."""
+    """Return how near to its optimum a fit is, and whether that is proven; a probit is no convex problem.
+
+    Of a pool, which minimises no objective as a whole, there is no more than that nothing is proven.
+    """
+    if classifier is None:
+        return {"certified": False}
     gap = getattr(classifier, "dual_gap_", None)
     return {
         "objective": float(classifier.objective_),
@@ -314,13 +320,26 @@ def _fit_error_bars(rows: Rows, labels: _Labels, folds: int, options: dict[str, 
     accuracy = float(found.score(X, labels.y, **errors))
     if not steps:  # it is given the frame
         found.feature_names_in_ = np.asarray(features, dtype=object)
+    scores = {name: _listed(part) for name, part in found.cv_scores_.items()}
+    more = {
+        "scaled": True,
+        "spread": 1.0,
+        "reliability": dict(zip(features, found.reliability_.tolist(), strict=True)),
+        "cross_validation": scores | {"folds": folds},
+    }
+    passes = found.population_.n_passes_
+    if found.method_ == "pool":  # whose members know numbers of classes
+        about = _about_pool(scores, len(found.pool_.members))
+        return _Fitted(steps, found, None, accuracy, passes, about, more)
     for inner in (found.estimator_, found._calibrated, found._calibrated.estimator_, found._calibrated.estimator):
         inner.classes_ = labels.classes
+    return _Fitted(steps, found, found.estimator_, accuracy, passes, _about_linear(found), more)
+
+
+def _about_linear(found: ErrorBarClassifier) -> dict[str, Any]:
+    """Return what the card says of a calibrated linear score."""
     pvalue = float(found.kappa_pvalue_)
-    about = {
-        "kernel": found.kernel_,
-        "transform": "none" if found.transform_ is None else "quantile",
-        "gamma": found.gamma_,
+    return {
         "method": found.method_,
         "sigma": found.sigma_,
         "ridge": found.ridge_,
@@ -328,13 +347,19 @@ def _fit_error_bars(rows: Rows, labels: _Labels, folds: int, options: dict[str, 
         "kappa": float(found.kappa_),
         "kappa_pvalue": None if math.isnan(pvalue) else pvalue,
     }
-    more = {
-        "scaled": True,
-        "spread": 1.0,
-        "reliability": dict(zip(features, found.reliability_.tolist(), strict=True)),
-        "cross_validation": {name: _listed(part) for name, part in found.cv_scores_.items()} | {"folds": folds},
-    }
-    return _Fitted(steps, found, found.estimator_, accuracy, found.population_.n_passes_, about, more)
+
+
+def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
+    """Return what the card says of a pool: log losses on held-out rows, as measured and (if known) with more noise."""
+    rows = {name: place for place, name in enumerate(scores["member"])}
+    about: dict[str, Any] = {"method": "pool"}
+    for column in ("log_loss", "log_loss_noisier"):
+        if column in scores:
+            about[f"cv_{column}"] = scores[column][rows["pool"]]
+            for name in ("class frequencies", "errors ignored"):
+                place = rows.get(name)
+                about[f"{name.replace(' ', '_')}_{column}"] = None if place is None else scores[column][place]
+    return about | {"members": {name: column[:n_members] for name, column in scores.items()}}
 
 
 def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], float]:

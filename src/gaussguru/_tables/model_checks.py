@@ -34,11 +34,15 @@ from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.error_bar import ErrorBarClassifier
+from gaussguru._estimators.features import FAR, Features
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._estimators.members import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember
+from gaussguru._estimators.pool import Pool
+from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
-from gaussguru._tables.trees import TREES
+from gaussguru._tables.trees import MOST_JOBS, TREES
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
@@ -59,6 +63,10 @@ CLASSIFIERS = (
 LARGEST_FACTOR = 1e70
 # Of a prediction: more take memory that is not in proportion to the file.
 MOST_DRAWS = 1 << 12
+# Of correlations: a fit may leave covariances that differ from their transposes in the last digits.
+ROUNDING = 1e-12
+# Of a kernel for features of spread 1: its widest is many times narrower than any that a fit tries.
+LARGEST_GAMMA = 1e6
 
 
 def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str) -> None:
@@ -96,12 +104,16 @@ def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str
 
 
 class At(NamedTuple):
-    """A place in a model: how it is called, the features of samples there, and the classes."""
+    """A place in a model: how it is called, the features of samples there, and the classes.
+
+    ``widths`` are, in a pool, the numbers of columns of the forms in which its members take samples.
+    """
 
     path: str
     features: list[str]
     classes: NDArray[Any] | None
     sizes: dict[str, int] | None = None
+    widths: dict[str, int] | None = None
 
     def fail(self, words: str) -> None:
         """Raise an error that names the place."""
@@ -146,8 +158,8 @@ Rule = Callable[[At, Any], None]
 
 
 def numbers(
-    shape: str, *, low: float = -LARGEST, above: float = -math.inf, optional: bool = False, sparse: bool = False,
-    rising: bool = False,
+    shape: str, *, low: float = -LARGEST, above: float = -math.inf, most: float = LARGEST, optional: bool = False,
+    sparse: bool = False, rising: bool = False,
 ) -> Rule:  # fmt: skip
     """Return the rule of an array of floats, finite and of a size that products of two do not overflow.
 
@@ -164,8 +176,8 @@ def numbers(
         elif type(value) is not np.ndarray:
             at.fail(f"is a {type(value).__name__}, and no array")
         _check_shape(at, value.shape, shape)
-        if values.dtype.kind != "f" or not ((np.abs(values) <= LARGEST) & (values >= low) & (values > above)).all():
-            at.fail(f"holds other numbers than floats of at most {LARGEST:g}, in the range of a fit")
+        if values.dtype.kind != "f" or not ((np.abs(values) <= most) & (values >= low) & (values > above)).all():
+            at.fail(f"holds other numbers than floats of at most {most:g}, in the range of a fit")
         if rising and (np.diff(values, axis=0) < 0).any():
             at.fail("holds numbers that fall")
 
@@ -295,9 +307,13 @@ def _steps(at: At, value: Any) -> None:
         at.fail("is no list of steps")
     *before, (_, last) = value
     for number, (_, step) in enumerate(before):
-        at._replace(path=f"{at.path}[{number}]").check(step, (Pipeline, *TRANSFORMERS))
+        at._replace(path=f"{at.path}[{number}]").check(step, (Pipeline, ExpectedKernel, *TRANSFORMERS))
         added = step.indicators_.tolist() if isinstance(step, Deconvolve) and step.missing_indicator else []
-        at = at._replace(features=[*at.features, *(f"{at.features[j]}_missing" for j in added)])
+        names = [*at.features, *(f"{at.features[j]}_missing" for j in added)]
+        if isinstance(step, ExpectedKernel):  # kernel values in place of the variances
+            m, q = step.landmarks_.shape
+            names = [*(f"landmark {j}" for j in range(m)), *names[:q], *names[2 * q :]]
+        at = at._replace(features=names)
     types = TRANSFORMERS if at.classes is None else CLASSIFIERS
     at._replace(path=f"{at.path}[{len(before)}]").check(last, (Pipeline, *types))
 
@@ -310,16 +326,6 @@ def _map(at: At, value: Any) -> None:
     at.check(value, (AffineMap, CurvedMap))
     if isinstance(value, CurvedMap) and not value.is_one_to_one:
         at.fail("mixes features")
-
-
-def _quantiles(at: At, value: Any) -> None:
-    """Check the transform of every feature to a normal distribution, if there is one."""
-    if value is not None:
-        at.check(value, (WithErrors,))
-        steps = value.transformer_.steps if isinstance(value.transformer_, Pipeline) else []
-        kinds = [type(step) for _, step in steps]
-        if kinds != [RobustScaler, QuantileTransformer] or steps[-1][1].output_distribution != "normal":
-            at.fail("is another transform than that of a fit")
 
 
 def _monomial(at: At, value: Any) -> None:
@@ -337,7 +343,9 @@ def _beta(at: At, value: Any) -> None:
 def _covariances(at: At, value: Any) -> None:
     """Check covariances of components: exact values are seen through them alone, which must then have an inverse."""
     numbers("kdd")(at, value)
-    if not np.array_equal(value, value.transpose(0, 2, 1)):
+    roots = np.sqrt(np.abs(np.einsum("kjj->kj", value)))
+    rounding = ROUNDING * roots[:, :, np.newaxis] * roots[:, np.newaxis]
+    if not (np.abs(value - value.transpose(0, 2, 1)) <= rounding).all():
         at.fail("holds no covariances")
     np.linalg.cholesky(value)
 
@@ -372,55 +380,162 @@ def _kernel_parameters(at: At, value: Any) -> None:
         real()(at.inside(name), number)
 
 
+def _jobs(at: At, value: Any) -> None:
+    if value is not None:
+        whole(-MOST_JOBS, MOST_JOBS)(at, value)
+
+
+def _view(at: At, value: Any) -> None:
+    """Check a population with its mean and spread."""
+    if type(value) is not View:
+        at.fail("is no population with its mean and spread")
+    _population(at.inside("population"), value.population)
+    numbers("d")(at.inside("centre"), value.centre)
+    numbers("d", above=0.0)(at.inside("scale"), value.scale)
+
+
+def _features_of(size: str) -> Rule:
+    """Return the rule of features that have a column of their own."""
+
+    def rule(at: At, value: Any) -> None:
+        indices(size, below="d")(at, value)
+        if (np.diff(value) <= 0).any():
+            at.fail("holds features that are not in order")
+
+    return rule
+
+
+def _pool(at: At, value: Any, features: Any) -> None:
+    """Check a pool, for samples in the forms that some features, which were checked, make of them."""
+    d, r = features.axes.shape
+    gaps = len(features.gaps) + len(features.limits)
+    trees = 2 * d + r + gaps
+    widths = {"trees": trees, "sizes": trees + d}
+    widths |= {"linear": d + gaps, "posterior": 2 * d + gaps, "rotated": 2 * r + gaps, WITH_ERRORS: d}
+    at._replace(widths=widths).check(value, (Pool,))
+
+
+def _scores(at: At, value: Any) -> None:
+    """Check the table of log losses of a pool, which reports show."""
+    columns = ("weight", "log_loss", "weight_noisier", "log_loss_noisier")
+    if type(value) is not dict or not {"member", *columns[:2]} <= set(value) <= {"member", *columns}:
+        at.fail("is no table of log losses")
+    names = value["member"]
+    if type(names) is not np.ndarray or names.dtype.kind != "U" or not {"pool", "class frequencies"} <= set(names.flat):
+        at.fail("names no members")
+    for name in value:
+        if name != "member" and (type(value[name]) is not np.ndarray or value[name].dtype != np.float64):
+            at.inside(name).fail("holds other numbers than floats")
+        _check_shape(at.inside(name), value[name].shape, "n")
+
+
+def _n_classes(at: At, value: Any) -> None:
+    if at.classes is None or type(value) is not int or value != len(at.classes):
+        at.fail("is another number of classes than that of its card")
+
+
 def _members(at: At, value: Any) -> None:
-    if type(value) is not list or at.sizes is None or not value:
-        at.fail("is no list of classifiers")
-    at.sizes.setdefault("m", len(value))  # type: ignore[union-attr]
+    if type(value) is not list or not value or at.sizes is None:
+        at.fail("is no list of members")
+    at.sizes.update(m=len(value), t=2)  # type: ignore[union-attr]
     for number, member in enumerate(value):
-        place = at._replace(path=f"{at.path}[{number}]")
-        place.check(member, (ErrorBarClassifier, PopulationClassifier))
-        if isinstance(member, ErrorBarClassifier) and (member.stack or member.method_ == "stack"):
-            place.fail("is a stack in a stack")
+        at._replace(path=f"{at.path}[{number}]").check(member, (FittedMember,))
+
+
+def _weights(at: At, value: Any) -> None:
+    """Check the shares of the members, for samples as they were measured and for noisier ones."""
+    numbers("tm", low=0.0)(at, value)
+    if not np.allclose(value.sum(axis=1), 1.0, rtol=1e-6):
+        at.fail("holds numbers whose sum is not 1")
+
+
+def _gate(at: At, value: Any) -> None:
+    """Check intercept and slope of how likely a sample is a noisier one; without such samples they are -inf and 0."""
+    if type(value) is not np.ndarray or value.dtype != np.float64 or value.tolist() != [-math.inf, 0.0]:
+        numbers("t")(at, value)
+        if value[1] < 0:
+            at.fail("falls with the noise")
+
+
+def _member(thing: Any) -> dict[str, Rule]:
+    """Return the contents of a member of a pool: classifiers of the columns that it names, and of class numbers."""
+    columns = vars(thing).get("columns")
+    types = (PopulationClassifier,) if columns == WITH_ERRORS else (Pipeline, *INNER)
+
+    def known(at: At, value: Any) -> None:
+        one_of(*(at.widths or ()))(at, value)
+
+    def models(at: At, value: Any) -> None:
+        if type(value) is not list or not value or at.widths is None:
+            at.fail("is no list of classifiers")
+        names = [f"column {j}" for j in range(at.widths[columns])]  # type: ignore[index]
+        for number, model in enumerate(value):
+            place = at._replace(path=f"{at.path}[{number}]", features=names)
+            place._replace(classes=_class_numbers(place, model)).check(model, types)
+
+    return {"name": _text, "columns": known, "models": models}
+
+
+def _class_numbers(at: At, model: Any) -> NDArray[Any]:
+    """Return the classes of a classifier, checked: numbers of some of all classes, which the samples of its fold have.
+
+    (A pipeline without steps, or with others than these, is refused later.)
+    """
+    steps = vars(model).get("steps") if type(model) is Pipeline else None
+    last = steps[-1][-1] if type(steps) is list and steps and type(steps[-1]) is tuple else model
+    known: Any = getattr(last, "__dict__", {}).get("classes_")
+    if (
+        at.classes is None
+        or type(known) is not np.ndarray
+        or known.dtype.kind != "i"
+        or known.ndim != 1
+        or len(known) < 2
+        or not (np.diff(known) > 0).all()
+        or not 0 <= known[0] < known[-1] < len(at.classes)
+    ):
+        at.fail("knows other classes than numbers of those of its card")
+    return np.asarray(known)
+
+
+def _landmarks(thing: Any) -> dict[str, Rule]:
+    """Return the contents of expected kernel values."""
+
+    def n_features(at: At, value: Any) -> None:
+        whole(1, len(at.features) // 2)(at, value)
+        _check_shape(at, (value,), "q")
+
+    return {"n_features": n_features, "gamma": real(0.0, LARGEST_GAMMA), "landmarks_": numbers("mq", most=FAR)}
 
 
 def _error_bars(thing: Any) -> dict[str, Rule]:
-    """Return the contents of an ErrorBarClassifier: one calibrated classifier, one of draws, or several."""
-    method, indicators = vars(thing).get("method_"), vars(thing).get("indicators_")
-    added = indicators.tolist() if type(indicators) is np.ndarray and indicators.ndim == 1 else []
-
-    def widened(rule: Rule) -> Rule:
-        """Return a rule for features with the indicators of missing values, which have no names."""
-
-        def wider(at: At, value: Any) -> None:
-            features = [*at.features, *(f"{at.features[j]}_missing" for j in added)] if added else at.features
-            rule(at._replace(features=features, sizes={**(at.sizes or {}), "d": len(features)}), value)
-
-        return wider
-
+    """Return the contents of an ErrorBarClassifier: a calibrated linear score, or a pool."""
     inner: dict[str, Rule]
-    if method == "stack":
-        inner = {"members_": widened(_members), "weights_": shares("m", above=0.0)}
-    elif method == "draws":
-        draws = widened(part(PosteriorDrawsClassifier))
-        inner = {"_calibrated": draws, "estimator_": draws}
-    else:
+    if vars(thing).get("model") == "linear":
         inner = {
             **_calibration(),
+            "method_": one_of("shrunk", "posterior", "probit"),
             "kappa_pvalue_": real(0.0, nan=True),
-            "_calibrated": widened(part(CalibratedWithErrorsCV)),
-            "estimator_": widened(part(Pipeline, *INNER)),
+            "_calibrated": part(CalibratedWithErrorsCV),
+            "estimator_": part(GuruClassifier, ProbitWithErrors),
+        }
+    else:
+        inner = {
+            "method_": one_of("pool"),
+            "features_": part(Features),
+            # Its columns are those of the features, which come before it.
+            "pool_": lambda at, value: _pool(at, value, vars(thing)["features_"]),
+            "cv_scores_": _scores,
+            "n_jobs": _jobs,
         }
     return {
         **_CLASSIFIER,
-        "method_": _text,
+        "model": one_of(*MODELS),
         "estimator": pattern(Pipeline, *INNER),
         "has_errors_": one_of(True, False),
-        "indicators_": indices("i", below="d"),
-        "population_": widened(_population),
-        "centre_": widened(numbers("d")),
-        "scale_": widened(numbers("d", above=0.0)),
+        "population_": _population,
+        "centre_": numbers("d"),
+        "scale_": numbers("d", above=0.0),
         "reliability_": numbers("d"),
-        "transform_": widened(_quantiles),
         **inner,
     }
 
@@ -506,6 +621,16 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
         "estimator_": part(Pipeline, *INNER),
     },
     ErrorBarClassifier: _error_bars,
+    Features: {
+        "view": _view,
+        "axes": numbers("dr"),
+        "largest": numbers("d", low=0.0),
+        "gaps": _features_of("g"),
+        "limits": _features_of("l"),
+    },
+    Pool: {"n_classes": _n_classes, "members": _members, "weights": _weights, "gate": _gate},
+    FittedMember: _member,
+    ExpectedKernel: _landmarks,
     PopulationClassifier: {
         **_CLASSIFIER,
         "has_errors_": one_of(True, False),

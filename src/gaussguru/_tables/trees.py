@@ -7,7 +7,8 @@ comes from one of the same kind that is fitted to a few rows.
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from gaussguru._linalg import Array
 
@@ -58,7 +60,7 @@ def replaced(thing: Any, leaf: Callable[[Any], Any]) -> Any:
     found = leaf(thing)
     if found is not thing:
         return found
-    inner = vars(thing) if isinstance(thing, BaseEstimator) else thing
+    inner = vars(thing) if isinstance(thing, BaseEstimator) or is_dataclass(thing) else thing
     if type(inner) not in (dict, list, tuple):
         return thing
     parts = list(inner.values()) if isinstance(inner, dict) else list(inner)
@@ -127,8 +129,7 @@ def with_trees(thing: Any) -> Any:
     if thing.nodes is None:
         return kind(**parameters)
     classes, n_features = _checked_sizes(thing)
-    X = np.random.default_rng(0).standard_normal((2 * len(classes), n_features))
-    result = kind(**KINDS[kind], random_state=0).fit(X, np.repeat(classes, 2))
+    result = copy.copy(_small(kind, n_features, classes.dtype.str, tuple(classes.tolist())))
     booster = isinstance(result, HistGradientBoostingClassifier)
     first = result._predictors[0][0] if booster else getattr(result, "estimators_", [result])[0]
     nodes = _checked_nodes(thing, (first.nodes if booster else first.tree_.__getstate__()["nodes"]).dtype, n_features)
@@ -156,6 +157,14 @@ def with_trees(thing: Any) -> Any:
     if thing.names is not None:
         result.feature_names_in_ = np.array(thing.names, dtype=object)
     return result.set_params(**parameters)
+
+
+@lru_cache(maxsize=16)
+def _small(kind: type, n_features: int, dtype: str, classes: tuple[Any, ...]) -> Any:
+    """Return a classifier that is fitted to a few rows; a pool has many of the same kind."""
+    X = np.random.default_rng(0).standard_normal((2 * len(classes), n_features))
+    with threadpool_limits(1, user_api="openmp"):
+        return kind(**KINDS[kind], random_state=0).fit(X, np.repeat(np.array(classes, dtype=dtype), 2))
 
 
 def _checked_sizes(thing: Trees) -> tuple[NDArray[Any], int]:

@@ -159,9 +159,19 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def say_table(columns: dict[str, list[Any]]) -> None:
+    """Tell the user a small table, on standard error."""
+    for line in _table(columns, is_terminal=talk.is_terminal).splitlines():
+        talk.print(line.rstrip())
+
+
 def show_table(columns: dict[str, list[Any]]) -> None:
     """Print a small table for people to standard output, numbers to the right and words to the left."""
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
+    print(_table(columns, is_terminal=sys.stdout.isatty()), end="")
+
+
+def _table(columns: dict[str, list[Any]], *, is_terminal: bool) -> str:
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD if is_terminal else None, pad_edge=False)
     for name, values in columns.items():
         words = any(isinstance(value, str) and value[:1].isalpha() for value in values)
         table.add_column(name, justify="left" if words else "right", no_wrap=True)
@@ -170,7 +180,7 @@ def show_table(columns: dict[str, list[Any]]) -> None:
     # Wide enough for any: a line that is wrapped can be read, one that is cut cannot.
     text = io.StringIO()  # rich itself would take a reader that has seen enough for a failure
     rich.console.Console(file=text, highlight=False, soft_wrap=True, width=1000).print(table)
-    print(text.getvalue(), end="")
+    return text.getvalue()
 
 
 def cell(value: Any) -> str:

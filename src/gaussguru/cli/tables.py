@@ -25,7 +25,7 @@ from gaussguru._tables.files import (
 )
 from gaussguru._tables.fitting import (
     CLASSIFIERS,
-    ERROR_BAR_KERNELS,
+    MODELS,
     check_no_limits,
     evaluate_model,
     fit_model,
@@ -44,6 +44,7 @@ from gaussguru.cli.console import (
     check_output,
     count,
     say,
+    say_table,
     show_table,
     talk,
     tell,
@@ -53,6 +54,7 @@ from gaussguru.losses import LOSSES
 from gaussguru.models import Model, load_model, save_model, shrunk_errors
 from gaussguru.noise import NOISES
 from gaussguru.report import Report, evaluation_report
+from gaussguru.report.pool import pool_in_words, pool_table
 from gaussguru.report.reliability import kappa_in_words
 
 
@@ -184,10 +186,6 @@ class GuruOptions:
         kernel = {"kernel": self.kernel, "gamma": level, "degree": degree}
         return shared | kernel | {"n_components": components, "random_state": 0}
 
-    def takes(self, name: str, value: Any) -> bool:
-        """Return whether a value of an option of both classifiers is one for this one."""
-        return name == "kernel" and value != "auto"
-
     def check_errors(self, file: str, layout: Layout) -> None:
         """Raise if a kernel would have errors, or any of these classifiers limits."""
         check_no_limits(file, layout)
@@ -203,28 +201,38 @@ class GuruOptions:
             )
 
 
+# Models whose features may be sizes of errors.
+WITH_SIZES = ("auto", "boosting")
+
+
 @dataclass(frozen=True)
 class ErrorBarOptions:
     """Options that only the classifier error-bars has, with their defaults."""
 
+    model: str = "auto"
     gaussians: str = "auto"
     scale_errors: bool = False
-    kernel: str = "linear"
+    use_error_sizes: bool = False
 
     @property
     def parameters(self) -> dict[str, Any]:
         """What :func:`fit_model` is given."""
-        return {"n_components": self._n_components, "scale_errors": self.scale_errors, "kernel": self.kernel}
-
-    def takes(self, name: str, value: Any) -> bool:
-        """Return whether a value of an option of both classifiers is one for this one."""
-        return name == "kernel" and value in ERROR_BAR_KERNELS
+        if self.scale_errors and self.model != "linear":
+            raise TableError(f"--scale-errors is for --model linear; got --model {self.model}")
+        if self.use_error_sizes and self.model not in WITH_SIZES:
+            raise TableError(f"--use-error-sizes is for --model {' or '.join(WITH_SIZES)}; got --model {self.model}")
+        return {
+            "model": self.model,
+            "n_components": self._n_components,
+            "scale_errors": self.scale_errors,
+            "use_error_sizes": self.use_error_sizes,
+        }
 
     def check_errors(self, file: str, layout: Layout) -> None:
         """Errors are what it is for."""
 
     def check_parts(self, file: str) -> None:
-        """All of it can be fitted in parts; a kernel is fitted to a subsample."""
+        """All of it can be fitted in parts; a pool is fitted to a subsample."""
 
     @property
     def _n_components(self) -> int | str:
@@ -235,11 +243,11 @@ class ErrorBarOptions:
         return int(self.gaussians)
 
 
-def _given(others: GuruOptions | ErrorBarOptions, asked: GuruOptions | ErrorBarOptions) -> Iterator[str]:
+def _given(others: GuruOptions | ErrorBarOptions) -> Iterator[str]:
     """Yield the options of the other classifier that are not as by default, as they were written."""
     for option in fields(others):
         name, value = option.name.replace("_", "-"), getattr(others, option.name)
-        if option.compare and value != option.default and not asked.takes(option.name, value):
+        if option.compare and value != option.default:
             flags = {True: f"--{name}", False: f"--no-{name}"}
             text = f"{value:g}" if isinstance(value, float) else value
             yield flags[value] if isinstance(value, bool) else f"--{name} {text}"
@@ -261,12 +269,28 @@ def fit(
             "Default: error-bars if there are error columns, else guru.",
         ),
     ] = None,
+    model: Annotated[
+        str,
+        one_of(
+            MODELS,
+            "error-bars: auto is a pool of classifiers, weighted by held-out rows; rbf, boosting and population are "
+            "those members alone. linear is one calibrated linear score, for one formula that can be read.",
+        ),
+    ] = "auto",
     gaussians: Annotated[
         str,
         typer.Option(metavar="N", help="error-bars: number of Gaussians in the population of true values, or auto."),
     ] = "auto",
     scale_errors: Annotated[
-        bool, typer.Option("--scale-errors", help="error-bars: fit a common factor of all errors.")
+        bool, typer.Option("--scale-errors", help="error-bars, --model linear: fit a common factor of all errors.")
+    ] = False,
+    use_error_sizes: Annotated[
+        bool,
+        typer.Option(
+            "--use-error-sizes",
+            help="error-bars: the sizes of the errors are features, too. They may tell the class, because classes were "
+            "measured differently; not for rows that were selected or measured in another way.",
+        ),
     ] = False,
     sigma: Annotated[
         str,
@@ -279,9 +303,8 @@ def fit(
     kernel: Annotated[
         str,
         one_of(
-            [*(name for name in NAMES if name != "precomputed"), "auto"],
-            "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space. "
-            "error-bars: linear, rbf, or auto, the one with the lower log loss, which takes two to four times as long.",
+            [name for name in NAMES if name != "precomputed"],
+            "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space.",
         ),
     ] = "linear",
     gamma: Annotated[
@@ -334,7 +357,7 @@ def fit(
     talk.quiet = quiet
     _check_output(output, force, json)
     guru = GuruOptions(sigma, kernel, scale, noise, loss, l2, tol, (gamma, degree, components))
-    bars = ErrorBarOptions(gaussians, scale_errors, kernel)
+    bars = ErrorBarOptions(model, gaussians, scale_errors, use_error_sizes)
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
@@ -343,30 +366,33 @@ def fit(
         layout = Layout.of(table, target, **roles)
         chosen = classifier or ("error-bars" if layout.errors else "guru")
         asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
-        _check_asked(file, layout, chosen, asked, others)
+        _check_asked(file, layout, chosen, others)
         asked.check_errors(file, layout)
         shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
         shared["class_weight"] = "balanced" if balanced else None
         read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
     if read is None:
         asked.check_parts(file)
-        model, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
+        fitted, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
         data, summary, digest = read
         with busy(f"fitting {summary}"):
-            model = fit_model(data, classifier=chosen, **shared)
-    model.card["data"]["sha256"] = digest
-    save_model(model, output, force=force)
-    found = model.card["fit"]
+            fitted = fit_model(data, classifier=chosen, **shared)
+    fitted.card["data"]["sha256"] = digest
+    save_model(fitted, output, force=force)
+    found = fitted.card["fit"]
     say(f"read {summary}")
     warn([*layout.doubts, *found["warnings"]])
-    for line in _fit_in_words(model.card):
-        say(line)
+    if found.get("method") == "pool":
+        _say_pool(fitted.card)
+    else:
+        for line in _fit_in_words(fitted.card):
+            say(line)
     if output != "-":
         say(f"wrote {output}")
     if json:
-        tell(model.card)
-    if not found["converged"]:
+        tell(fitted.card)
+    if not found.get("converged", True):  # nothing is claimed of a pool
         raise typer.Exit(NOT_CERTIFIED)
 
 
@@ -389,11 +415,9 @@ def _fit_streamed(
             return fit_model(rows, classifier=chosen, **shared), summary, digest
 
 
-def _check_asked(
-    file: str, layout: Layout, chosen: str, asked: GuruOptions | ErrorBarOptions, others: GuruOptions | ErrorBarOptions
-) -> None:
+def _check_asked(file: str, layout: Layout, chosen: str, others: GuruOptions | ErrorBarOptions) -> None:
     """Raise if an option was given that is of the other classifier."""
-    for option in _given(others, asked):
+    for option in _given(others):
         if chosen == "guru":
             raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
         why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
@@ -403,20 +427,33 @@ def _check_asked(
         )
 
 
+def _say_pool(card: dict[str, Any]) -> None:
+    """Say how good the members of a pool are, and what error bars are worth."""
+    found, scores = card["fit"], card["cross_validation"]
+    members = count(len(found["members"]["member"]), "member")
+    accuracy = f"training accuracy {found['training_accuracy']:.4f}"
+    say(f"pool of {members} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}")
+    say_table(pool_table(scores))
+    for line in (*pool_in_words(scores, "--use-error-sizes"), *_least_reliable(card)):
+        say(line.rstrip("."))
+
+
+def _least_reliable(card: dict[str, Any]) -> Iterator[str]:
+    if card["layout"]["errors"]:
+        least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
+        known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
+        yield f"least reliable features (1: exact): {known}"
+
+
 def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
     """Yield lines on how a fit went."""
     found = card["fit"]
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
     if "method" in found:
         level = f"ridge {found['ridge']:.3g}" if found["sigma"] is None else f"sigma {found['sigma']:.3g}"
-        kernel = found["kernel"] if found["gamma"] is None else f"{found['kernel']} (gamma {found['gamma']:.3g})"
-        features = ", features through a quantile transform" if found["transform"] == "quantile" else ""
-        chosen = f"kernel {kernel}{features}, method {found['method']}, {level}"
+        chosen = f"linear, method {found['method']}, {level}"
         yield f"{chosen} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
-        if card["layout"]["errors"]:
-            least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
-            known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
-            yield f"least reliable features (1: exact): {known}"
+        yield from _least_reliable(card)
         scaled = card["parameters"]["scale_errors"]
         yield kappa_in_words(found["kappa"], found["kappa_pvalue"], scaled=scaled).rstrip(".")
     else:
@@ -612,8 +649,9 @@ def evaluate(
 
     Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. The first
     table compares it with the accuracy reached, separately for small, medium and large errors (a third of the rows
-    each; "noise" is the size of the errors in units of the overlap of the classes). The second table shows how the
-    model does when all errors are larger.
+    each; "size" is the median size of the errors: of --model linear in units of the overlap of the classes, else the
+    root of their mean share in the variance of the columns). The second table shows how the model does when all errors
+    are larger.
 
     Other models (guru): expected accuracy is the accuracy under the errors of FILE or, if it has none, under the noise
     of the model. The table shows the accuracy when noise of each level is added.

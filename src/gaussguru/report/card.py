@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from gaussguru._errors import Limits, LowRank, split_errors
 from gaussguru._frames import take_rows
 from gaussguru.preprocessing import as_table, final_estimator
+from gaussguru.report.pool import has_pool
 
 # Rows hashed at a time; with them the hash of texts would change.
 HASHED_ROWS = 1 << 16
@@ -51,6 +52,7 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
             "steps": " → ".join(steps),
             **({"method": final.method_} if hasattr(final, "method_") else {}),
             **({} if sigma is None else {"sigma": float(sigma)}),
+            **(_pool(final) if has_pool(final) else {}),
             "parameters": {name: _plain(value) for name, value in sorted(final.get_params(deep=False).items())},
             "classes": [_plain(label) for label in final.classes_],
             "features": int(getattr(model, "n_features_in_", X.shape[1])),
@@ -73,6 +75,19 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     packages = ("gaussguru", "numpy", "scipy", "scikit-learn")
     card["software"] = {"python": platform.python_version(), **{name: version(name) for name in packages}}
     return card
+
+
+def _pool(final: Any) -> dict[str, Any]:
+    """Return the weights of the members of a pool, and log losses on held-out samples of the fit."""
+    names, losses = final.cv_scores_["member"].tolist(), final.cv_scores_["log_loss"].tolist()
+    n = len(final.pool_.members)
+    weights = final.cv_scores_["weight"][:n].tolist()
+    found = dict(zip(names, losses, strict=True))
+    others = ("pool", "errors ignored", "class frequencies")
+    return {
+        "members and weights": {name: round(weight, 4) for name, weight in zip(names, weights, strict=False)},
+        "log loss on held-out samples": {name: round(found[name], 4) for name in others if name in found},
+    }
 
 
 def data_hash(X: Any, y: Any, X_err: Any = None) -> str:

@@ -26,6 +26,7 @@ from gaussguru.preprocessing import as_table, final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.page import Report, new_axes, percent
+from gaussguru.report.pool import has_pool, pool_in_words, pool_table
 from gaussguru.report.reliability import (
     by_error_size,
     draw_reliability,
@@ -87,7 +88,8 @@ def evaluation_report(
     Of a model with calibrated probabilities (:class:`gaussguru.ErrorBarClassifier`, and
     :class:`gaussguru.calibration.CalibratedWithErrorsCV` in or around a pipeline) it says what measurements know of the
     features and whether errors depend on the class, whether probabilities are right where errors are small and where
-    they are large, and which samples should be measured again.
+    they are large, what the members of a pool are worth on held-out samples of its fit, and which samples should be
+    measured again.
 
     Parameters
     ----------
@@ -134,6 +136,7 @@ def evaluation_report(
     if isinstance(page, _Calibrated):
         page.population()
         page.probabilities_by_errors()
+        page.members()
     page.noise(noise_levels, absolute, random_state)
     if isinstance(page, _Calibrated):
         page.remeasure(remeasure)
@@ -508,6 +511,18 @@ class _Calibrated(_Evaluation):
             "of up to two standard deviations are usual.",
         )
 
+    def members(self) -> None:
+        """Show what the members of a pool, and its error bars, were worth on held-out samples of the fit."""
+        if not has_pool(self.final):
+            return
+        scores = self.final.cv_scores_
+        self.report.heading("Members of the pool").text(
+            "The probabilities are an average of those of several classifiers. Their weights and log losses, on "
+            "samples of the fit that were held out; lower is better. " + " ".join(pool_in_words(scores))
+        )
+        columns = pool_table(scores)
+        self.report.table(list(columns), list(zip(*columns.values(), strict=True)))
+
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
         """Show what larger errors do."""
         what = "Accuracy with larger errors"
@@ -544,7 +559,7 @@ class _Calibrated(_Evaluation):
         if self.X_err is None or isinstance(self.X_err, Limits) or np.ndim(self.X_err) not in (1, 2):
             self.left_out[what] = "it requires standard deviations, without limits"
             return
-        some = self._some(CLOSED if len(self.final.classes_) <= 3 else QUADRATURE)
+        some = self._some(CLOSED if len(self.final.classes_) <= 3 and not has_pool(self.final) else QUADRATURE)
         X, errors = take_rows(self.X, some), np.asarray(take_rows(self.X_err, some), dtype=np.float64)
         errors = np.broadcast_to(errors.reshape(len(some), -1), X.shape)
         known = np.isfinite(errors)
@@ -601,9 +616,6 @@ def _population(model: Any, samples: Any) -> tuple[Deconvolve, Any] | None:
     """Return the population of true values that a model knows, and samples in its units."""
     model = getattr(model, "best_estimator_", model)
     if isinstance(getattr(model, "population_", None), Deconvolve):
-        if getattr(model, "transform_", None) is not None:
-            values, errors = split_errors(samples)
-            samples = model.transform_.transform(np.asarray(values, dtype=np.float64), errors)
         return model.population_, samples
     if hasattr(model, "estimator_"):
         return _population(model.estimator_, samples)

@@ -48,8 +48,9 @@ def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
 
     For two classes, ``alpha s`` with the spread s of the score under the error bars as they are stated; for more, the
     root of the mean square over scores, whose overlap has the variance 1/2. Without a score (:func:`has_score`), the
-    root of the mean over features of ``e^2 / (e^2 + t^2)``, for errors e and the standard deviation t of the feature
-    among these samples: 0 if all values are exact, 1 if none was measured.
+    root of the mean over features of ``e^2 / (e^2 + t^2)``, for errors e and the spread t of the feature: 0 if all
+    values are exact, 1 if none was measured. The spread is that of the population of a pool, and for other models, and
+    pipelines, the standard deviation among these samples.
 
     Parameters
     ----------
@@ -67,7 +68,9 @@ def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
         if errors is None:
             return np.zeros(values.shape[0])
         gone = not_measured(errors, values.shape)
-        spread = np.ma.masked_array(dense(values), gone).std(axis=0).filled(0.0)
+        spread = getattr(model, "_spreads", None)
+        if spread is None:
+            spread = np.ma.masked_array(dense(values), gone).std(axis=0).filled(0.0)
         noise = check_errors(finite(errors), np.where(gone, 0.0, dense(values))).variances(np.eye(len(spread)))
         total = noise + np.square(spread)
         shares = np.divide(noise, total, out=np.zeros(noise.shape), where=total > 0)

@@ -1,0 +1,95 @@
+"""What the members of a pool are worth on held-out samples, and what its error bars are, as a table and in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# Rows of ``cv_scores_`` that are no members, in the order of a table, and what they are called there.
+BESIDE = {
+    "pool": "the pool",
+    "errors ignored": "boosting, errors ignored",
+    "error sizes used": "boosting, error sizes used",
+    "error sizes not used": "boosting, error sizes not used",
+    "class frequencies": "class frequencies",
+}
+
+
+def has_pool(model: Any) -> bool:
+    """Return whether a classifier is a pool."""
+    return getattr(model, "method_", None) == "pool"
+
+
+def pool_table(scores: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the log losses on held-out samples as the columns of a table, of text.
+
+    Parameters
+    ----------
+    scores : mapping
+        ``cv_scores_`` of a pool, or the same columns as lists, with None for NaN.
+
+    Returns
+    -------
+    dict from the name of a column to its cells
+        "on held-out samples", "weight" and "log loss"; with error bars "weight, more noise" and "log loss, more noise".
+    """
+    names = [str(name) for name in scores["member"]]
+    places = [k for k, name in enumerate(names) if name not in BESIDE]
+    places += [names.index(name) for name in BESIDE if name in names]
+    columns = {"on held-out samples": [BESIDE.get(names[k], names[k]) for k in places]}
+    for name, title, digits in (
+        ("weight", "weight", 2),
+        ("log_loss", "log loss", 4),
+        ("weight_noisier", "weight, more noise", 2),
+        ("log_loss_noisier", "log loss, more noise", 4),
+    ):
+        if name in scores:
+            values = [scores[name][k] for k in places]
+            columns[title] = ["-" if v is None or np.isnan(v) else f"{v:.{digits}f}" for v in values]
+    return columns
+
+
+def pool_in_words(scores: Mapping[str, Any], option: str = "use_error_sizes=True") -> list[str]:
+    """Return in sentences what the error bars are worth, and what their sizes would be as features.
+
+    Parameters
+    ----------
+    scores : mapping
+        As in :func:`pool_table`.
+    option : str
+        How to ask for sizes as features.
+
+    Returns
+    -------
+    list of str
+    """
+    rows = {str(name): k for k, name in enumerate(scores["member"])}
+    losses = [name for name in ("log_loss", "log_loss_noisier") if name in scores]
+
+    def apart(one: str, other: str, than: str) -> str:
+        """Say by how much the log loss of one row is lower than that of another."""
+        gains = [scores[name][rows[other]] - scores[name][rows[one]] for name in losses]
+        first, *more = [f"{abs(gain):.3f} {'higher' if gain < 0 else 'lower'}" for gain in gains]
+        return f"{first} than {than}" + "".join(f", and with more noise {text}" for text in more)
+
+    boosting = str(scores["member"][0])
+    frequencies = apart("pool", "class frequencies", "that of the class frequencies")
+    said = [f"The log loss of the pool is {frequencies}."]
+    if "errors ignored" in rows:
+        ignored = apart("pool", "errors ignored", "that of boosting that ignores the errors")
+        said.append(f"It is {ignored}: this is what error bars and the other members are worth here.")
+    if "error sizes used" in rows:
+        used = apart("error sizes used", boosting, "without")
+        said.append(
+            f"With {option} the log loss of boosting would be {used}. Such a model may fail where samples are selected "
+            "or measured in another way."
+        )
+    elif "error sizes not used" in rows:
+        used = apart(boosting, "error sizes not used", "without them")
+        said.append(
+            f"The sizes of the errors are features here: the log loss of boosting is {used}. The model may fail where "
+            "samples are selected or measured in another way."
+        )
+    if len(losses) > 1:
+        said.append("More noise: samples have the errors of other samples, times a random factor, if these are larger.")
+    return said
