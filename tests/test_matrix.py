@@ -23,7 +23,6 @@ from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PowerTransformer, StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 
 import gaussguru
 from gaussguru import (
@@ -33,7 +32,6 @@ from gaussguru import (
     GuruClassifierCV,
     KernelGuruClassifier,
     PopulationClassifier,
-    PosteriorDrawsClassifier,
     TotalSVC,
     models,
 )
@@ -67,7 +65,6 @@ from gaussguru.robustness import (
 from gaussguru.sources import Arrays
 
 LINEAR = {"model": "linear", "n_components": 1, "cv": 2}
-TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
 # Every public estimator, under its name and more; of transformers, a pipeline.
 ESTIMATORS = {
     "AdversarialSVC": AdversarialSVC(0.1),
@@ -84,7 +81,6 @@ ESTIMATORS = {
     "GuruClassifierCV": GuruClassifierCV(2, cv=2),
     "KernelGuruClassifier": KernelGuruClassifier(0.3, gamma=0.5),
     "PopulationClassifier": PopulationClassifier(1),
-    "PosteriorDrawsClassifier": PosteriorDrawsClassifier(TREE),
     "TotalSVC": TotalSVC(0.1),
     "WithErrors": make_pipeline(WithErrors(StandardScaler()), GuruClassifier(0.3)),
     "WithErrors, curved": make_pipeline(WithErrors(PowerTransformer()), GuruClassifier(0.3)),
@@ -203,14 +199,12 @@ GURU = "GuruClassifier|GuruClassifierCV"
 KERNEL = "KernelGuruClassifier"
 CURVED = "WithErrors, curved"
 # Fitted with error bars, so that predictions require them; without a score; with labels that depend on error bars.
-FITTED = "ErrorBarClassifier.*|PopulationClassifier|PosteriorDrawsClassifier|a search"
+FITTED = "ErrorBarClassifier.*|PopulationClassifier|a search"
 POOLS = "ErrorBarClassifier, .*"
-UNSCORED = "PopulationClassifier|PosteriorDrawsClassifier|a search"
+UNSCORED = "PopulationClassifier|a search"
 BY_PROBABILITY = f"{FITTED}|CalibratedWithErrorsCV|Deconvolve, calibrated"
 COUNTING = f"{BY_PROBABILITY}|Deconvolve|{CURVED}"
-WITHOUT_DECISION = (
-    "PopulationClassifier|PosteriorDrawsClassifier|a search|CalibratedWithErrorsCV|Deconvolve, calibrated"
-)
+WITHOUT_DECISION = "PopulationClassifier|a search|CalibratedWithErrorsCV|Deconvolve, calibrated"
 MISSING = "missing.*"
 GIVEN = "(?!none|source).*"
 PLANE = r"plotting\.(Cloud|Regions)Display.*"
@@ -424,8 +418,8 @@ def test_predictions_of_sources_are_those_of_arrays(name):
 # --- routing ----------------------------------------------------------------------------------------------
 
 
-# Estimators that give groups to their splitter or their classifier, which request them.
-ROUTERS = {"CalibratedWithErrorsCV", "PosteriorDrawsClassifier"}
+# Estimators that give groups to their splitter, which requests them.
+ROUTERS = {"CalibratedWithErrorsCV"}
 GROUPS = np.arange(40) // 4
 
 

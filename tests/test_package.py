@@ -52,7 +52,6 @@ LAYERS = [
     ["_estimators.cross_validation"],
     ["preprocessing"],
     ["calibration"],
-    ["_estimators.draws"],
     ["_estimators.posteriors"],
     ["_estimators.class_populations"],
     ["_estimators.families"],

@@ -13,7 +13,6 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 
 from gaussguru import (
     AdversarialSVC,
@@ -22,7 +21,6 @@ from gaussguru import (
     GuruClassifierCV,
     KernelGuruClassifier,
     PopulationClassifier,
-    PosteriorDrawsClassifier,
     TotalSVC,
     plotting,
     sigma_path,
@@ -373,8 +371,7 @@ def test_regions_of_a_classifier_without_scores(n_classes, in_pipeline):
     y = np.arange(60) % n_classes
     X = rng.normal(size=(60, 2)) + 2 * np.array([[0, 0], [1, 1], [1, -1]])[y]
     X_err = rng.uniform(0.1, 2.0, X.shape)
-    tree = DecisionTreeClassifier(max_depth=2)
-    for model in (PopulationClassifier(1), PosteriorDrawsClassifier(tree), ErrorBarClassifier(model="rbf", cv=2)):
+    for model in (PopulationClassifier(1), ErrorBarClassifier(model="rbf", cv=2)):
         fitted = (make_pipeline(WithErrors(), model) if in_pipeline else model).fit(Measured(X, X_err), y)
         display = plotting.RegionsDisplay.from_estimator(fitted, X, y, X_err=X_err)
         first, second, scores = display.plane.grid

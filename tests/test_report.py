@@ -31,7 +31,6 @@ from gaussguru import (
     GuruClassifierCV,
     KernelGuruClassifier,
     PopulationClassifier,
-    PosteriorDrawsClassifier,
 )
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
@@ -425,9 +424,8 @@ def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
         ErrorBarClassifier(n_components=1, cv=2),
         ErrorBarClassifier(DecisionTreeClassifier(max_depth=2), model="boosting", n_components=1, cv=2),
         PopulationClassifier(1),
-        PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=2)),
     ],
-    ids=["pool", "given", "populations", "draws"],
+    ids=["pool", "given", "populations"],
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_evaluation_of_probabilities_without_a_score(model, n_classes):

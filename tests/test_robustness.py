@@ -20,7 +20,6 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.metadata_routing import UNUSED
 from support.common import every_form
 from support.data import groups, joint_problem
@@ -31,7 +30,6 @@ from gaussguru import (
     GuruClassifier,
     KernelGuruClassifier,
     PopulationClassifier,
-    PosteriorDrawsClassifier,
 )
 from gaussguru._data.em import population_of
 from gaussguru._errors import check_errors
@@ -462,7 +460,6 @@ COUNTING = {
     "error bars": ErrorBarClassifier(model="linear", n_components=1, cv=2),
     "pool": ErrorBarClassifier(model="rbf", n_components=1, cv=2),
     "populations": PopulationClassifier(1),
-    "draws": PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=2)),
     "calibrated": CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
     "posteriors": make_pipeline(Deconvolve(2), GuruClassifier(0.3)),
     "curved": make_pipeline(WithErrors(PowerTransformer()), GuruClassifier(0.3)),

@@ -8,7 +8,6 @@ from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier, sigma_max
@@ -22,7 +21,6 @@ __all__ = [
     "GuruClassifierCV",
     "KernelGuruClassifier",
     "PopulationClassifier",
-    "PosteriorDrawsClassifier",
     "TotalSVC",
     "sample_noise",
     "sigma_max",

@@ -245,8 +245,8 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     ----------
     model : Model or fitted estimator
         An estimator of this library, or a pipeline of such and of scalers of scikit-learn; its features are named as
-        in the fit, or x0, x1, .... A classifier inside :class:`PosteriorDrawsClassifier`, or that of a user in the
-        pool of :class:`ErrorBarClassifier`, may be one of this library, a ``LogisticRegression``, a
+        in the fit, or x0, x1, .... A classifier of a user in the pool of
+        :class:`ErrorBarClassifier` may be one of this library, a ``LogisticRegression``, a
         ``HistGradientBoostingClassifier``, a forest or a ``DecisionTreeClassifier``. Any other is refused by its name.
     path : str
         "-" is standard output.

@@ -5,11 +5,10 @@
 X and its errors are in the units of the input of the whole pipeline.
 
 *Classifiers that count error bars*: :class:`gaussguru.ErrorBarClassifier`, :class:`gaussguru.PopulationClassifier`,
-:class:`gaussguru.PosteriorDrawsClassifier`, :class:`gaussguru.calibration.CalibratedWithErrorsCV`, and pipelines with
-one of these, with :class:`gaussguru.population.Deconvolve` or with a curved
-:class:`gaussguru.preprocessing.WithErrors`. Given ``X_err``, their labels depend on the errors as well as on the
-values. Noise that is added to X makes its errors larger, and predictions are told so: with noise of ``c`` error bars,
-they are given ``sqrt(1 + c^2) X_err``.
+:class:`gaussguru.calibration.CalibratedWithErrorsCV`, and pipelines with one of these, with
+:class:`gaussguru.population.Deconvolve` or with a curved :class:`gaussguru.preprocessing.WithErrors`. Given ``X_err``,
+their labels depend on the errors as well as on the values. Noise that is added to X makes its errors larger, and
+predictions are told so: with noise of ``c`` error bars, they are given ``sqrt(1 + c^2) X_err``.
 
 :func:`class_probabilities` and :func:`flip_probability` describe a prediction. They include the noise of the model
 (``sigma`` in every direction for noise="isotropic") and the error bars. :func:`expected_accuracy` and
@@ -93,10 +92,9 @@ def class_probabilities(
     probability). The class with the highest probability need not be the predicted one.
 
     For a classifier that predicts by probabilities (:class:`gaussguru.ErrorBarClassifier`,
-    :class:`gaussguru.PopulationClassifier`, :class:`gaussguru.PosteriorDrawsClassifier`,
-    :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the result is its ``predict_proba``, which accounts for the
-    overlap of the classes as well as for the error bars. For a linear classifier after
-    :class:`gaussguru.population.Deconvolve` the noise is that of the posterior.
+    :class:`gaussguru.PopulationClassifier`, :class:`gaussguru.calibration.CalibratedWithErrorsCV`) the result is its
+    ``predict_proba``, which accounts for the overlap of the classes as well as for the error bars. For a linear
+    classifier after :class:`gaussguru.population.Deconvolve` the noise is that of the posterior.
 
     Parameters
     ----------

@@ -14,7 +14,6 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import has_fit_parameter
 
 import gaussguru
@@ -37,7 +36,6 @@ SETTINGS = {
     "KernelGuruClassifier": {"sigma": 0.3},
     "ErrorBarClassifier": {"model": "linear", "cv": 2, "n_components": 1},
     "PopulationClassifier": {"n_components": 1},
-    "PosteriorDrawsClassifier": {"estimator": DecisionTreeClassifier(max_depth=3, random_state=0)},
     "WithErrors": {"transformer": StandardScaler()},
 }
 

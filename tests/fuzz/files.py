@@ -39,7 +39,7 @@ from sklearn.base import clone
 from sklearn.datasets import dump_svmlight_file
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
-from gaussguru import ErrorBarClassifier, PosteriorDrawsClassifier, cli
+from gaussguru import ErrorBarClassifier, cli
 from gaussguru._tables.archive import CARD, SCHEMA, TRUSTED
 from gaussguru._tables.schema import Layout
 from gaussguru.models import Model, save_model
@@ -86,7 +86,7 @@ MODELS = {
     "poly": ("three.csv", ["--sigma", "0.5", "--kernel", "poly", "--degree", "2"]),
     "sparse": ("plain.svm", ["--sigma", "0.5"]),
     "sparse-rbf": ("plain.svm", ["--sigma", "0.1", "--kernel", "rbf"]),
-    "boosting": ("three.csv", PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=3))),
+    "boosting": ("three.csv", HistGradientBoostingClassifier(max_iter=3)),
     "forest": ("plain.csv", ErrorBarClassifier(RandomForestClassifier(3), model="boosting", cv=2)),
 }
 

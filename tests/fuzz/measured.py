@@ -24,11 +24,10 @@ import numpy as np
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from fuzz.program import BrokenError, main
-from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier, PosteriorDrawsClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Asymmetric, Limits, LowRank
@@ -55,21 +54,21 @@ class Problem:
 # Estimators that give posteriors, and those that give probabilities.
 POSTERIORS = ("gaussian", "mixture", "outliers", "rank")
 BAYES = ("population", "population mixture")
-# One optimum, which nothing but rounding moves; the others choose starts, folds or draws by places or values.
+# One optimum, which nothing but rounding moves; the others choose starts or folds by places or values.
 SMOOTH = ("gaussian", "rank", "population", "guru")
 # Whose probabilities follow from posteriors: what is known about a sample goes continuously to nothing.
 MEASURED = (*POSTERIORS, *BAYES, "error bar", "error bar mixture")
-INTEGERS = ("gaussian", "rank", "population", "draws", "guru")
+INTEGERS = ("gaussian", "rank", "population", "guru")
 
 PROMISES: dict[str, tuple[str, ...]] = {
     "units": (*MEASURED, "calibrated", "guru"),
     "offset": (*SMOOTH, "error bar", "calibrated"),
-    "rows": (*SMOOTH, "draws", "pool"),
+    "rows": (*SMOOTH, "pool"),
     "columns": SMOOTH,
-    "labels": ("population", "population mixture", "error bar", "pool", "draws", "calibrated", "guru"),
+    "labels": ("population", "population mixture", "error bar", "pool", "calibrated", "guru"),
     "zero weights": (*INTEGERS, "error bar", "pool"),
     "integer weights": INTEGERS,
-    "probabilities": (*MEASURED[len(POSTERIORS) :], "pool", "draws", "calibrated", "guru"),
+    "probabilities": (*MEASURED[len(POSTERIORS) :], "pool", "calibrated", "guru"),
     "continuity": (*MEASURED, "calibrated", "guru"),
     "formulas": (*POSTERIORS, *BAYES),
     "gains": ("error bar", "error bar mixture"),
@@ -114,14 +113,14 @@ def valid(problem: Problem) -> Problem:
     if problem.promise == "offset" and problem.data == "constant":
         change.update(data="normal")  # the size of a constant is its unit
     if problem.errors == "limits" and (
-        problem.promise in ("formulas", "continuity") or problem.estimator in ("draws", "calibrated", "guru")
+        problem.promise in ("formulas", "continuity") or problem.estimator in ("calibrated", "guru")
     ):
         change.update(errors="per value")
     if problem.errors == "none" and problem.promise == "continuity":
         change.update(errors="per value")
     if problem.promise in ("zero weights", "integer weights"):
         change.update(weights="none")
-        if problem.errors in unmeasured and problem.estimator in ("guru", "population", "draws"):
+        if problem.errors in unmeasured and problem.estimator in ("guru", "population"):
             change.update(errors="per value")  # EM stops early, and where depends on the number of rows
     return replace(problem, **change)
 
@@ -290,7 +289,6 @@ def estimator_of(problem: Problem, given: Given) -> Any:
         "error bar": ErrorBarClassifier(model="linear", n_components=1, cv=2, n_jobs=1),
         "error bar mixture": ErrorBarClassifier(model="linear", n_components=2, cv=2, n_jobs=1),
         "pool": ErrorBarClassifier(model="rbf", cv=2, n_jobs=1),
-        "draws": PosteriorDrawsClassifier(LogisticRegression(tol=1e-10, max_iter=1000)),
         "calibrated": CalibratedWithErrorsCV(guru, cv=2),
         "guru": guru,
     }[problem.estimator]
@@ -377,7 +375,7 @@ CLOSE, PROVEN, NEAR, ROUGH = 1e-7, 1e-4, 1e-3, 0.05
 
 
 def _tolerance(problem: Problem) -> float:
-    return {"gaussian": NEAR, "guru": PROVEN, "draws": PROVEN}.get(problem.estimator, ROUGH)
+    return {"gaussian": NEAR, "guru": PROVEN}.get(problem.estimator, ROUGH)
 
 
 def _check_units(problem: Problem, given: Given) -> None:

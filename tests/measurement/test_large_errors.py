@@ -8,7 +8,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier, PosteriorDrawsClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
@@ -25,9 +25,6 @@ MODELS = {
         for model in ("rbf", "population", "boosting", "auto")
     },
     "estimator": lambda: ErrorBarClassifier(LogisticRegression(), model="boosting", cv=FOLDS, n_jobs=1),
-    "draws": lambda: make_pipeline(
-        WithErrors(StandardScaler()), Deconvolve(2), PosteriorDrawsClassifier(LogisticRegression())
-    ),
     "calibrated": lambda: CalibratedWithErrorsCV(
         make_pipeline(WithErrors(StandardScaler()), Deconvolve(2), GuruClassifier(0.1)), cv=3
     ),
@@ -96,7 +93,7 @@ def test_probabilities_are_continuous_in_the_errors(name, n_classes):
 def test_probabilities_through_a_quantile_transform_are_continuous():
     X, err, y = samples(2)
     normal = QuantileTransformer(n_quantiles=100, output_distribution="normal")
-    clf = make_pipeline(WithErrors(normal), Deconvolve(2), PosteriorDrawsClassifier(LogisticRegression()))
+    clf = make_pipeline(WithErrors(normal), Deconvolve(2), CalibratedWithErrorsCV(GuruClassifier(0.1), cv=3))
     clf.fit(Measured(np.exp(X), np.exp(X) * err), y)
     errors = np.where([True, False], SIZES[:, np.newaxis], 0.3)
     found = clf.predict_proba(Measured(np.tile([2.0, 0.5], (len(SIZES), 1)), errors))

@@ -5,9 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
-from sklearn.tree import DecisionTreeClassifier
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier, PosteriorDrawsClassifier
+from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank
 from gaussguru.population import Deconvolve
@@ -23,7 +22,6 @@ MODELS = {
         LogisticRegression(), model="boosting", cv=KFold(3, shuffle=True, random_state=0)
     ),
     "populations": PopulationClassifier,
-    "draws": lambda: PosteriorDrawsClassifier(DecisionTreeClassifier(max_depth=3, random_state=0)),
     "calibrated": lambda: CalibratedWithErrorsCV(GuruClassifier(0.3), cv=3),
 }
 

@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier
 from test_models import CASES, fit, table
 
-from gaussguru import ErrorBarClassifier, PosteriorDrawsClassifier
+from gaussguru import ErrorBarClassifier
 from gaussguru._tables.archive import CARD, SCHEMA, pack
 from gaussguru._tables.files import Limits
 from gaussguru._tables.schema import Layout
@@ -578,7 +578,7 @@ def test_trees_that_no_fit_makes(tmp_path):
         DecisionTreeClassifier(random_state=0),
     ]  # fmt: skip
     for estimator in forests:
-        model = PosteriorDrawsClassifier(estimator, random_state=0).fit(data.X, data.y.astype(str))
+        model = estimator.fit(data.X, data.y.astype(str))
         save_model(model, str(tmp_path / "model"), force=True)
         card = load_model(str(tmp_path / "model")).card
         boosting = isinstance(estimator, HistGradientBoostingClassifier)
@@ -588,7 +588,7 @@ def test_trees_that_no_fit_makes(tmp_path):
 
         def refused(change, words="damaged", model=model, card=card):
             packed = replaced(model, without_trees)
-            change(packed.estimator_)
+            change(packed)
             (tmp_path / "forged").write_bytes(pack(packed, card))
             refuses(tmp_path / "forged", words)
 

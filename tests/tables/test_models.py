@@ -41,7 +41,6 @@ from gaussguru import (
     GuruClassifierCV,
     KernelGuruClassifier,
     PopulationClassifier,
-    PosteriorDrawsClassifier,
     TotalSVC,
     models,
 )
@@ -599,14 +598,7 @@ ALONE = {
     "total": (TotalSVC, None),
     "populations": (lambda: PopulationClassifier(2), "gaps"),
     "populations-exact": (lambda: PopulationClassifier(1), None),
-    "draws": (lambda: PosteriorDrawsClassifier(LogisticRegression()), "gaps"),
-    "draws-guru": (lambda: PosteriorDrawsClassifier(GuruClassifier(0.3)), "errors"),
-    "draws-exact": (lambda: PosteriorDrawsClassifier(KernelGuruClassifier(0.3)), None),
     "boosting": (lambda: HistGradientBoostingClassifier(max_iter=5, random_state=0), None),
-    "draws-default": (lambda: PosteriorDrawsClassifier(n_draws=4), "gaps"),
-    "draws-forest": (lambda: PosteriorDrawsClassifier(RandomForestClassifier(5, random_state=0)), "gaps"),
-    "draws-extra": (lambda: PosteriorDrawsClassifier(ExtraTreesClassifier(5, random_state=0)), "errors"),
-    "draws-tree": (lambda: PosteriorDrawsClassifier(DecisionTreeClassifier(max_leaf_nodes=9, random_state=0)), None),
     "measured": (lambda: ErrorBarClassifier(model="linear", **FEW), "gaps"),
     "measured-exact": (lambda: ErrorBarClassifier(model="linear", cv=2), None),
     "measured-scaled": (lambda: ErrorBarClassifier(model="linear", scale_errors=True, **FEW), "gaps"),
@@ -617,6 +609,8 @@ ALONE = {
     "pool-sizes": (lambda: ErrorBarClassifier(model="boosting", use_error_sizes=True, **FEW), "gaps"),
     "pool-given": (lambda: ErrorBarClassifier(LogisticRegression(), **FEW), "gaps"),
     "pool-forest": (lambda: ErrorBarClassifier(RandomForestClassifier(5), model="boosting", **FEW), "gaps"),
+    "pool-extra": (lambda: ErrorBarClassifier(ExtraTreesClassifier(5), model="boosting", **FEW), "errors"),
+    "pool-tree": (lambda: ErrorBarClassifier(DecisionTreeClassifier(max_leaf_nodes=9), model="boosting", **FEW), None),
     "pool-pipeline": (
         lambda: ErrorBarClassifier(make_pipeline(StandardScaler(), LogisticRegression()), model="boosting", **FEW),
         "errors",
@@ -634,9 +628,6 @@ ALONE = {
     "pipeline": (
         lambda: make_pipeline(WithErrors(StandardScaler()), Deconvolve(missing_indicator=True), GuruClassifier(0.3)),
         "gaps",
-    ),
-    "pipeline-draws": (
-        lambda: make_pipeline(WithErrors(), Deconvolve(), PosteriorDrawsClassifier(LogisticRegression())), "gaps"
     ),
     "pipeline-exact": (lambda: make_pipeline(StandardScaler(), KernelGuruClassifier(0.3)), None),
 }  # fmt: skip
@@ -735,21 +726,15 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
     with pytest.raises(NotFittedError):
         save_model(GuruClassifier(), str(path))
     for estimator, samples, words in (
-        (PosteriorDrawsClassifier(GaussianNB()), errors, "GaussianNB"),
-        (PosteriorDrawsClassifier(RandomForestClassifier(2, random_state=np.random.RandomState(0))), X, "random_state"),
-        (PosteriorDrawsClassifier(RandomForestClassifier(2, class_weight={0: 1.0, 1: 2.0})), X, "class_weight"),
-        (
-            PosteriorDrawsClassifier(HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])),
-            np.round(np.abs(X)),
-            "categorical",
-        ),
+        (RandomForestClassifier(2, random_state=np.random.RandomState(0)), X, "random_state"),
+        (RandomForestClassifier(2, class_weight={0: 1.0, 1: 2.0}), X, "class_weight"),
+        (HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]), np.round(np.abs(X)), "categorical"),
         (ErrorBarClassifier(GaussianNB(), model="boosting", **FEW), errors, "GaussianNB"),
         (make_pipeline(PCA(2), GuruClassifier(0.3)), X, "PCA"),
         (KernelGuruClassifier(0.3, kernel=plain_kernel), X, "plain_kernel"),
         (WithErrors(FunctionTransformer(itself)), errors, "itself"),
         (SVC(), X, "SVC"),
         (WithErrors(PCA(2)), errors, "PCA"),
-        (PosteriorDrawsClassifier(LogisticRegression(), n_draws=5000), X, "n_draws is no whole number from 1 to 4096"),
     ):
         estimator.fit(samples, y)
         with pytest.raises(ModelError, match=f"the {type(estimator).__name__} cannot be saved: .*{words}") as caught:

@@ -5,7 +5,7 @@ plain arrays; ``parse`` makes the few forms of them that the library uses, check
 were not measured; ``forms`` has error bars as problems compute with them, which ``checks`` makes of parsed ones.
 """
 
-from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least, symmetric_roots
+from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
 from gaussguru._errors.checks import check_causes, check_errors, check_products
 from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
 from gaussguru._errors.given import Asymmetric, Components, Limits, LowRank, Measured, with_more
@@ -63,7 +63,6 @@ __all__ = [
     "split_errors",
     "split_uncertainties",
     "standard_deviations",
-    "symmetric_roots",
     "units_of",
     "unmeasured",
     "with_more",

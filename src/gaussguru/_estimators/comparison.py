@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._estimators.base import Settings
 from gaussguru._estimators.families import PREFERRED, Family, Start
-from gaussguru._estimators.link import Calibration, Scores
+from gaussguru._estimators.link import Calibration, Margins
 from gaussguru._estimators.posteriors import Table
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import Array, Index
@@ -40,7 +40,7 @@ def compare(
         parts, starts = zip(*mapped(job.run, folds), strict=True)
         order = np.concatenate([test for _, test in folds])
         truth = labels[order], weights[order], n_classes
-        scored = [_joined(each) for each in zip(*parts, strict=True)]
+        scored = [Margins.joined(list(each)) for each in zip(*parts, strict=True)]
         losses = np.stack(list(mapped(lambda scores: scores.judged(*truth, rough=True)[1], scored)))
     candidates = [(family, float(level)) for family in families for level in family.levels]
     return Comparison(table, candidates, scored, starts[0], truth, losses)
@@ -81,7 +81,7 @@ class Comparison:
 
     table: Table
     candidates: list[tuple[Family, float]]
-    scored: list[Scores]
+    scored: list[Margins]
     starts: list[Start]
     truth: tuple[Index, Array, int]
     losses: Array
@@ -102,13 +102,7 @@ class Comparison:
     def candidate(self, k: int) -> Candidate:
         """Return a candidate with its calibration to all digits."""
         found = self.scored[k].judged(*self.truth)[0]
-        assert found is not None
         return Candidate(self.table, *self.candidates[k], found, self.starts[k])
-
-
-def _joined(parts: tuple[Scores, ...]) -> Scores:
-    """Return what a candidate says of the samples of all folds."""
-    return type(parts[0]).joined(list(parts))  # type: ignore[arg-type]
 
 
 class _Job(NamedTuple):
@@ -120,11 +114,11 @@ class _Job(NamedTuple):
     mapped: Any
     config: dict[str, Any]
 
-    def run(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
+    def run(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
         """Return the scores of left-out samples of every candidate, and what to start from."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
             seen = self.table.fold(*fold, self.weights, self.mapped)
-            scores: list[Scores] = []
+            scores: list[Margins] = []
             starts: list[Start] = []
             for scored, found in (family.scored(seen) for family in self.families):
                 scores += scored

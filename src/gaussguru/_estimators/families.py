@@ -13,7 +13,7 @@ import numpy as np
 
 from gaussguru._errors import check_products
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.link import Margins, Scores
+from gaussguru._estimators.link import Margins
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.posteriors import Fold, Table
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path, rows_of
@@ -60,7 +60,7 @@ class Family(ABC):
         return self.method != "shrunk"
 
     @abstractmethod
-    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
         """Return the scores of left-out samples at every level, and what to start a fit to all samples from."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class GuruPath(Family):
 
     model: GuruClassifier
 
-    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
         """Return scores and classifiers along the path of noise levels."""
         errors = fold.errors if self.in_fit else None
         path = follow(self.model, fold.samples, self.levels, errors, fold.mapped)
@@ -93,7 +93,7 @@ class ProbitPath(Family):
 
     unit: ClassVar[str] = "ridge"
 
-    def scored(self, fold: Fold) -> tuple[list[Scores], list[Start]]:
+    def scored(self, fold: Fold) -> tuple[list[Margins], list[Start]]:
         """Return scores and classifiers along the path of ridges."""
         errors = None if fold.errors is None else check_products(fold.errors, fold.samples.X)
         path = probit_path(rows_of(fold.samples, errors, fold.mapped), self.levels, tol=ROUGH)
@@ -127,11 +127,11 @@ def _stacked(found: list[tuple[Array, Array]]) -> ProbitWithErrors:
     return stack
 
 
-def linear_margins(found: list[tuple[Array, Array]], seen: Any) -> list[Scores]:
+def linear_margins(found: list[tuple[Array, Array]], seen: Any) -> list[Margins]:
     """Return the scores that linear classifiers give to samples."""
     width = len(found[0][1])
     step = max(1, STACK // width)
-    result: list[Scores] = []
+    result: list[Margins] = []
     for first in range(0, len(found), step):
         some = found[first : first + step]
         weights, means, covariances = _stacked(some)._score_moments(seen)

@@ -116,23 +116,6 @@ class Margins(NamedTuple):
         )
 
 
-class Logs(NamedTuple):
-    """Log probabilities of a classifier that has some without calibration (n_samples, n_classes)."""
-
-    logs: Array
-
-    @classmethod
-    def joined(cls, parts: "list[Logs]") -> "Logs":
-        """Return those of all samples."""
-        return cls(np.concatenate([part.logs for part in parts]))
-
-    def judged(self, labels: Index, weights: Array, n_classes: int, *, rough: bool = False) -> tuple[None, Array]:
-        """Return that there is no calibration, and log losses."""
-        return None, -self.logs[np.arange(len(labels)), labels]
-
-
-# What a family says of samples.
-Scores = Margins | Logs
 Terms = tuple[Array, Array]
 
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
-from gaussguru._errors import Errors, split_errors
+from gaussguru._errors import split_errors
 from gaussguru._estimators.base import SCALE, advised, outside
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.problem import pose
@@ -164,14 +164,11 @@ def _grid(n_sigmas: int, samples: Samples, model: GuruClassifier) -> Array:
 
 
 def follow(
-    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap, errors: Errors | None = None
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
-    """Yield fitted classifiers, one for each level, each found from those before it.
-
-    Errors come as a user gives them, ``X_err``, or checked, ``errors``.
-    """
+    """Yield fitted classifiers, one for each level, each found from those before it."""
     first = at_level(model, float(levels[0]))
-    errors = first._errors(samples, X_err, mapped) if errors is None else errors
+    errors = first._errors(samples, X_err, mapped)
     posed = pose(samples, first._resolved(samples, errors), mapped, errors)
     factors = (levels / levels[0]).tolist()
     try:

@@ -66,7 +66,6 @@ _OURS = [
     "gaussguru._estimators.ball.AdversarialSVC",
     "gaussguru._estimators.ball.TotalSVC",
     "gaussguru._estimators.class_populations.PopulationClassifier",
-    "gaussguru._estimators.draws.PosteriorDrawsClassifier",
     "gaussguru._estimators.error_bar.ErrorBarClassifier",
     "gaussguru._estimators.features.Features",
     "gaussguru._estimators.kernel.KernelGuruClassifier",

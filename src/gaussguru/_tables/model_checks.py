@@ -32,7 +32,6 @@ from gaussguru._errors import Population
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.draws import PosteriorDrawsClassifier
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.features import FAR, Features
 from gaussguru._estimators.kernel import KernelGuruClassifier
@@ -54,15 +53,13 @@ TRANSFORMERS = (*SCALERS, SimpleImputer, FunctionTransformer, WithErrors, Deconv
 # Those that may be inside others.
 INNER = (
     GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
-    PosteriorDrawsClassifier, *TREES,
+    *TREES,
 )  # fmt: skip
 CLASSIFIERS = (
     *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
 # Of the calibration: its square, times a variance, is a number.
 LARGEST_FACTOR = 1e70
-# Of a prediction: more take memory that is not in proportion to the file.
-MOST_DRAWS = 1 << 12
 # Of correlations: a fit may leave covariances that differ from their transposes in the last digits.
 ROUNDING = 1e-12
 # Of a kernel for features of spread 1: its widest is many times narrower than any that a fit tries.
@@ -637,14 +634,5 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
         "populations_": _populations,
         "class_count_": numbers("c", above=0.0),
         "class_prior_": shares("c"),
-    },
-    PosteriorDrawsClassifier: {
-        **_CLASSIFIER,
-        "has_errors_": one_of(True, False),
-        "population_": _POPULATION,
-        "n_draws": whole(1, MOST_DRAWS),
-        "_seed": whole(0, 2**32 - 1),
-        "estimator": pattern(Pipeline, *INNER),
-        "estimator_": part(Pipeline, *INNER),
     },
 }  # fmt: skip
