@@ -44,6 +44,7 @@ from gaussguru._errors import (
     measured,
     scaled,
     split_errors,
+    standard_deviations,
 )
 from gaussguru._estimators.base import Classifier
 from gaussguru._estimators.validation import ParameterError, check_choice, check_count, check_flag, check_real
@@ -528,13 +529,13 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     A reading that lowers an error from e to e' replaces the value x by ``s x + (1 - s) t + e' sqrt(1 - s) z`` with
     ``s = (e' / e)^2``, for a truth t and a standard normal z.
     """
-    if final_estimator(model) is not model:
-        raise NotLinearError("remeasure_gain of a pool needs the ErrorBarClassifier itself; got it inside a pipeline")
-    values = as_numbers(X, "X")
+    pool, now = last_step(model, X, X_err)
+    _, then = last_step(model, _without_gaps(X), new_err)  # of which the errors count alone
+    X, values = now.X, as_numbers(now.X, "X")
     n, d = values.shape
-    before, after = (np.broadcast_to(part.reshape(n, -1), (n, d)) for part in (X_err, new_err))
+    before, after = (standard_deviations(split_errors(part)[1], (n, d)) for part in (now, then))
     before = np.where(np.isnan(values), np.inf, before)
-    seen = model.population_.transform(values, X_err=before)
+    seen = pool.population_.transform(values, X_err=before)
     covariances = seen.err
     if isinstance(covariances, LowRank):
         covariances = covariances.factors @ covariances.factors.transpose(0, 2, 1)
@@ -551,7 +552,7 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
         spread = np.where(share < 1.0, after, 0.0) * np.sqrt(1.0 - share)
         new = share * np.nan_to_num(values) + (1.0 - share) * readings + spread * noise[:, np.newaxis]
         new = np.where(share == 1.0, values, new).reshape(-1, d)
-        p = model.predict_proba(like(X, new), X_err=np.tile(errors, (READINGS, 1))).reshape(READINGS, n, -1)
+        p = pool.predict_proba(like(X, new), X_err=np.tile(errors, (READINGS, 1))).reshape(READINGS, n, -1)
         return np.asarray(np.maximum(p.max(axis=2).mean(axis=0) - p.mean(axis=0).max(axis=1), 0.0))
 
     if not per_feature:
@@ -562,12 +563,8 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
 def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
     now = _latent_scores(model, X, X_err)
     # Covariances do not depend on the values: any will do where there are none yet.
-    values = as_numbers(X, "X")
+    values, filled = as_numbers(X, "X"), _without_gaps(X)
     gone = np.isnan(values)
-    filled = X
-    if gone.any():
-        usual = np.divide(np.where(gone, 0.0, values).sum(axis=0), np.maximum((~gone).sum(axis=0), 1))
-        filled = like(X, np.where(gone, usual, values))
     if not per_feature:
         return _gain(now, _latent_scores(model, filled, new_err))
     n, d = values.shape
@@ -582,6 +579,16 @@ def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
         kept = np.where(np.isinf(replaced), np.nan, filled)
         result[:, j] = _gain(now, _latent_scores(model, like(X, kept), replaced))
     return result
+
+
+def _without_gaps(X: Any) -> Any:
+    """Return the samples with the mean of the feature in place of values that were not measured."""
+    values = as_numbers(X, "X")
+    gone = np.isnan(values)
+    if not gone.any():
+        return X
+    usual = np.divide(np.where(gone, 0.0, values).sum(axis=0), np.maximum((~gone).sum(axis=0), 1))
+    return like(X, np.where(gone, usual, values))
 
 
 class _Latent(NamedTuple):

@@ -23,8 +23,8 @@ from sklearn.svm import LinearSVC
 
 from gaussguru import ErrorBarClassifier, PopulationClassifier
 from gaussguru._estimators import error_bar
-from gaussguru._estimators.features import Features, with_noise
-from gaussguru._estimators.members import ExpectedKernel, Samples
+from gaussguru._estimators.features import FeatureColumns, with_noise
+from gaussguru._estimators.members import ExpectedKernel, LabelledColumns
 from gaussguru._estimators.pool import _weighted
 from gaussguru._estimators.posteriors import View
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
@@ -86,8 +86,8 @@ def test_features_are_those_of_the_formulas():
     X, err, view = gaussian()
     mu, T = view.population.means_[0], view.population.covariances_[0]
     scale = np.sqrt(np.diag(T))
-    features = Features.of(view, X, err, high=2.0)
-    table = features.table(X, err)
+    features = FeatureColumns.of(view, X, err, high=2.0)
+    table = features.columns(X, err)
     values, axes = eigh(T / np.outer(scale, scale))
     axes = (axes / np.sqrt(values))[:, ::-1]
     taper = 1 / (1 + (err / (2.0 * err.max(axis=0))) ** 2)
@@ -114,7 +114,7 @@ def test_features_of_other_forms(form):
     S = F @ F.transpose(0, 2, 1) + np.eye(3) * err[:, :, np.newaxis] ** 2
     given = {"covariances": S, "low rank": LowRank(F, err), "none": None}[form]
     S = np.zeros_like(S) if form == "none" else S
-    table = Features.of(view, X, given, high=3.0).table(X, given)
+    table = FeatureColumns.of(view, X, given, high=3.0).columns(X, given)
     for i in range(0, 150, 10):
         mean, V = posterior(view, X[i], S[i])
         np.testing.assert_allclose(table.trees[i, 3:6], mean, atol=1e-8)
@@ -131,28 +131,30 @@ def test_columns_of_gaps_and_limits():
     sides = np.zeros(X.shape, dtype=np.int8)
     sides[1::3, 1], sides[2::3, 1] = -1, 1
     given = Limits(np.where(gone, np.inf, err), sides)
-    features = Features.of(view, X, given, high=3.0)
+    features = FeatureColumns.of(view, X, given, high=3.0)
     assert features.gaps.tolist() == [0, 2]
     assert features.limits.tolist() == [1]
-    table = features.table(X, given)
+    table = features.columns(X, given)
     np.testing.assert_array_equal(table.gaps, np.column_stack([gone[:, 0], gone[:, 2], sides[:, 1]]))
     np.testing.assert_array_equal(table.trees[:, -3:], table.gaps)
     np.testing.assert_array_equal(table.trees[:, :3][gone], 0.0)
     # Of samples without limits.
-    np.testing.assert_array_equal(features.table(X, err).gaps, 0.0)
+    np.testing.assert_array_equal(features.columns(X, err).gaps, 0.0)
     # What a gap holds is nothing.
-    other = features.table(np.where(gone, 1e9, X), given)
+    other = features.columns(np.where(gone, 1e9, X), given)
     np.testing.assert_array_equal(other.trees, table.trees)
 
 
 def test_features_of_growing_errors_tend_to_those_of_a_gap():
     X, err, view = gaussian()
-    features = Features.of(view, X, err, high=3.0)
+    features = FeatureColumns.of(view, X, err, high=3.0)
     sizes = np.concatenate([np.geomspace(1e-2, 1e6, 801), np.geomspace(1e7, 1e300, 50), [np.inf]])
     errors = np.tile(err[0], (len(sizes), 1))
     errors[:, 1] = sizes
-    table = features.table(np.tile(X[0], (len(sizes), 1)), errors)
-    gap = features.table(np.where([False, True, False], np.nan, X[:1]), np.where([False, True, False], np.inf, err[:1]))
+    table = features.columns(np.tile(X[0], (len(sizes), 1)), errors)
+    gap = features.columns(
+        np.where([False, True, False], np.nan, X[:1]), np.where([False, True, False], np.inf, err[:1])
+    )
     for name in ("trees", "means", "variances", "rotated", "rotated_variances", "vagueness"):
         found, limit = getattr(table, name), getattr(gap, name)[0]
         assert np.isfinite(found).all(), name
@@ -166,8 +168,8 @@ def test_features_do_not_depend_on_units_and_offsets(unit):
     X, err, view = gaussian(seed=4)
     unit = np.array(unit)
     Z, F = X * unit + 5 * unit, err * unit
-    one = Features.of(view, X, err, high=3.0).table(X, err)
-    other = Features.of(View.of(Deconvolve(1).fit(Z, X_err=F)), Z, F, high=3.0).table(Z, F)
+    one = FeatureColumns.of(view, X, err, high=3.0).columns(X, err)
+    other = FeatureColumns.of(View.of(Deconvolve(1).fit(Z, X_err=F)), Z, F, high=3.0).columns(Z, F)
     for name in ("trees", "sizes", "means", "variances", "rotated", "rotated_variances", "vagueness"):
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), atol=1e-7, err_msg=name)
 
@@ -324,7 +326,9 @@ def held_out(n, m, seed, shift=1.0, sets=2):
     labels, weights = rng.integers(3, size=n), rng.uniform(0.2, 3.0, n)
     truth, found = [], [[] for _ in range(m)]
     for s in range(sets):
-        truth.append(Samples(SimpleNamespace(vagueness=rng.standard_normal(n) - 1 + s * shift), labels, weights))
+        truth.append(
+            LabelledColumns(SimpleNamespace(vagueness=rng.standard_normal(n) - 1 + s * shift), labels, weights)
+        )
         for k in range(m):
             logits = rng.standard_normal((n, 3)) + (0.5 + 0.4 * ((k + s) % m)) * np.eye(3)[labels]
             found[k].append(softmax(logits, axis=1))
@@ -381,7 +385,7 @@ def test_the_gate_is_logistic_regression_on_vagueness():
 
 def test_probabilities_are_the_average_of_the_members(fitted):
     clf, X, err, _ = fitted
-    table = clf.features_.table(X, err)
+    table = clf.features_.columns(X, err)
     of = {
         "boosting": table.trees,
         "boosting, as measured": table.trees,

@@ -24,10 +24,9 @@ from gaussguru._errors import scaled, split_errors, standard_deviations
 from gaussguru._estimators.base import Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._estimators.comparison import Candidate, compare, selection_rows
 from gaussguru._estimators.families import fitted_to, linear_families
-from gaussguru._estimators.features import Features
+from gaussguru._estimators.features import FeatureColumns
 from gaussguru._estimators.link import Calibration
-from gaussguru._estimators.members import FEW, LANDMARKS, MODELS, REPEATS, members_of
-from gaussguru._estimators.members import Samples as PoolSamples
+from gaussguru._estimators.members import FEW, LANDMARKS, MODELS, REPEATS, LabelledColumns, members_of
 from gaussguru._estimators.pool import Copies, fit_pool
 from gaussguru._estimators.posteriors import Table, View, checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of
@@ -340,13 +339,13 @@ class ErrorBarClassifier(ByProbability, Classifier):
         labelled, seed, classes = table.labelled, table.seed, len(self.classes_)
         X, X_err = table.X, _of_every_value(table.X_err, table.X.shape)
         labels, weights = labelled.labels.astype(np.intp), labelled.weights
-        self.features_ = Features.of(table.view, X, X_err, high=self.noise_range[1])
+        self.features_ = FeatureColumns.of(table.view, X, X_err, high=self.noise_range[1])
         if len(X) > MEMBER_ROWS:
             rows, factors = selection_rows(labelled, seed, MEMBER_ROWS)
             weights = None if weights is None and np.allclose(factors[rows], 1.0) else labelled.all_weights * factors
             X, X_err, labels = X[rows], None if X_err is None else take_rows(X_err, rows), labels[rows]
             weights, folds = None if weights is None else weights[rows], _among(folds, rows, len(labelled.labels))
-        samples = PoolSamples(self.features_.table(X, X_err), labels, weights)
+        samples = LabelledColumns(self.features_.columns(X, X_err), labels, weights)
         errors = standard_deviations(X_err, X.shape)
         copies = None
         if self.has_errors_ and np.any((errors > 0) & np.isfinite(errors)):
@@ -517,7 +516,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         with warnings.catch_warnings(), Threads(n_threads(self.n_jobs)) as mapped:
             parts = [
                 self.pool_.probabilities(
-                    self.features_.table(X[part], None if X_err is None else take_rows(X_err, part)), mapped
+                    self.features_.columns(X[part], None if X_err is None else take_rows(X_err, part)), mapped
                 )
                 for part in row_blocks(len(X), LANDMARKS) or [slice(0)]
             ]

@@ -1,4 +1,4 @@
-"""Features of measured samples for classifiers that know nothing of error bars: values, posteriors, gaps.
+"""FeatureColumns of measured samples for classifiers that know nothing of error bars: values, posteriors, gaps.
 
 The columns, for d features in units of the population's mean and spread:
 
@@ -39,7 +39,7 @@ TINY = 1e-6
 
 
 @dataclass(frozen=True)
-class Table:
+class Columns:
     """Samples in the forms that members of a pool take; one row for each sample.
 
     Attributes
@@ -67,13 +67,13 @@ class Table:
     def __len__(self) -> int:
         return len(self.X)
 
-    def __getitem__(self, rows: Any) -> "Table":
+    def __getitem__(self, rows: Any) -> "Columns":
         parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
         taken: list[Any] = [None if part is None else take_rows(part, rows) for part in parts]
-        return Table(*taken)
+        return Columns(*taken)
 
     @classmethod
-    def joined(cls, parts: "list[Table]") -> "Table":
+    def joined(cls, parts: "list[Columns]") -> "Columns":
         """Return the samples of several tables."""
         return cls(*(_stacked([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
@@ -92,7 +92,7 @@ def _stacked(parts: list[Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureColumns:
     """The columns of a fit.
 
     Attributes
@@ -113,7 +113,7 @@ class Features:
     limits: Index
 
     @classmethod
-    def of(cls, view: View, X: Array, X_err: Any, *, high: float) -> "Features":
+    def of(cls, view: View, X: Array, X_err: Any, *, high: float) -> "FeatureColumns":
         """Return the columns for samples of training, of which copies have errors up to ``high`` times larger."""
         gone = unmeasured(X_err, X.shape)
         sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(X.shape, dtype=np.int8)
@@ -144,15 +144,15 @@ class Features:
             "gaps": gone & never,
         }
 
-    def table(self, X: Array, X_err: Any) -> Table:
+    def columns(self, X: Array, X_err: Any) -> Columns:
         """Return samples in all forms."""
         parts = [
-            self._columns(X[part], None if X_err is None else take_rows(X_err, part))
+            self._of_block(X[part], None if X_err is None else take_rows(X_err, part))
             for part in row_blocks(len(X), X.shape[1] ** 2) or [slice(0)]
         ]
-        return Table(X, X_err, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return Columns(X, X_err, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _columns(self, X: Array, X_err: Any) -> tuple[Array, ...]:
+    def _of_block(self, X: Array, X_err: Any) -> tuple[Array, ...]:
         seen = self.view.posterior(X, X_err)
         means, errors = (seen.X, seen.err) if isinstance(seen, Measured) else (seen, None)
         rotated = means @ self.axes

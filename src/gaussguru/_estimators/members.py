@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 from gaussguru._data.rows import BlockMap
 from gaussguru._errors import unmeasured
 from gaussguru._estimators.class_populations import PopulationClassifier
-from gaussguru._estimators.features import Table
+from gaussguru._estimators.features import Columns
 from gaussguru._estimators.validation import check_samples
 from gaussguru._linalg import Array, Index
 
@@ -43,18 +43,20 @@ FEW, REPEATS = 300, 3
 
 
 @dataclass(frozen=True)
-class Samples:
+class LabelledColumns:
     """Rows to fit a classifier to, or to judge it by: columns, class numbers, and weights or None."""
 
-    table: Table
+    table: Columns
     labels: Index
     weights: Array | None
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, rows: Any) -> "Samples":
-        return Samples(self.table[rows], self.labels[rows], None if self.weights is None else self.weights[rows])
+    def __getitem__(self, rows: Any) -> "LabelledColumns":
+        return LabelledColumns(
+            self.table[rows], self.labels[rows], None if self.weights is None else self.weights[rows]
+        )
 
     @property
     def all_weights(self) -> Array:
@@ -62,11 +64,11 @@ class Samples:
         return np.ones(len(self)) if self.weights is None else self.weights
 
     @classmethod
-    def joined(cls, parts: "list[Samples]") -> "Samples":
+    def joined(cls, parts: "list[LabelledColumns]") -> "LabelledColumns":
         """Return the rows of several."""
         weights = None if parts[0].weights is None else np.concatenate([part.all_weights for part in parts])
         labels = np.concatenate([part.labels for part in parts])
-        return cls(Table.joined([part.table for part in parts]), labels, weights)
+        return cls(Columns.joined([part.table for part in parts]), labels, weights)
 
 
 class ExpectedKernel(TransformerMixin, BaseEstimator):
@@ -116,31 +118,31 @@ class ExpectedKernel(TransformerMixin, BaseEstimator):
         return np.hstack([values, means, X[:, 2 * d :]])
 
 
-def _trees(table: Table) -> Array:
+def _trees(table: Columns) -> Array:
     return table.trees
 
 
-def _sizes(table: Table) -> Array:
+def _sizes(table: Columns) -> Array:
     return np.hstack([table.trees, table.sizes])
 
 
-def _measured(table: Table) -> Array:
+def _measured(table: Columns) -> Array:
     return np.where(unmeasured(table.X_err, table.X.shape), np.nan, table.X)
 
 
-def _linear(table: Table) -> Array:
+def _linear(table: Columns) -> Array:
     return np.hstack([table.means, table.gaps])
 
 
-def _posterior(table: Table) -> Array:
+def _posterior(table: Columns) -> Array:
     return np.hstack([table.means, table.variances, table.gaps])
 
 
-def _rotated(table: Table) -> Array:
+def _rotated(table: Columns) -> Array:
     return np.hstack([table.rotated, table.rotated_variances, table.gaps])
 
 
-COLUMNS: dict[str, Callable[[Table], Array]] = {
+COLUMNS: dict[str, Callable[[Columns], Array]] = {
     "trees": _trees,
     "sizes": _sizes,
     "measured": _measured,
@@ -152,7 +154,7 @@ COLUMNS: dict[str, Callable[[Table], Array]] = {
 WITH_ERRORS = "with errors"
 
 
-def probabilities_of(model: Any, columns: str, table: Table, n_classes: int) -> Array:
+def probabilities_of(model: Any, columns: str, table: Columns, n_classes: int) -> Array:
     """Return the probabilities of a fitted classifier, (n, n_classes); 0 for classes that its fold did not have."""
     if columns == WITH_ERRORS:
         found = model.predict_proba(table.X, table.X_err)
@@ -196,7 +198,7 @@ class Member:
     copies: bool = True
     most_rows: int | None = None
 
-    def fitted(self, samples: Samples, seed: int) -> Any:
+    def fitted(self, samples: LabelledColumns, seed: int) -> Any:
         """Return the classifier of a fold."""
         samples = self._some(samples, seed)
         given: dict[str, Any] = {} if samples.weights is None else {"sample_weight": samples.weights}
@@ -209,37 +211,47 @@ class Member:
             given = {f"{self.estimator.steps[-1][0]}__sample_weight": samples.weights}
         return clone(self.estimator).fit(COLUMNS[self.columns](samples.table), samples.labels, **given)
 
-    def _some(self, samples: Samples, seed: int) -> Samples:
+    def _some(self, samples: LabelledColumns, seed: int) -> LabelledColumns:
         """Return at most as many rows as the classifier needs."""
         n = len(samples)
         if self.most_rows is None or n <= self.most_rows:
             return samples
         return samples[np.random.default_rng(seed).permutation(n)[: self.most_rows]]
 
-    def chosen(self, train: Samples, held: list[Samples], n_classes: int) -> "Member":
+    def chosen(self, train: LabelledColumns, held: list[LabelledColumns], n_classes: int) -> "Member":
         """Return the member with its settings chosen on a fold: samples to fit to, and sets of held-out ones."""
         return self
 
     def fit_folds(
-        self, train: list[Samples], held: list[list[Samples]], seeds: Index, n_classes: int, mapped: BlockMap
+        self,
+        train: list[LabelledColumns],
+        held: list[list[LabelledColumns]],
+        seeds: Index,
+        n_classes: int,
+        mapped: BlockMap,
     ) -> list[Any]:
         """Return the classifiers of all folds."""
         return list(mapped(lambda some, seed: alone(self.fitted, some, int(seed)), train, seeds))
 
 
 @dataclass(frozen=True)
-class Boosting(Member):
+class BoostingMember(Member):
     """Gradient boosting, with more trees until the held-out samples of all folds want no more."""
 
     def fit_folds(
-        self, train: list[Samples], held: list[list[Samples]], seeds: Index, n_classes: int, mapped: BlockMap
+        self,
+        train: list[LabelledColumns],
+        held: list[list[LabelledColumns]],
+        seeds: Index,
+        n_classes: int,
+        mapped: BlockMap,
     ) -> list[Any]:
         """Return the classifiers with the number of trees of least log loss; two stages that are no better end it."""
         columns = [COLUMNS[self.columns](samples.table) for samples in train]
         models = [clone(self.estimator).set_params(warm_start=True) for _ in train]
         best, least, worse = models, np.inf, 0
 
-        def grown(model: Any, X: Array, samples: Samples, sets: list[Samples]) -> float:
+        def grown(model: Any, X: Array, samples: LabelledColumns, sets: list[LabelledColumns]) -> float:
             """Fit a classifier with more trees; return its total log loss."""
             model.fit(X, samples.labels, sample_weight=samples.weights)
             found = [probabilities_of(model, self.columns, each.table, n_classes) for each in sets]
@@ -261,10 +273,10 @@ class Boosting(Member):
 
 
 @dataclass(frozen=True)
-class Kernel(Member):
+class KernelMember(Member):
     """Logistic regression on expected kernel values, whose width and axes are chosen on the first fold."""
 
-    def chosen(self, train: Samples, held: list[Samples], n_classes: int) -> "Member":
+    def chosen(self, train: LabelledColumns, held: list[LabelledColumns], n_classes: int) -> "Member":
         """Return the member with the width, and the axes, of least log loss."""
         train = train[np.random.default_rng(0).permutation(len(train))[:SCREEN_ROWS]]
         held = [samples[: SCREEN_ROWS // 2] for samples in held]
@@ -289,7 +301,7 @@ class Kernel(Member):
 
 
 @dataclass(frozen=True)
-class Populations(Member):
+class PopulationMember(Member):
     """Bayes' rule with a population of each class, fitted to the samples as they were measured.
 
     EM begins from the populations of the first fold, ``start``.
@@ -297,11 +309,11 @@ class Populations(Member):
 
     start: Any = None
 
-    def chosen(self, train: Samples, held: list[Samples], n_classes: int) -> "Member":
+    def chosen(self, train: LabelledColumns, held: list[LabelledColumns], n_classes: int) -> "Member":
         """Return the member with populations to begin from."""
         return replace(self, start=self.fitted(train, 0))
 
-    def fitted(self, samples: Samples, seed: int) -> Any:
+    def fitted(self, samples: LabelledColumns, seed: int) -> Any:
         """Return the classifier of a fold."""
         some = self._some(samples, seed)
         table, labels, weights = some.table, some.labels, some.weights
@@ -338,7 +350,7 @@ def members_of(
         ExpectedKernel(1.0 / n_features, LANDMARKS, n_features, seed), LogisticRegression(C=0.3, max_iter=80)
     )
     populations = PopulationClassifier(3 if counts.min() > MIXTURE_SAMPLES else 1, random_state=seed, n_jobs=1)
-    kind: type[Member] = Boosting if estimator is None else Member
+    kind: type[Member] = BoostingMember if estimator is None else Member
     model_of_trees = boosting if estimator is None else estimator
     name, columns = "boosting" if estimator is None else "estimator", "sizes" if sizes else "trees"
     every: dict[str, list[Member]] = {
@@ -347,8 +359,10 @@ def members_of(
             kind(f"{name}, as measured", model_of_trees, columns, copies=False),
         ],
         "trees": [Member("trees", trees, columns, most_rows=TREE_ROWS)],
-        "rbf": [Kernel("rbf", kernel, "posterior", most_rows=KERNEL_ROWS)],
-        "population": [Populations("population", populations, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)],
+        "rbf": [KernelMember("rbf", kernel, "posterior", most_rows=KERNEL_ROWS)],
+        "population": [
+            PopulationMember("population", populations, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)
+        ],
         "linear": [Member("linear", LogisticRegression(C=0.3, max_iter=80), "linear")],
     }
     if not copies:

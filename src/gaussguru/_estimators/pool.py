@@ -21,12 +21,12 @@ from sklearn.linear_model import LogisticRegression
 from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import Pool as Threads
 from gaussguru._data.threads import n_threads
-from gaussguru._estimators.features import Features, Table, with_noise
+from gaussguru._estimators.features import Columns, FeatureColumns, with_noise
 from gaussguru._estimators.members import (
-    Boosting,
+    BoostingMember,
     FittedMember,
+    LabelledColumns,
     Member,
-    Samples,
     alone,
     judged_beside,
     log_losses,
@@ -41,7 +41,7 @@ PSEUDO = 1.0
 
 
 @dataclass(frozen=True)
-class Pool:
+class OpinionPool:
     """Fitted members and their weights.
 
     Attributes
@@ -57,7 +57,7 @@ class Pool:
     gate: Array
     n_classes: int
 
-    def probabilities(self, table: Table, mapped: BlockMap) -> Array:
+    def probabilities(self, table: Columns, mapped: BlockMap) -> Array:
         """Return the probabilities of the classes, (n, n_classes)."""
         calls = [(member.columns, model) for member in self.members for model in member.models]
         found = iter(mapped(lambda call: alone(probabilities_of, call[1], call[0], table, self.n_classes), calls))
@@ -81,38 +81,38 @@ class Copies(NamedTuple):
     scale: Array
     factors: tuple[float, float]
 
-    def of(self, table: Table, factors: tuple[float, float], rng: np.random.Generator) -> tuple[Array, Any]:
+    def of(self, table: Columns, factors: tuple[float, float], rng: np.random.Generator) -> tuple[Array, Any]:
         """Return values and errors of copies of samples."""
         return with_noise(table.X, table.X_err, self.donors, self.scale, factors, rng)
 
 
 def fit_pool(
     members: list[Member],
-    features: Features,
-    samples: Samples,
+    features: FeatureColumns,
+    samples: LabelledColumns,
     folds: list[tuple[Index, Index]],
     copies: Copies | None,
     n_classes: int,
     seed: int,
     n_jobs: int | None,
     say: Callable[[str], None],
-) -> tuple[Pool, dict[str, NDArray[Any]]]:
+) -> tuple[OpinionPool, dict[str, NDArray[Any]]]:
     """Return a pool, and the table of log losses of its members on held-out samples."""
     rng = np.random.default_rng(seed)
     judged = [samples]
     if copies is not None:
-        noisier = features.table(*copies.of(samples.table, (max(1.0, copies.factors[0]), copies.factors[1]), rng))
+        noisier = features.columns(*copies.of(samples.table, (max(1.0, copies.factors[0]), copies.factors[1]), rng))
         judged.append(replace(samples, table=noisier))
     seeds = rng.integers(2**31, size=len(folds))
     held = [[each[test] for each in judged] for _, test in folds]
 
-    def training(k: int) -> tuple[Samples, Samples]:
+    def training(k: int) -> tuple[LabelledColumns, LabelledColumns]:
         """Return the samples of a fold to fit to: as they were measured, and with copies."""
         mine = samples[folds[k][0]]
         if copies is None:
             return mine, mine
-        more = features.table(*copies.of(mine.table, copies.factors, np.random.default_rng(seeds[k])))
-        return mine, Samples.joined([mine, replace(mine, table=more)])
+        more = features.columns(*copies.of(mine.table, copies.factors, np.random.default_rng(seeds[k])))
+        return mine, LabelledColumns.joined([mine, replace(mine, table=more)])
 
     # Few iterations of logistic regression will do: held-out samples judge. (Filters are those of all threads.)
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
@@ -129,7 +129,7 @@ def fit_pool(
             member = alone(member.chosen, own[0], sets[0], n_classes)
             models = member.fit_folds(own, sets, seeds, n_classes, folds_mapped)
 
-            def judge(model: Any, sets: list[Samples]) -> list[Array]:
+            def judge(model: Any, sets: list[LabelledColumns]) -> list[Array]:
                 return [alone(probabilities_of, model, member.columns, each.table, n_classes) for each in sets]
 
             parts = folds_mapped(judge, models, held)
@@ -138,14 +138,14 @@ def fit_pool(
 
         found = list(members_mapped(fitted, members))
         others = []
-        if copies is not None and isinstance(members[0], Boosting):
+        if copies is not None and isinstance(members[0], BoostingMember):
             others = list(members_mapped(fitted, judged_beside(members[0], found[0][0].models[0].n_iter_)))
-    truth = [Samples.joined(list(sets)) for sets in zip(*held, strict=True)]
+    truth = [LabelledColumns.joined(list(sets)) for sets in zip(*held, strict=True)]
     pool = _weighted([member for member, _ in found], [p for _, p in found], truth, n_classes)
     return pool, _scores(pool, [(member.name, p) for member, p in found + others], truth)
 
 
-def _gate(truth: list[Samples]) -> Array:
+def _gate(truth: list[LabelledColumns]) -> Array:
     """Return intercept and slope of the logit that a sample is a noisier copy, by its vagueness."""
     if len(truth) == 1:
         return np.array([-np.inf, 0.0])
@@ -160,7 +160,9 @@ def _gate(truth: list[Samples]) -> Array:
     return np.array([float(found.intercept_[0]) - slope * v.mean(), slope])
 
 
-def _weighted(members: list[FittedMember], found: list[list[Array]], truth: list[Samples], n_classes: int) -> Pool:
+def _weighted(
+    members: list[FittedMember], found: list[list[Array]], truth: list[LabelledColumns], n_classes: int
+) -> OpinionPool:
     """Return the pool with the weights of greatest likelihood, by EM, with a pseudo-sample for each weight."""
     gate = _gate(truth)
     likelihoods = np.concatenate([
@@ -177,10 +179,12 @@ def _weighted(members: list[FittedMember], found: list[list[Array]], truth: list
         ratio = (own / parts.sum(axis=1))[:, np.newaxis] * likelihoods
         w = w * (gates.T @ ratio) + PSEUDO
         w /= w.sum(axis=1, keepdims=True)
-    return Pool(members, w, gate, n_classes)
+    return OpinionPool(members, w, gate, n_classes)
 
 
-def _scores(pool: Pool, found: list[tuple[str, list[Array]]], truth: list[Samples]) -> dict[str, NDArray[Any]]:
+def _scores(
+    pool: OpinionPool, found: list[tuple[str, list[Array]]], truth: list[LabelledColumns]
+) -> dict[str, NDArray[Any]]:
     """Return the table of log losses: members, what is judged beside them, the pool and the class frequencies."""
     first, n_members = truth[0], len(pool.members)
     own = first.all_weights

@@ -33,11 +33,11 @@ from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
-from gaussguru._estimators.features import FAR, Features
+from gaussguru._estimators.features import FAR, FeatureColumns
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.members import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember
-from gaussguru._estimators.pool import Pool
+from gaussguru._estimators.pool import OpinionPool
 from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
@@ -409,7 +409,7 @@ def _pool(at: At, value: Any, features: Any) -> None:
     trees = 2 * d + r + gaps
     widths = {"trees": trees, "sizes": trees + d}
     widths |= {"linear": d + gaps, "posterior": 2 * d + gaps, "rotated": 2 * r + gaps, WITH_ERRORS: d}
-    at._replace(widths=widths).check(value, (Pool,))
+    at._replace(widths=widths).check(value, (OpinionPool,))
 
 
 def _scores(at: At, value: Any) -> None:
@@ -518,7 +518,7 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
     else:
         inner = {
             "method_": one_of("pool"),
-            "features_": part(Features),
+            "features_": part(FeatureColumns),
             # Its columns are those of the features, which come before it.
             "pool_": lambda at, value: _pool(at, value, vars(thing)["features_"]),
             "cv_scores_": _scores,
@@ -618,14 +618,14 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
         "estimator_": part(Pipeline, *INNER),
     },
     ErrorBarClassifier: _error_bars,
-    Features: {
+    FeatureColumns: {
         "view": _view,
         "axes": numbers("dr"),
         "largest": numbers("d", low=0.0),
         "gaps": _features_of("g"),
         "limits": _features_of("l"),
     },
-    Pool: {"n_classes": _n_classes, "members": _members, "weights": _weights, "gate": _gate},
+    OpinionPool: {"n_classes": _n_classes, "members": _members, "weights": _weights, "gate": _gate},
     FittedMember: _member,
     ExpectedKernel: _landmarks,
     PopulationClassifier: {
