@@ -24,6 +24,7 @@ ones at most. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
 
 import argparse
 import copy
+import itertools
 import json
 import sys
 import time
@@ -40,6 +41,7 @@ from measured_models import (
     MODELS,
     OURS,
     SCALED,
+    SIZES,
     Model,
     Predictor,
     Training,
@@ -471,22 +473,26 @@ def bars(results: Results) -> list[Record]:
 
 
 def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], None]) -> None:
-    """Ours against the best baseline that is not trained at the noise of use: level as measured, ahead under more."""
-    for condition in ("x1", "x2", "x3"):
+    """Ours against the best baseline that is not trained at the noise of use: level as measured, ahead under more.
+
+    The default against baselines that do not use the sizes of errors, ``use_error_sizes=True`` against all.
+    """
+    for name, condition in itertools.product((OURS, SIZES), ("x1", "x2", "x3")):
         key = ("T1", data, condition)
         others = [
-            name
-            for name, kind in results.kinds.items()
-            if kind == "baseline" and "trained at" not in name and results.measured(*key, name)
+            other
+            for other, kind in results.kinds.items()
+            if kind != "ours" and "trained at" not in other and results.measured(*key, other)
+            if name == SIZES or "errors as columns" not in other
         ]
-        if not others or not results.measured(*key, OURS):
+        if not others or not results.measured(*key, name):
             continue
         for score, sign, wanted in (("log_loss", -1, 1 if condition == "x1" else -2), ("accuracy", 1, 1)):
-            best = max(others, key=lambda name: sign * results.mean(*key, name, score))
-            mean, error = results.difference((*key, OURS), (*key, best), score)
+            best = max(others, key=lambda other: sign * results.mean(*key, other, score))
+            mean, error = results.difference((*key, name), (*key, best), score)
             words = "within one s.e. of" if wanted == 1 else "ahead by two s.e. of"
             bar(
-                f"T1 {data} {condition}: {score.replace('_', ' ')} {words} {best}",
+                f"T1 {data} {condition}: {score.replace('_', ' ')} of {name} {words} {best}",
                 -sign * mean <= wanted * error,
                 pm((mean, error)),
             )

@@ -179,6 +179,7 @@ def ours_without_errors(**options: Any) -> Callable[[Training, float], Predictor
 
 
 OURS, LINEAR, IGNORED = "ErrorBarClassifier", "ErrorBarClassifier, linear", "ErrorBarClassifier, errors ignored"
+SIZES = f"{OURS}, error sizes used"
 LOGISTIC, CLASSES = "LogisticRegression", "PopulationClassifier"
 DECONVOLUTION = "extreme deconvolution of each class"
 # How boosting is tuned: 15 random trials, by the log loss of three folds.
@@ -224,6 +225,7 @@ MODELS = [
     Model(f"{DECONVOLUTION}, astroML", "baseline", extreme_deconvolution(astroml_mixtures)),
     Model(IGNORED, "baseline", ours_without_errors(), uses_errors=False),
     Model(OURS, "ours", ours()),
+    Model(SIZES, "ours", ours(use_error_sizes=True)),
     Model(LINEAR, "ours", ours(model="linear")),
     Model(CLASSES, "ours", population_classifier),
 ]

@@ -246,13 +246,13 @@ def test_a_pool_of_a_source(monkeypatch):
     other = ErrorBarClassifier(**settings).fit(Arrays(X, rows=500), y, weight, errors)
     # Logistic regression on kernel values stops after 80 iterations: rounding decides where.
     assert np.allclose(other.predict_proba(Arrays(X), errors), one.predict_proba(X, errors), atol=1e-3)
-    monkeypatch.setattr(reading, "MOST_DRAWN", 400)
+    monkeypatch.setattr(reading, "MOST_DRAWN", 250)
     some = ErrorBarClassifier(**settings).fit(Arrays(X, rows=500), y, weight, errors)
     assert np.allclose(some.population_.means_, one.population_.means_, atol=1e-6)
     assert np.allclose(some.reliability_, one.reliability_, atol=1e-6)
-    # Members are fitted to 400 rows, which are few: folds are repeated three times.
+    # Members are fitted to 250 rows, which are few: folds are repeated three times.
     assert (len(one.members_["rbf"]), len(some.members_["rbf"])) == (2, 6)
-    assert np.abs(some.predict_proba(X, errors) - one.predict_proba(X, errors)).mean() < 0.05
+    assert np.abs(some.predict_proba(X, errors) - one.predict_proba(X, errors)).mean() < 0.1
     with pytest.raises(ValueError, match="groups are for samples in memory"):
         ErrorBarClassifier(**settings).fit(Arrays(X), y, X_err=errors, groups=y)
 
