@@ -17,10 +17,10 @@ TITLES = {"fermi": "pulsar or galaxy (Fermi)", "blazar": "two kinds of blazars (
 ROWS = {
     "ErrorBarClassifier *": "ErrorBarClassifier",
     "extreme deconvolution of each class +": "deconvolution of each class",
-    "forest, trained at the noise of use": "forest, trained at the noise of use",
     "forest": "forest",
-    "forest, errors as columns": "forest, errors as columns",
-    "boosting": "boosting",
+    "boosting, tuned": "boosting, tuned",
+    "boosting, tuned, errors as columns": "boosting, tuned, errors as columns",
+    "ErrorBarClassifier, linear *": "ErrorBarClassifier, linear",
     "LogisticRegression": "logistic regression",
 }
 

@@ -30,7 +30,7 @@ LONG, ROUND = (0.9, 0.05), (0.08, 0.08)
 
 def probabilities(path: str) -> None:
     data = make_measured(1000, 1, random_state=0)
-    model = ErrorBarClassifier().fit(data.X, data.y, X_err=data.X_err)
+    model = ErrorBarClassifier(model="linear").fit(data.X, data.y, X_err=data.X_err)
     values = np.linspace(-3, 3, 301)[:, np.newaxis]
     figure = Figure(figsize=(5.2, 3.3), layout="constrained")  # small, so that text is large on a phone
     ax = figure.subplots()
