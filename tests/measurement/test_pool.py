@@ -569,12 +569,13 @@ def test_groups_stay_together(kind, weighted, monkeypatch):
     weights = np.random.default_rng(1).choice([0.0, 1.0], 120) if weighted else np.ones(120)
     seen = []
 
-    def recorded(members, features, samples, folds, *more):
-        seen.extend(folds)
-        return fit_pool(members, features, samples, folds, *more)
+    class Recorded(error_bar.Trial):
+        @classmethod
+        def of(cls, features, samples, folds, *more):
+            seen.extend(folds)
+            return super().of(features, samples, folds, *more)
 
-    fit_pool = error_bar.fit_pool
-    monkeypatch.setattr(error_bar, "fit_pool", recorded)
+    monkeypatch.setattr(error_bar, "Trial", Recorded)
     cv = 3 if kind == "number" else error_bar.StratifiedGroupKFold(3)
     ErrorBarClassifier(**RBF | {"cv": cv}).fit(X, y, weights, err, groups)
     assert len(seen) == (9 if kind == "number" else 3)

@@ -27,7 +27,7 @@ from gaussguru._estimators.families import fitted_to, linear_families
 from gaussguru._estimators.features import FeatureColumns
 from gaussguru._estimators.link import Calibration
 from gaussguru._estimators.members import FEW, LANDMARKS, MODELS, REPEATS, LabelledColumns, members_of
-from gaussguru._estimators.pool import Copies, fit_pool
+from gaussguru._estimators.pool import Copies, Trial, fit_pool
 from gaussguru._estimators.posteriors import Table, View, checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of
 from gaussguru._estimators.validation import (
@@ -360,9 +360,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
             sizes=self.use_error_sizes,
         )
         self.method_ = "pool"
-        self.pool_, self.cv_scores_ = fit_pool(
-            members, self.features_, samples, folds, copies, classes, seed, self.n_jobs, self._say
-        )
+        trial = Trial.of(self.features_, samples, folds, copies, seed)
+        self.pool_, self.cv_scores_ = fit_pool(members, trial, self.n_jobs, self._say)
         return self
 
     def _say(self, text: str) -> None:

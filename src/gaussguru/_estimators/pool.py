@@ -36,6 +36,8 @@ from gaussguru._linalg import Array, Index
 
 # Iterations of EM for the weights; the log loss changes by less than 1e-4 after some 50.
 ITERATIONS = 300
+# Numbers of the rows to fit to, and of those held out.
+Fold = tuple[Index, Index]
 # Samples that are added to the weight of each member, of both sets.
 PSEUDO = 1.0
 
@@ -86,62 +88,82 @@ class Copies(NamedTuple):
         return with_noise(table.X, table.X_err, self.donors, self.scale, factors, rng)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """The samples of every fold that members are fitted to, and those that they are judged by.
+
+    Attributes
+    ----------
+    measured, doubled : training samples as they were measured, and these with a noisier copy of each
+    held : held-out samples as they were measured, and with more noise if there are errors
+    seeds : of every fold
+    n_classes : number of classes
+    """
+
+    measured: list[LabelledColumns]
+    doubled: list[LabelledColumns]
+    held: list[list[LabelledColumns]]
+    seeds: Index
+    n_classes: int
+
+    @classmethod
+    def of(
+        cls, features: FeatureColumns, samples: LabelledColumns, folds: list[Fold], copies: Copies | None, seed: int
+    ) -> "Trial":
+        """Return the folds of samples, of which copies are made if there are errors."""
+        rng, n_classes = np.random.default_rng(seed), int(samples.labels.max()) + 1
+        judged, doubled = [samples], [samples[train] for train, _ in folds]
+        if copies is not None:
+            more = copies.of(samples.table, (max(1.0, copies.factors[0]), copies.factors[1]), rng)
+            judged.append(replace(samples, table=features.columns(*more)))
+        seeds = rng.integers(2**31, size=len(folds))
+        held, measured = [[each[test] for each in judged] for _, test in folds], list(doubled)
+        if copies is not None:
+            for k, mine in enumerate(measured):
+                more = copies.of(mine.table, copies.factors, np.random.default_rng(seeds[k]))
+                doubled[k] = LabelledColumns.joined([mine, replace(mine, table=features.columns(*more))])
+        return cls(measured, doubled, held, seeds, n_classes)
+
+    @property
+    def truth(self) -> list[LabelledColumns]:
+        """The held-out samples of all folds, as they were measured and with more noise."""
+        return [LabelledColumns.joined(list(sets)) for sets in zip(*self.held, strict=True)]
+
+    def judged(self, member: Member, mapped: BlockMap) -> tuple[FittedMember, list[Array]]:
+        """Return a fitted member, and its probabilities of the held-out samples of all folds."""
+        train = self.doubled if member.copies else self.measured
+        # Its settings are chosen by samples such as those that it is fitted to.
+        held = self.held if member.copies else [sets[:1] for sets in self.held]
+        member = alone(member.chosen, train[0], held[0], self.n_classes)
+        models = member.fit_folds(train, held, self.seeds, self.n_classes, mapped)
+
+        def probabilities(model: Any, sets: list[LabelledColumns]) -> list[Array]:
+            return [alone(probabilities_of, model, member.columns, each.table, self.n_classes) for each in sets]
+
+        parts = mapped(probabilities, models, self.held)
+        found = [np.concatenate(some) for some in zip(*parts, strict=True)]
+        return FittedMember(member.name, member.columns, models), found
+
+
 def fit_pool(
-    members: list[Member],
-    features: FeatureColumns,
-    samples: LabelledColumns,
-    folds: list[tuple[Index, Index]],
-    copies: Copies | None,
-    n_classes: int,
-    seed: int,
-    n_jobs: int | None,
-    say: Callable[[str], None],
+    members: list[Member], trial: Trial, n_jobs: int | None, say: Callable[[str], None]
 ) -> tuple[OpinionPool, dict[str, NDArray[Any]]]:
     """Return a pool, and the table of log losses of its members on held-out samples."""
-    rng = np.random.default_rng(seed)
-    judged = [samples]
-    if copies is not None:
-        noisier = features.columns(*copies.of(samples.table, (max(1.0, copies.factors[0]), copies.factors[1]), rng))
-        judged.append(replace(samples, table=noisier))
-    seeds = rng.integers(2**31, size=len(folds))
-    held = [[each[test] for each in judged] for _, test in folds]
-
-    def training(k: int) -> tuple[LabelledColumns, LabelledColumns]:
-        """Return the samples of a fold to fit to: as they were measured, and with copies."""
-        mine = samples[folds[k][0]]
-        if copies is None:
-            return mine, mine
-        more = features.columns(*copies.of(mine.table, copies.factors, np.random.default_rng(seeds[k])))
-        return mine, LabelledColumns.joined([mine, replace(mine, table=more)])
-
     # Few iterations of logistic regression will do: held-out samples judge. (Filters are those of all threads.)
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
         warnings.simplefilter("ignore", ConvergenceWarning)
-        train = list(mapped(training, range(len(folds))))
         # Threads share the folds, or the members of a single one.
-        members_mapped, folds_mapped = (mapped, map) if len(folds) == 1 else (map, mapped)
+        by_member, by_fold = (mapped, map) if len(trial.seeds) == 1 else (map, mapped)
 
-        def fitted(member: Member) -> tuple[FittedMember, list[Array]]:
-            say(f"{member.name}: {len(folds)} folds")
-            # Judged by samples such as those that it is fitted to.
-            sets = [each if member.copies else each[:1] for each in held]
-            own = [each[1] if member.copies else each[0] for each in train]
-            member = alone(member.chosen, own[0], sets[0], n_classes)
-            models = member.fit_folds(own, sets, seeds, n_classes, folds_mapped)
+        def judged(member: Member) -> tuple[FittedMember, list[Array]]:
+            say(f"{member.name}: {len(trial.seeds)} folds")
+            return trial.judged(member, by_fold)
 
-            def judge(model: Any, sets: list[LabelledColumns]) -> list[Array]:
-                return [alone(probabilities_of, model, member.columns, each.table, n_classes) for each in sets]
-
-            parts = folds_mapped(judge, models, held)
-            result = FittedMember(member.name, member.columns, models)
-            return result, [np.concatenate(some) for some in zip(*parts, strict=True)]
-
-        found = list(members_mapped(fitted, members))
-        others = []
-        if copies is not None and isinstance(members[0], BoostingMember):
-            others = list(members_mapped(fitted, judged_beside(members[0], found[0][0].models[0].n_iter_)))
-    truth = [LabelledColumns.joined(list(sets)) for sets in zip(*held, strict=True)]
-    pool = _weighted([member for member, _ in found], [p for _, p in found], truth, n_classes)
+        found, others = list(by_member(judged, members)), []
+        if len(trial.held[0]) > 1 and isinstance(members[0], BoostingMember):
+            others = list(by_member(judged, judged_beside(members[0], found[0][0].models[0].n_iter_)))
+    truth = trial.truth
+    pool = _weighted([member for member, _ in found], [p for _, p in found], truth, trial.n_classes)
     return pool, _scores(pool, [(member.name, p) for member, p in found + others], truth)
 
 
