@@ -197,7 +197,7 @@ FORGED = [
     ("pool", "classify.pool_.members", lambda old: old[:-1]),
     ("pool", "classify.pool_.members", lambda old: [*old[:-1], old[-1].models[0]]),
     ("pool", "classify.pool_.probabilities", 5),
-    ("pool", "classify.features_.table", 5),
+    ("pool", "classify.features_.columns", 5),
     ("pool", "classify.members_", {}),
     ("pool", "classify.weights_", np.ones((2, 6))),
     ("pool", "classify._pooled", 5),
