@@ -378,8 +378,8 @@ def judged_beside(boosting: Member, n_trees: int) -> list[Member]:
     name, columns = ("error sizes used", "sizes") if boosting.columns == "trees" else ("error sizes not used", "trees")
     estimator = clone(boosting.estimator).set_params(max_iter=n_trees)
     return [
-        Member("errors ignored", estimator, "measured", copies=False),
-        Member(name, estimator, columns),
+        Member("errors ignored", estimator, "measured", copies=False, most_rows=TREE_ROWS),
+        Member(name, estimator, columns, most_rows=TREE_ROWS),
     ]
 
 
