@@ -12,7 +12,11 @@ from matplotlib.figure import Figure
 
 from gaussguru.plotting import style
 
-TITLES = {"fermi": "pulsar or galaxy (Fermi)", "blazar": "two kinds of blazars (Fermi)", "wdbc": "breast tumours"}
+TITLES = {
+    "fermi": "pulsar or galaxy (Fermi)",
+    "koi": "planet or not (Kepler)",
+    "chandra": "galaxy or young star (Chandra)",
+}
 # Rows of the tables, and how they are named here.
 ROWS = {
     "ErrorBarClassifier *": "ErrorBarClassifier",
