@@ -536,10 +536,7 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     before, after = (standard_deviations(split_errors(part)[1], (n, d)) for part in (now, then))
     before = np.where(np.isnan(values), np.inf, before)
     seen = pool.population_.transform(values, X_err=before)
-    covariances = seen.err
-    if isinstance(covariances, LowRank):
-        covariances = covariances.factors @ covariances.factors.transpose(0, 2, 1)
-        np.einsum("ijj->ij", covariances)[:] += 0.0 if seen.err.std is None else np.square(seen.err.std)
+    covariances = check_errors(seen.err, seen.X).dense() if isinstance(seen.err, LowRank) else seen.err
     half = np.random.default_rng(0).standard_normal((2, READINGS // 2, d))
     truth, noise = np.concatenate([half, -half], axis=1)
     readings = seen.X + np.einsum("nij,qj->qni", any_roots(covariances), truth)

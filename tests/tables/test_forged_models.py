@@ -152,7 +152,8 @@ FORGED = [
         ("pool", f"classify.{path}", value)
         for path in [
             "method_", "model", "features_", "features_.view", "features_.axes", "features_.largest", "features_.gaps",
-            "features_.limits", "pool_", "pool_.members", "pool_.weights", "pool_.gate", "pool_.n_classes",
+            "features_.limits", "features_.low", "features_.high", "pool_", "pool_.members", "pool_.weights",
+            "pool_.gate", "pool_.n_classes",
             "pool_.members.0.name", "pool_.members.0.columns", "pool_.members.0.models",
             "pool_.members.0.models.0.classes_", "pool_.members.3.models.0.steps",
             "pool_.members.3.models.0.steps.0.1.landmarks_", "pool_.members.3.models.0.steps.0.1.gamma",

@@ -20,7 +20,7 @@ from gaussguru._blocks import row_blocks
 from gaussguru._data.streams import Part
 from gaussguru._data.threads import Pool as Threads
 from gaussguru._data.threads import n_threads
-from gaussguru._errors import scaled, split_errors, standard_deviations
+from gaussguru._errors import LowRank, scaled, split_errors, standard_deviations
 from gaussguru._estimators.base import Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._estimators.comparison import Candidate, compare, selection_rows
 from gaussguru._estimators.families import fitted_to, linear_families
@@ -504,7 +504,6 @@ class ErrorBarClassifier(ByProbability, Classifier):
         ndarray of shape (n_samples, n_classes)
         """
         if self.model == "linear":
-            check_is_fitted(self)
             return np.concatenate([self._calibrated.predict_log_proba(part) for part in self._posteriors(X, X_err)])
         with np.errstate(divide="ignore"):
             return np.log(self._pooled(X, X_err))
@@ -641,10 +640,10 @@ def _among(folds: list[tuple[Index, Index]], rows: Index, n_samples: int) -> lis
 
 
 def _of_every_value(X_err: Any, shape: tuple[int, int]) -> Any:
-    """Return errors of every value where they are independent; others as they are."""
+    """Return errors in the form that noisier copies have: of every value, where they are not covariances."""
     if sp.issparse(X_err) or (isinstance(X_err, np.ndarray) and X_err.ndim == 1):
         return np.array(standard_deviations(X_err, shape))
-    return X_err
+    return LowRank(X_err.factors, np.zeros(shape)) if isinstance(X_err, LowRank) and X_err.std is None else X_err
 
 
 def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:

@@ -72,24 +72,6 @@ class Columns:
         taken: list[Any] = [None if part is None else take_rows(part, rows) for part in parts]
         return Columns(*taken)
 
-    @classmethod
-    def joined(cls, parts: "list[Columns]") -> "Columns":
-        """Return the samples of several tables."""
-        return cls(*(_stacked([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-
-def _stacked(parts: list[Any]) -> Any:
-    """Return arrays or errors of one form, one below the other."""
-    first = parts[0]
-    if first is None:
-        return None
-    if isinstance(first, LowRank):
-        std = [np.zeros(np.shape(part.factors)[:2]) if part.std is None else part.std for part in parts]
-        return LowRank(np.concatenate([part.factors for part in parts]), np.concatenate(std))
-    if isinstance(first, Limits):
-        return Limits(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("err", "limits")))
-    return np.concatenate(parts)
-
 
 @dataclass(frozen=True)
 class FeatureColumns:
@@ -115,9 +97,8 @@ class FeatureColumns:
     @classmethod
     def of(cls, view: View, X: Array, X_err: Any, *, high: float) -> "FeatureColumns":
         """Return the columns for samples of training, of which copies have errors up to ``high`` times larger."""
-        gone = unmeasured(X_err, X.shape)
+        gone, errors = _errors_of(X, X_err)
         sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(X.shape, dtype=np.int8)
-        errors = np.where(gone, 0.0, standard_deviations(X_err, X.shape)) / view.scale
         correlations = view.population.population_.covariance / np.multiply.outer(view.scale, view.scale)
         values, axes = np.linalg.eigh(correlations)
         axes = (axes / np.sqrt(np.maximum(values, LEAST)))[:, ::-1][:, :FULL_FEATURES]
@@ -126,15 +107,15 @@ class FeatureColumns:
         axes = axes * np.sign(np.take_along_axis(axes, large.argmax(axis=0)[np.newaxis], axis=0))
         some = np.flatnonzero(gone.any(axis=0) & ~gone.all(axis=0))
         ends = np.where(gone, np.inf, X).min(axis=0), np.where(gone, -np.inf, X).max(axis=0)
-        return cls(view, axes, high * errors.max(axis=0), *ends, some, np.flatnonzero(sides.any(axis=0)))
+        largest = high * (errors / view.scale).max(axis=0)
+        return cls(view, axes, largest, *ends, some, np.flatnonzero(sides.any(axis=0)))
 
     def unlike_training(self, X: Array, X_err: Any) -> dict[str, NDArray[np.bool_]]:
         """Return which values, (n, d), training had none like: by value, by the size of the error, by a gap.
 
         A value counts as beyond those of training if it is so by more than SURE of its errors.
         """
-        gone = unmeasured(X_err, X.shape)
-        errors = np.where(gone, 0.0, standard_deviations(X_err, X.shape))
+        gone, errors = _errors_of(X, X_err)
         values = np.where(gone, self.low, X)
         never = np.ones(X.shape[1], dtype=bool)
         never[self.gaps] = False
@@ -161,26 +142,27 @@ class FeatureColumns:
         else:
             variances = np.square(standard_deviations(errors, means.shape))
             along = self._variances_along(errors)
-        gaps = self._gaps(X, X_err)
-        trees = np.hstack([np.clip(np.hstack([self._values(X, X_err), means, rotated]), -LARGEST, LARGEST), gaps])
-        sizes = np.log(TINY + np.minimum(standard_deviations(X_err, X.shape) / self.view.scale, 1 / TINY))
+        gone, deviations = _errors_of(X, X_err)
+        gaps = self._gaps(X_err, gone)
+        values = self._values(X, gone, deviations / self.view.scale)
+        trees = np.hstack([np.clip(np.hstack([values, means, rotated]), -LARGEST, LARGEST), gaps])
+        sizes = np.log(TINY + np.minimum(np.where(gone, np.inf, deviations / self.view.scale), 1 / TINY))
         vagueness = np.log(TINY + variances).mean(axis=1)
         near = np.clip(means, -FAR, FAR), variances, np.clip(rotated, -FAR, FAR), along
         return trees, sizes, *near, gaps, vagueness
 
-    def _values(self, X: Array, X_err: Any) -> Array:
-        """Return measured values in units of the population, times 1 / (1 + (error / largest)^2)."""
-        gone = unmeasured(X_err, X.shape)
+    def _values(self, X: Array, gone: NDArray[np.bool_], errors: Array) -> Array:
+        """Return measured values in units of the population, times 1 / (1 + (error / largest)^2); 0 for gaps."""
         values = np.where(gone, 0.0, (X - self.view.centre) / self.view.scale)
-        errors = np.where(gone, 0.0, standard_deviations(X_err, X.shape)) / self.view.scale
         with np.errstate(over="ignore"):
             taper = 1.0 / (1.0 + np.square(errors / np.maximum(self.largest, TINY)))
         return np.asarray(values * taper)
 
-    def _gaps(self, X: Array, X_err: Any) -> Array:
-        columns = [unmeasured(X_err, X.shape)[:, self.gaps].astype(np.float64)]
+    def _gaps(self, X_err: Any, gone: NDArray[np.bool_]) -> Array:
+        """Return the columns of gaps and limits, (n, g)."""
+        columns = [gone[:, self.gaps].astype(np.float64)]
         if len(self.limits):
-            sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(X.shape)
+            sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(gone.shape)
             columns.append(sides[:, self.limits].astype(np.float64))
         return np.hstack(columns)
 
@@ -190,6 +172,12 @@ class FeatureColumns:
             return np.asarray(np.einsum("ar,nar->nr", self.axes, errors @ self.axes))
         common = np.square(np.einsum("nac,ar->nrc", errors.factors, self.axes)).sum(axis=2)
         return np.asarray(common if errors.std is None else common + np.square(errors.std) @ np.square(self.axes))
+
+
+def _errors_of(X: Array, X_err: Any) -> tuple[NDArray[np.bool_], Array]:
+    """Return which values were not measured, and the standard deviations of all, (n, d); 0 where not measured."""
+    gone = unmeasured(X_err, X.shape)
+    return gone, np.where(gone, 0.0, standard_deviations(X_err, X.shape))
 
 
 def with_noise(

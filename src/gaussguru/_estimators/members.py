@@ -63,13 +63,6 @@ class LabelledColumns:
         """The weights, 1 where none were given, (n,)."""
         return np.ones(len(self)) if self.weights is None else self.weights
 
-    @classmethod
-    def joined(cls, parts: "list[LabelledColumns]") -> "LabelledColumns":
-        """Return the rows of several."""
-        weights = None if parts[0].weights is None else np.concatenate([part.all_weights for part in parts])
-        labels = np.concatenate([part.labels for part in parts])
-        return cls(Columns.joined([part.table for part in parts]), labels, weights)
-
 
 class ExpectedKernel(TransformerMixin, BaseEstimator):
     """Expected RBF kernel values with some samples, under Gaussian posteriors with independent features.
@@ -118,49 +111,28 @@ class ExpectedKernel(TransformerMixin, BaseEstimator):
         return np.hstack([values, means, X[:, 2 * d :]])
 
 
-def _trees(table: Columns) -> Array:
-    return table.trees
-
-
-def _sizes(table: Columns) -> Array:
-    return np.hstack([table.trees, table.sizes])
-
-
-def _measured(table: Columns) -> Array:
-    return np.where(unmeasured(table.X_err, table.X.shape), np.nan, table.X)
-
-
-def _linear(table: Columns) -> Array:
-    return np.hstack([table.means, table.gaps])
-
-
-def _posterior(table: Columns) -> Array:
-    return np.hstack([table.means, table.variances, table.gaps])
-
-
-def _rotated(table: Columns) -> Array:
-    return np.hstack([table.rotated, table.rotated_variances, table.gaps])
-
-
-COLUMNS: dict[str, Callable[[Columns], Array]] = {
-    "trees": _trees,
-    "sizes": _sizes,
-    "measured": _measured,
-    "linear": _linear,
-    "posterior": _posterior,
-    "rotated": _rotated,
-}
 # The values and their errors, for a classifier that takes both.
 WITH_ERRORS = "with errors"
+# The samples as classifiers take them: the first arguments of ``predict_proba``.
+COLUMNS: dict[str, Callable[[Columns], tuple[Any, ...]]] = {
+    "trees": lambda table: (table.trees,),
+    "sizes": lambda table: (np.hstack([table.trees, table.sizes]),),
+    "measured": lambda table: (np.where(unmeasured(table.X_err, table.X.shape), np.nan, table.X),),
+    "linear": lambda table: (np.hstack([table.means, table.gaps]),),
+    "posterior": lambda table: (np.hstack([table.means, table.variances, table.gaps]),),
+    "rotated": lambda table: (np.hstack([table.rotated, table.rotated_variances, table.gaps]),),
+    WITH_ERRORS: lambda table: (table.X, table.X_err),
+}
 
 
-def probabilities_of(model: Any, columns: str, table: Columns, n_classes: int) -> Array:
+def probabilities_of(model: Any, samples: tuple[Any, ...], n_classes: int) -> Array:
     """Return the probabilities of a fitted classifier, (n, n_classes); 0 for classes that its fold did not have."""
-    if columns == WITH_ERRORS:
-        found = model.predict_proba(table.X, table.X_err)
-    else:
-        found = model.predict_proba(COLUMNS[columns](table))
-    return _widened(found, model.classes_, n_classes)
+    found, known = model.predict_proba(*samples), model.classes_
+    if len(known) == n_classes:
+        return np.asarray(found, dtype=np.float64)
+    result = np.zeros((len(found), n_classes))
+    result[:, np.asarray(known, dtype=np.intp)] = found
+    return result
 
 
 @dataclass(frozen=True)
@@ -170,7 +142,7 @@ class FittedMember:
     Attributes
     ----------
     name : of the member
-    columns : which columns it takes, a key of COLUMNS, or WITH_ERRORS
+    columns : which columns it takes, a key of COLUMNS
     models : its classifiers, one for each fold
     """
 
@@ -187,7 +159,7 @@ class Member:
     ----------
     name : its name in ``members_``
     estimator : the classifier, not fitted
-    columns : which columns it takes, a key of COLUMNS, or WITH_ERRORS
+    columns : which columns it takes, a key of COLUMNS
     copies : whether it is fitted to noisier copies beside the samples
     most_rows : rows that it is fitted to, at most
     """
@@ -209,7 +181,7 @@ class Member:
             )
         if given and hasattr(self.estimator, "steps"):
             given = {f"{self.estimator.steps[-1][0]}__sample_weight": samples.weights}
-        return clone(self.estimator).fit(COLUMNS[self.columns](samples.table), samples.labels, **given)
+        return clone(self.estimator).fit(*COLUMNS[self.columns](samples.table), samples.labels, **given)
 
     def _some(self, samples: LabelledColumns, seed: int) -> LabelledColumns:
         """Return at most as many rows as the classifier needs."""
@@ -217,6 +189,10 @@ class Member:
         if self.most_rows is None or n <= self.most_rows:
             return samples
         return samples[np.random.default_rng(seed).permutation(n)[: self.most_rows]]
+
+    def inputs(self, sets: list[LabelledColumns]) -> list[tuple[Any, ...]]:
+        """Return sets of samples as the classifiers take them."""
+        return [COLUMNS[self.columns](samples.table) for samples in sets]
 
     def chosen(self, train: LabelledColumns, held: list[LabelledColumns], n_classes: int) -> "Member":
         """Return the member with its settings chosen on a fold: samples to fit to, and sets of held-out ones."""
@@ -247,22 +223,19 @@ class BoostingMember(Member):
         mapped: BlockMap,
     ) -> list[Any]:
         """Return the classifiers with the number of trees of least log loss; two stages that are no better end it."""
-        columns = [COLUMNS[self.columns](samples.table) for samples in train]
         models = [clone(self.estimator).set_params(warm_start=True) for _ in train]
         best, least, worse = models, np.inf, 0
 
-        def grown(model: Any, X: Array, samples: LabelledColumns, sets: list[LabelledColumns]) -> float:
+        def grown(model: Any, X: Any, samples: LabelledColumns, inputs: Any, sets: list[LabelledColumns]) -> float:
             """Fit a classifier with more trees; return its total log loss."""
-            model.fit(X, samples.labels, sample_weight=samples.weights)
-            found = [probabilities_of(model, self.columns, each.table, n_classes) for each in sets]
-            return sum(
-                float(log_losses(p, each.labels) @ each.all_weights) for p, each in zip(found, sets, strict=True)
-            )
+            model.fit(*X, samples.labels, sample_weight=samples.weights)
+            return total_loss(model, inputs, sets, n_classes)
 
+        given = self.inputs(train), train, [self.inputs(sets) for sets in held], held
         for stage in STAGES:
             for model in models:
                 model.set_params(max_iter=stage)
-            loss = sum(mapped(lambda *given: alone(grown, *given), models, columns, train, held))
+            loss = sum(mapped(lambda *each: alone(grown, *each), models, *given))
             if loss < least:
                 best, least, worse = copy.deepcopy(models), loss, 0
             else:
@@ -291,10 +264,7 @@ class KernelMember(Member):
                 )
                 tried = replace(self, columns=columns, estimator=small)
                 model = tried.fitted(train, 0)
-                loss = 0.0
-                for samples in held:
-                    p = probabilities_of(model, columns, samples.table, n_classes)
-                    loss += float(log_losses(p, samples.labels) @ samples.all_weights)
+                loss = total_loss(model, tried.inputs(held), held, n_classes)
                 found.append((loss, replace(tried, estimator=clone(small).set_params(
                     expectedkernel__n_landmarks=LANDMARKS, logisticregression__max_iter=80))))  # fmt: skip
         return min(found, key=lambda each: each[0])[1]
@@ -398,6 +368,12 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
 
+def total_loss(model: Any, inputs: list[tuple[Any, ...]], sets: list[LabelledColumns], n_classes: int) -> float:
+    """Return the weighted sum of the log losses of a fitted classifier over sets of samples."""
+    found = [probabilities_of(model, samples, n_classes) for samples in inputs]
+    return sum(float(log_losses(p, each.labels) @ each.all_weights) for p, each in zip(found, sets, strict=True))
+
+
 def log_losses(probabilities: Array, labels: Index) -> Array:
     """Return minus the logarithms of the probabilities of the classes, (n,); of at least 1e-6."""
     return np.asarray(-np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-6)))
@@ -405,12 +381,3 @@ def log_losses(probabilities: Array, labels: Index) -> Array:
 
 def _last(estimator: Any) -> Any:
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
-
-
-def _widened(probabilities: Array, classes: Index, n_classes: int) -> Array:
-    """Return probabilities with columns of 0 for classes that a fold did not have."""
-    if len(classes) == n_classes:
-        return np.asarray(probabilities, dtype=np.float64)
-    result = np.zeros((len(probabilities), n_classes))
-    result[:, np.asarray(classes, dtype=np.intp)] = probabilities
-    return result

@@ -23,6 +23,7 @@ from gaussguru._data.threads import Pool as Threads
 from gaussguru._data.threads import n_threads
 from gaussguru._estimators.features import Columns, FeatureColumns, with_noise
 from gaussguru._estimators.members import (
+    COLUMNS,
     BoostingMember,
     FittedMember,
     LabelledColumns,
@@ -33,6 +34,7 @@ from gaussguru._estimators.members import (
     probabilities_of,
 )
 from gaussguru._linalg import Array, Index
+from gaussguru.sources import stacked
 
 # Iterations of EM for the weights; the log loss changes by less than 1e-4 after some 50.
 ITERATIONS = 300
@@ -61,8 +63,9 @@ class OpinionPool:
 
     def probabilities(self, table: Columns, mapped: BlockMap) -> Array:
         """Return the probabilities of the classes, (n, n_classes)."""
-        calls = [(member.columns, model) for member in self.members for model in member.models]
-        found = iter(mapped(lambda call: alone(probabilities_of, call[1], call[0], table, self.n_classes), calls))
+        given = [COLUMNS[member.columns](table) for member in self.members]
+        calls = [(model, each) for member, each in zip(self.members, given, strict=True) for model in member.models]
+        found = iter(mapped(lambda call: alone(probabilities_of, *call, self.n_classes), calls))
         shares = self.shares(table.vagueness)
         result = np.zeros((len(table), self.n_classes))
         for m, member in enumerate(self.members):
@@ -72,8 +75,8 @@ class OpinionPool:
 
     def shares(self, vagueness: Array) -> Array:
         """Return the weights of the members for samples, (n, n_members)."""
-        g = expit(self.gate[0] + self.gate[1] * vagueness)[:, np.newaxis]
-        return np.asarray((1.0 - g) * self.weights[0] + g * self.weights[1])
+        measured, noisier = _gates(self.gate, vagueness).T[:, :, np.newaxis]
+        return np.asarray(measured * self.weights[0] + noisier * self.weights[1])
 
 
 class Copies(NamedTuple):
@@ -121,13 +124,13 @@ class Trial:
         if copies is not None:
             for k, mine in enumerate(measured):
                 more = copies.of(mine.table, copies.factors, np.random.default_rng(seeds[k]))
-                doubled[k] = LabelledColumns.joined([mine, replace(mine, table=features.columns(*more))])
+                doubled[k] = stacked([mine, replace(mine, table=features.columns(*more))])
         return cls(measured, doubled, held, seeds, n_classes)
 
     @property
     def truth(self) -> list[LabelledColumns]:
         """The held-out samples of all folds, as they were measured and with more noise."""
-        return [LabelledColumns.joined(list(sets)) for sets in zip(*self.held, strict=True)]
+        return [stacked(sets) for sets in zip(*self.held, strict=True)]
 
     def judged(self, member: Member, mapped: BlockMap) -> tuple[FittedMember, list[Array]]:
         """Return a fitted member, and its probabilities of the held-out samples of all folds."""
@@ -138,7 +141,7 @@ class Trial:
         models = member.fit_folds(train, held, self.seeds, self.n_classes, mapped)
 
         def probabilities(model: Any, sets: list[LabelledColumns]) -> list[Array]:
-            return [alone(probabilities_of, model, member.columns, each.table, self.n_classes) for each in sets]
+            return [alone(probabilities_of, model, each, self.n_classes) for each in member.inputs(sets)]
 
         parts = mapped(probabilities, models, self.held)
         found = [np.concatenate(some) for some in zip(*parts, strict=True)]
@@ -167,6 +170,12 @@ def fit_pool(
     return pool, _scores(pool, [(member.name, p) for member, p in found + others], truth)
 
 
+def _gates(gate: Array, vagueness: Array) -> Array:
+    """Return the probabilities that samples are as measured, and that they are noisier copies, (n, 2)."""
+    g = expit(gate[0] + gate[1] * vagueness)
+    return np.stack([1.0 - g, g], axis=1)
+
+
 def _gate(truth: list[LabelledColumns]) -> Array:
     """Return intercept and slope of the logit that a sample is a noisier copy, by its vagueness."""
     if len(truth) == 1:
@@ -193,8 +202,7 @@ def _weighted(
     vagueness = np.concatenate([samples.table.vagueness for samples in truth])
     own = np.concatenate([each.all_weights for each in truth])
     own = own / own.mean()
-    g = expit(gate[0] + gate[1] * vagueness)
-    gates = np.stack([1.0 - g, g], axis=1)
+    gates = _gates(gate, vagueness)
     w = np.full((2, likelihoods.shape[1]), 1.0 / likelihoods.shape[1])
     for _ in range(ITERATIONS):
         parts = gates @ w * likelihoods

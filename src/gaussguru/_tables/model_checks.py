@@ -622,6 +622,8 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
         "view": _view,
         "axes": numbers("dr"),
         "largest": numbers("d", low=0.0),
+        "low": numbers("d"),
+        "high": numbers("d"),
         "gaps": _features_of("g"),
         "limits": _features_of("l"),
     },

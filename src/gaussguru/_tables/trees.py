@@ -17,8 +17,8 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
+from gaussguru._estimators.members import alone
 from gaussguru._linalg import Array
 
 # Numbers in the rows that a classifier is fitted to before it has its nodes.
@@ -163,8 +163,7 @@ def with_trees(thing: Any) -> Any:
 def _small(kind: type, n_features: int, dtype: str, classes: tuple[Any, ...]) -> Any:
     """Return a classifier that is fitted to a few rows; a pool has many of the same kind."""
     X = np.random.default_rng(0).standard_normal((2 * len(classes), n_features))
-    with threadpool_limits(1, user_api="openmp"):
-        return kind(**KINDS[kind], random_state=0).fit(X, np.repeat(np.array(classes, dtype=dtype), 2))
+    return alone(kind(**KINDS[kind], random_state=0).fit, X, np.repeat(np.array(classes, dtype=dtype), 2))
 
 
 def _checked_sizes(thing: Trees) -> tuple[NDArray[Any], int]:
