@@ -107,6 +107,18 @@ def test_features_are_those_of_the_formulas():
     np.testing.assert_allclose(features.axes.T @ (T / np.outer(scale, scale)) @ features.axes, np.eye(3), atol=1e-9)
 
 
+def test_one_huge_error_of_training_leaves_the_values_of_others_alone():
+    X, err, view = gaussian()
+    huge = err.copy()
+    huge[0] = 1e8 * view.scale
+    noisier = np.full((1, 3), 1e3) * view.scale
+    features = FeatureColumns.of(view, X, huge, high=3.0)
+    # Values of errors as large as many spreads say nothing, whatever the largest error of training is.
+    assert np.abs(features.columns(view.centre + noisier, noisier).trees[:, :3]).max() < 0.05
+    plain = FeatureColumns.of(view, X, err, high=3.0).columns(X, err).trees[1:, :3]
+    np.testing.assert_allclose(features.columns(X, huge).trees[1:, :3], plain, rtol=0.1)
+
+
 @pytest.mark.parametrize("form", ["covariances", "low rank", "none"])
 def test_features_of_other_forms(form):
     X, err, view = gaussian()

@@ -1,7 +1,5 @@
 """Bayes' rule with a population of true values for each class."""
 
-import copy
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
 from gaussguru._estimators.posteriors import checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts
-from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import Array, log_sum
 from gaussguru.calibration import ByProbability
 from gaussguru.population import Deconvolve
@@ -70,7 +67,7 @@ class PopulationClassifier(ByProbability, Classifier):
 
     See Also
     --------
-    ErrorBarClassifier : a classifier of posteriors; with ``stack=True`` it averages its probabilities with these.
+    ErrorBarClassifier : pools classifiers, of which this is one.
     sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : one Gaussian for each class, without errors.
 
     Examples
@@ -128,35 +125,18 @@ class PopulationClassifier(ByProbability, Classifier):
         X, X_err = checked_measurements(self, X, X_err, reset=True)
         X, X_err, plain, labelled, _ = labelled_rows(X, X_err, y, sample_weight, self.class_weight)
         self.has_errors_, self.rank_, self.classes_ = X_err is not None, rank_of(*X.shape), labelled.classes
-        self._count(labelled, plain)
-        number = 1 if self.n_components == "auto" and self.rank_ else self.n_components
-        model = Deconvolve(number, rank=self.rank_, random_state=seed_of(self.random_state), n_jobs=self.n_jobs)
-        fits = [clone(model).set_params(ridge=ONE / count).fit for count in self.class_count_]
-        return self._with_populations(fits, X, X_err, labelled, plain)
-
-    def refitted(self, X: Array, X_err: Any, labelled: Samples, plain: Array | None) -> "PopulationClassifier":
-        """Return a copy fitted to other samples of the same classes, with the same numbers of components."""
-        result = copy.copy(self)
-        result._count(labelled, plain)
-        fits = [population.refit_population for population in self.populations_]
-        return result._with_populations(fits, X, X_err, labelled, plain)
-
-    def _count(self, labelled: Samples, plain: Array | None) -> None:
         labels = labelled.labels.astype(np.intp)
         totals = np.bincount(labels, labelled.all_weights, len(self.classes_))
         self.class_prior_ = totals / totals.sum()
         self.class_count_ = np.bincount(labels, plain, len(self.classes_)).astype(np.float64)
-
-    def _with_populations(
-        self, fits: list[Callable[..., Deconvolve]], X: Array, X_err: Any, labelled: Samples, plain: Array | None
-    ) -> Self:
-        """Find the population of each class."""
-        given = np.ones(len(X)) if plain is None else plain
-        others = self.class_count_.sum() - self.class_count_
-        self.populations_ = [
-            fit(X, X_err=X_err, sample_weight=np.where(labelled.labels == c, given, given * (ONE / others[c])))
-            for c, fit in enumerate(fits)
-        ]
+        number = 1 if self.n_components == "auto" and self.rank_ else self.n_components
+        model = Deconvolve(number, rank=self.rank_, random_state=seed_of(self.random_state), n_jobs=self.n_jobs)
+        weights = np.ones(len(X)) if plain is None else plain
+        self.populations_ = []
+        for c, count in enumerate(self.class_count_):
+            others = weights * (ONE / (self.class_count_.sum() - count))
+            of_class = clone(model).set_params(ridge=ONE / count)
+            self.populations_.append(of_class.fit(X, X_err=X_err, sample_weight=np.where(labels == c, weights, others)))
         return self
 
     @by_parts

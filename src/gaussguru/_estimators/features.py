@@ -2,7 +2,7 @@
 
 The columns, for d features in units of the population's mean and spread:
 
-* values, (d,): the measured values, drawn to the mean where their error is larger than any of training;
+* values, (d,): the measured values, drawn to the mean where their error is larger than any of training, or huge;
 * means, (d,): the posterior means of the true values, given all features of the sample;
 * rotated, (d,): the posterior means along the principal axes of the population, in units of its spread along them;
 * gaps: 1 where a feature was not measured, for features that training lacks in some samples;
@@ -152,10 +152,13 @@ class FeatureColumns:
         return trees, sizes, *near, gaps, vagueness
 
     def _values(self, X: Array, gone: NDArray[np.bool_], errors: Array) -> Array:
-        """Return measured values in units of the population, times 1 / (1 + (error / largest)^2); 0 for gaps."""
+        """Return measured values in units of the population, times 1 / (1 + (error / largest)^2); 0 for gaps.
+
+        One sample of training with a huge error does not count: ``largest`` is at most FAR.
+        """
         values = np.where(gone, 0.0, (X - self.view.centre) / self.view.scale)
         with np.errstate(over="ignore"):
-            taper = 1.0 / (1.0 + np.square(errors / np.maximum(self.largest, TINY)))
+            taper = 1.0 / (1.0 + np.square(errors / np.clip(self.largest, TINY, FAR)))
         return np.asarray(values * taper)
 
     def _gaps(self, X_err: Any, gone: NDArray[np.bool_]) -> Array:

@@ -4,7 +4,6 @@ A :class:`Member` says which columns its classifier takes, whether it is fitted 
 and how many rows it needs. Each fold fits one classifier; a prediction averages their probabilities.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,15 +20,14 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from threadpoolctl import ThreadpoolController
 
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import unmeasured
+from gaussguru._errors import Measured, unmeasured
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.features import Columns
-from gaussguru._estimators.validation import check_samples
 from gaussguru._linalg import Array, Index
 
-# Trees after which boosting is judged on held-out samples, and stages without progress that end it.
-STAGES = (15, 25, 40, 60, 85, 120, 160, 220)
-PATIENCE = 2
+# Numbers of trees to which boosting grows, one after the other: a fit bins the features anew. It ends where the last
+# quarter of the trees did not lower the log loss of held-out samples.
+TREES = (60, 120, 220)
 # Rows for extremely randomised trees, for kernels and for populations of classes: more change little, and take long.
 TREE_ROWS, KERNEL_ROWS, POPULATION_ROWS = 40_000, 20_000, 8_000
 # Landmarks of the kernel; rows and landmarks on which its width is chosen.
@@ -121,17 +119,21 @@ COLUMNS: dict[str, Callable[[Columns], tuple[Any, ...]]] = {
     "linear": lambda table: (np.hstack([table.means, table.gaps]),),
     "posterior": lambda table: (np.hstack([table.means, table.variances, table.gaps]),),
     "rotated": lambda table: (np.hstack([table.rotated, table.rotated_variances, table.gaps]),),
-    WITH_ERRORS: lambda table: (table.X, table.X_err),
+    WITH_ERRORS: lambda table: (table.X if table.X_err is None else Measured.checked(table.X, table.X_err),),
 }
 
 
 def probabilities_of(model: Any, samples: tuple[Any, ...], n_classes: int) -> Array:
     """Return the probabilities of a fitted classifier, (n, n_classes); 0 for classes that its fold did not have."""
-    found, known = model.predict_proba(*samples), model.classes_
+    return of_all_classes(model.predict_proba(*samples), model.classes_, n_classes)
+
+
+def of_all_classes(probabilities: Any, known: Any, n_classes: int) -> Array:
+    """Return probabilities of known class numbers as those of all classes, (n, n_classes); 0 for the others."""
     if len(known) == n_classes:
-        return np.asarray(found, dtype=np.float64)
-    result = np.zeros((len(found), n_classes))
-    result[:, np.asarray(known, dtype=np.intp)] = found
+        return np.asarray(probabilities, dtype=np.float64)
+    result = np.zeros((len(probabilities), n_classes))
+    result[:, np.asarray(known, dtype=np.intp)] = probabilities
     return result
 
 
@@ -212,7 +214,7 @@ class Member:
 
 @dataclass(frozen=True)
 class BoostingMember(Member):
-    """Gradient boosting, with more trees until the held-out samples of all folds want no more."""
+    """Gradient boosting, with as many trees as suit the held-out samples of all folds together."""
 
     def fit_folds(
         self,
@@ -222,27 +224,26 @@ class BoostingMember(Member):
         n_classes: int,
         mapped: BlockMap,
     ) -> list[Any]:
-        """Return the classifiers with the number of trees of least log loss; two stages that are no better end it."""
+        """Return the classifiers with the number of trees that has the least log loss."""
         models = [clone(self.estimator).set_params(warm_start=True) for _ in train]
-        best, least, worse = models, np.inf, 0
+        inputs, held_inputs = self.inputs(train), [self.inputs(sets) for sets in held]
 
-        def grown(model: Any, X: Any, samples: LabelledColumns, inputs: Any, sets: list[LabelledColumns]) -> float:
-            """Fit a classifier with more trees; return its total log loss."""
+        def grown(model: Any, X: Any, samples: LabelledColumns, inputs: Any, sets: list[LabelledColumns]) -> Array:
+            """Fit a classifier with more trees; return its total log losses after each of them."""
             model.fit(*X, samples.labels, sample_weight=samples.weights)
-            return total_loss(model, inputs, sets, n_classes)
+            return staged_losses(model, inputs, sets, n_classes)
 
-        given = self.inputs(train), train, [self.inputs(sets) for sets in held], held
-        for stage in STAGES:
+        for n_trees in TREES:
             for model in models:
-                model.set_params(max_iter=stage)
-            loss = sum(mapped(lambda *each: alone(grown, *each), models, *given))
-            if loss < least:
-                best, least, worse = copy.deepcopy(models), loss, 0
-            else:
-                worse += 1
-                if worse == PATIENCE:
-                    break
-        return best
+                model.set_params(max_iter=n_trees)
+            losses = sum(mapped(lambda *each: alone(grown, *each), models, inputs, train, held_inputs, held))
+            best = 1 + int(np.argmin(losses))
+            if best <= 0.75 * n_trees:
+                break
+        if best == n_trees:
+            return models
+        shorter = replace(self, estimator=clone(self.estimator).set_params(max_iter=best))
+        return super(BoostingMember, shorter).fit_folds(train, held, seeds, n_classes, mapped)
 
 
 @dataclass(frozen=True)
@@ -270,29 +271,6 @@ class KernelMember(Member):
         return min(found, key=lambda each: each[0])[1]
 
 
-@dataclass(frozen=True)
-class PopulationMember(Member):
-    """Bayes' rule with a population of each class, fitted to the samples as they were measured.
-
-    EM begins from the populations of the first fold, ``start``.
-    """
-
-    start: Any = None
-
-    def chosen(self, train: LabelledColumns, held: list[LabelledColumns], n_classes: int) -> "Member":
-        """Return the member with populations to begin from."""
-        return replace(self, start=self.fitted(train, 0))
-
-    def fitted(self, samples: LabelledColumns, seed: int) -> Any:
-        """Return the classifier of a fold."""
-        some = self._some(samples, seed)
-        table, labels, weights = some.table, some.labels, some.weights
-        if self.start is None or not np.array_equal(np.unique(labels), self.start.classes_):
-            return clone(self.estimator).fit(table.X, labels, weights, table.X_err)
-        labelled = check_samples(np.zeros((len(labels), 1)), labels, weights, None)
-        return self.start.refitted(table.X, table.X_err, labelled, weights)
-
-
 MODELS = ("auto", "linear", "rbf", "boosting", "population")
 
 
@@ -305,7 +283,7 @@ def members_of(
     """
     few = counts.sum() < FEW
     boosting = HistGradientBoostingClassifier(
-        max_iter=STAGES[-1],
+        max_iter=TREES[-1],
         learning_rate=0.12,
         max_leaf_nodes=8,
         min_samples_leaf=5 if few else 20,
@@ -330,9 +308,7 @@ def members_of(
         ],
         "trees": [Member("trees", trees, columns, most_rows=TREE_ROWS)],
         "rbf": [KernelMember("rbf", kernel, "posterior", most_rows=KERNEL_ROWS)],
-        "population": [
-            PopulationMember("population", populations, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)
-        ],
+        "population": [Member("population", populations, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)],
         "linear": [Member("linear", LogisticRegression(C=0.3, max_iter=80), "linear")],
     }
     if not copies:
@@ -372,6 +348,16 @@ def total_loss(model: Any, inputs: list[tuple[Any, ...]], sets: list[LabelledCol
     """Return the weighted sum of the log losses of a fitted classifier over sets of samples."""
     found = [probabilities_of(model, samples, n_classes) for samples in inputs]
     return sum(float(log_losses(p, each.labels) @ each.all_weights) for p, each in zip(found, sets, strict=True))
+
+
+def staged_losses(model: Any, inputs: list[tuple[Any, ...]], sets: list[LabelledColumns], n_classes: int) -> Array:
+    """Return the weighted sums of the log losses of boosting over sets of samples, after each of its trees."""
+    known = np.asarray(model.classes_, dtype=np.intp)
+    totals = np.zeros(model.n_iter_)
+    for samples, each in zip(inputs, sets, strict=True):
+        for t, staged in enumerate(model.staged_predict_proba(*samples)):
+            totals[t] += log_losses(of_all_classes(staged, known, n_classes), each.labels) @ each.all_weights
+    return totals
 
 
 def log_losses(probabilities: Array, labels: Index) -> Array:
