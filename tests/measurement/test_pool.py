@@ -369,6 +369,27 @@ def test_weights_are_those_of_greatest_posterior_probability(m, sets, seed):
     np.testing.assert_allclose(pool.shares(v).sum(axis=1), 1.0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("sets", [1, 2])
+def test_powers_are_those_of_greatest_posterior_probability(sets):
+    """With a prior N(1, 1) on each power."""
+    found, truth = held_out(150, 3, 0, sets=sets)
+    found = [[softmax(0.5 * np.log(p), axis=1) for p in opinions] for opinions in found]  # too close to 1/3
+    pool = _weighted([None] * 3, found, truth, 3)
+    v = np.concatenate([each.table.vagueness for each in truth])
+    own, labels = (np.concatenate([getattr(each, name) for each in truth]) for name in ("weights", "labels"))
+    g = expit(pool.gate[0] + pool.gate[1] * v)[:, np.newaxis] if sets == 2 else np.zeros((150, 1))
+    mean = np.einsum("nm,mnc->nc", (1 - g) * pool.weights[0] + g * pool.weights[1], [np.concatenate(p) for p in found])
+
+    def value(x):
+        logs = log_softmax(((1 - g) * x[0] + g * x[1]) * np.log(mean), axis=1)
+        return -(own / own.mean()) @ logs[np.arange(len(labels)), labels] + 0.5 * np.square(x - 1).sum()
+
+    best = minimize(value, np.ones(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
+    np.testing.assert_allclose(pool.powers, best, atol=1e-5)
+    assert pool.powers[0] > 1.2
+    assert sets == 2 or pool.powers[1] == 1.0
+
+
 def test_the_gate_is_logistic_regression_on_vagueness():
     found, truth = held_out(200, 2, 0)
     pool = _weighted([None] * 2, found, truth, 3)
@@ -416,7 +437,10 @@ def test_probabilities_are_the_average_of_the_members(fitted):
         means.append(np.mean(found, axis=0))
     g = expit(clf.pool_.gate[0] + clf.pool_.gate[1] * table.vagueness)[:, np.newaxis]
     shares = (1 - g) * clf.weights_[0] + g * clf.weights_[1]
-    expected = np.einsum("nm,mnc->nc", shares, np.array(means))
+    expected = np.einsum("nm,mnc->nc", shares, np.array(means)) ** (
+        (1 - g) * clf.pool_.powers[0] + g * clf.pool_.powers[1]
+    )
+    expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(clf.predict_proba(X, err), expected, rtol=1e-9)
     np.testing.assert_allclose(np.exp(clf.predict_log_proba(X, err)), expected, rtol=1e-9)
     np.testing.assert_array_equal(clf.predict(X, err), expected.argmax(axis=1))
@@ -432,8 +456,10 @@ def test_held_out_log_losses_are_those_of_a_loop():
         one = PopulationClassifier(1).fit(X[train], y[train], X_err=err[train])
         total += log_loss(y[test], one.predict_proba(X[test], err[test]), normalize=False)
     scores = clf.cv_scores_
-    assert scores["log_loss"][0] == pytest.approx(total / 120, rel=0.01)
-    assert scores["log_loss"][scores["member"] == "pool"] == pytest.approx(scores["log_loss"][:1])
+    assert scores["log_loss"][0] == pytest.approx(total / 120, rel=1e-9)
+    # The pool of one member has its probabilities to a power.
+    assert clf.pool_.powers.max() > 1.2
+    assert scores["log_loss"][scores["member"] == "pool"] < scores["log_loss"][0]
     share = y.mean()
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert scores["log_loss"][scores["member"] == "class frequencies"] == pytest.approx(entropy)

@@ -153,7 +153,7 @@ FORGED = [
         for path in [
             "method_", "model", "features_", "features_.view", "features_.axes", "features_.largest", "features_.gaps",
             "features_.limits", "features_.low", "features_.high", "pool_", "pool_.members", "pool_.weights",
-            "pool_.gate", "pool_.n_classes",
+            "pool_.powers", "pool_.gate", "pool_.n_classes",
             "pool_.members.0.name", "pool_.members.0.columns", "pool_.members.0.models",
             "pool_.members.0.models.0.classes_", "pool_.members.3.models.0.steps",
             "pool_.members.3.models.0.steps.0.1.landmarks_", "pool_.members.3.models.0.steps.0.1.gamma",
@@ -188,6 +188,9 @@ FORGED = [
     ("pool", "classify.pool_.weights", lambda old: old - 1.0),
     ("pool", "classify.pool_.weights", lambda old: old[:1]),
     ("pool", "classify.pool_.weights", lambda old: old[:, 1:]),
+    ("pool", "classify.pool_.powers", lambda old: -old),
+    ("pool", "classify.pool_.powers", lambda old: old[:1]),
+    ("pool", "classify.pool_.powers", np.array([1.0, np.nan])),
     *(
         ("pool", "classify.pool_.gate", np.array(value))
         for value in ([np.inf, 0.0], [-np.inf, 1.0], [0.0, -1.0], [0.0, np.nan], [0.0, np.inf], [0, 1], [0.0] * 3)

@@ -86,11 +86,11 @@ class ErrorBarClassifier(ByProbability, Classifier):
        (:class:`PopulationClassifier`); logistic regression. Their features are the measured values, the posterior
        means, the posterior means along the principal axes of the population, and which values are missing or limits.
        There is one classifier of each kind for each fold, and their probabilities are averaged.
-    4. *Pool*: an average of the members, with weights that maximise the likelihood of held-out samples, as they were
-       measured and with more noise. A sample whose posterior is vague has other weights than one that is well
-       measured::
+    4. *Pool*: an average of the members, to a power, because averages of probabilities are too close to 1/2. Weights
+       and power maximise the likelihood of held-out samples, as they were measured and with more noise. A sample
+       whose posterior is vague has other weights, and another power, than one that is well measured::
 
-           P(c | x, err) = sum_m w_m(err) P_m(c | x, err),     w_m >= 0,   sum_m w_m = 1
+           P(c | x, err) ~ (sum_m w_m(err) P_m(c | x, err))^a(err),     w_m >= 0,   sum_m w_m = 1
 
     Two samples with the same values and different errors therefore have different probabilities. ``cv_scores_`` is the
     table of log losses on held-out samples: of every member, of the pool, of the class frequencies, and of boosting

@@ -36,6 +36,8 @@ LANDMARKS, SCREEN_ROWS, SCREEN_LANDMARKS = 300, 3_000, 150
 GAMMAS = (0.3, 1.0, 3.0)
 # Samples of the smallest class from which its population is a mixture of three Gaussians.
 MIXTURE_SAMPLES = 60
+# Lower probabilities count as this in log losses of held-out samples.
+LEAST_PROBABILITY = 1e-6
 # Fewer samples count as few: leaves of trees may be small, and folds are repeated.
 FEW, REPEATS = 300, 3
 
@@ -361,8 +363,8 @@ def staged_losses(model: Any, inputs: list[tuple[Any, ...]], sets: list[Labelled
 
 
 def log_losses(probabilities: Array, labels: Index) -> Array:
-    """Return minus the logarithms of the probabilities of the classes, (n,); of at least 1e-6."""
-    return np.asarray(-np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-6)))
+    """Return minus the logarithms of the probabilities of the classes, (n,)."""
+    return np.asarray(-np.log(np.maximum(probabilities[np.arange(len(labels)), labels], LEAST_PROBABILITY)))
 
 
 def _last(estimator: Any) -> Any:

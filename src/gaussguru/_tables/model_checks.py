@@ -627,7 +627,10 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
         "gaps": _features_of("g"),
         "limits": _features_of("l"),
     },
-    OpinionPool: {"n_classes": _n_classes, "members": _members, "weights": _weights, "gate": _gate},
+    OpinionPool: {
+        "n_classes": _n_classes, "members": _members, "weights": _weights, "powers": numbers("t", low=0.0),
+        "gate": _gate,
+    },
     FittedMember: _member,
     ExpectedKernel: _landmarks,
     PopulationClassifier: {
