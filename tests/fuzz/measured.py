@@ -384,10 +384,7 @@ def _check_units(problem: Problem, given: Given) -> None:
     size = 1 if problem.errors == "per sample" else problem.d
     powers = 2.0 ** rng.integers(-20, 21, size) * np.ones(problem.d)
     other = given.in_units(powers)
-    # Roots of covariances are found in the units that they are given in, and so are points of integrals with them.
-    by_points = problem.estimator == "calibrated" and problem.classes > 3
-    by_roots = given.correlated or (problem.estimator == "rank" and given.form == "limits")
-    close = ROUGH if by_points else NEAR if by_roots else CLOSE if problem.estimator in SMOOTH else 1e-6
+    close = CLOSE if problem.estimator in SMOOTH else 1e-6
     compare(one, answers(fitted(problem, other), other), close, "in units of powers of 2")
     if problem.estimator in SMOOTH:
         other = given.in_units(10.0 ** rng.uniform(-3, 3, size) * np.ones(problem.d))

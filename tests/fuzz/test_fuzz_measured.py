@@ -22,3 +22,17 @@ def test_what_is_promised_where_values_are_missing(estimator):
     promise = "rows" if estimator in PROMISES["rows"] else "continuity"
     promise = promise if estimator in PROMISES[promise] else "units"
     check(valid(Problem(seed=4, n=40, promise=promise, estimator=estimator, errors="missing")))
+
+
+# Problems that broke a promise once.
+FOUND = {
+    "roots of singular covariances in other units": Problem(
+        seed=339238490, n=50, d=3, classes=3, data="constant", errors="singular covariances", weights="random",
+        estimator="rank",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("problem", FOUND.values(), ids=FOUND)
+def test_what_was_found_before(problem):
+    check(problem)

@@ -25,7 +25,7 @@ from scipy.special import erfcx, log_ndtr
 
 from gaussguru._data.readings import Readings
 from gaussguru._data.rows import BlockMap
-from gaussguru._errors import LowRank
+from gaussguru._errors import LowRank, any_roots
 from gaussguru._linalg import Array, Index, log_sum, shares_of
 from gaussguru._native import _binding
 
@@ -183,15 +183,15 @@ class Mixture:
         means = np.where(near, rows.values - error, self.means[k] + view.solved @ T)
         rest = -G
         np.einsum("ijj->ij", rest)[:] += 1.0
-        root = _root(T)
-        spread = G * np.sqrt(noise)[:, np.newaxis, :] if noise.ndim == 2 else G @ _root(noise)
+        root = any_roots(T)
+        spread = G * np.sqrt(noise)[:, np.newaxis, :] if noise.ndim == 2 else G @ any_roots(noise)
         factor = np.empty((len(rows), d, 2 * d))
         factor[:, :, :d], factor[:, :, d:] = spread, rest @ root
         factor[rows.is_known & (rows.noise_variances == 0)] = 0.0
         if view.limited is not None:
             few, within = view.limited
             means[few] = within.means
-            factor[few, :, :d], factor[few, :, d:] = _root(within.covariances), 0.0
+            factor[few, :, :d], factor[few, :, d:] = any_roots(within.covariances), 0.0
         return means, factor
 
     def shares(self, rows: Readings, mapped: BlockMap = map) -> Array:
@@ -263,7 +263,7 @@ class Mixture:
         """Return true values drawn from the population, and which component each is from."""
         labels = rng.choice(self.n_components, size=n_samples, p=self.weights / self.weights.sum())
         normal = rng.standard_normal((n_samples, self.means.shape[1]))
-        roots = np.stack([_root(T) for T in self.covariances])
+        roots = any_roots(self.covariances)
         return self.means[labels] + np.einsum("ijk,ik->ij", roots[labels], normal), labels
 
 
@@ -540,15 +540,6 @@ def _log_mean(e: Array, v: Array, tau: Array, nu: Array) -> Array:
     """Return ``log E exp(-tau f^2 / 2 + nu f)`` of ``f ~ N(e, v)``."""
     slope, grown = nu - tau * e, 1.0 + tau * v
     return np.asarray(e * (nu - 0.5 * tau * e) + 0.5 * (np.square(slope) * v / grown - np.log(grown)))
-
-
-def _root(covariances: Array) -> Array:
-    """Return roots of positive semidefinite matrices: Cholesky factors, or those by eigenvectors of singular ones."""
-    try:
-        return np.asarray(np.linalg.cholesky(covariances))
-    except np.linalg.LinAlgError:
-        values, axes = np.linalg.eigh(covariances)
-        return np.asarray(axes * np.sqrt(np.maximum(values, 0.0))[..., np.newaxis, :])
 
 
 def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:

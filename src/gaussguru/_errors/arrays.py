@@ -91,39 +91,44 @@ def check_semidefinite(covariances: Array, name: str) -> None:
                 ) from None
 
 
-def symmetric_roots(values: Array, axes: Array) -> Array:
-    """Return symmetric roots of covariances with these eigenvalues and eigenvectors."""
-    scaled = axes * np.sqrt(np.sqrt(np.maximum(values, 0.0)))[:, np.newaxis, :]
-    return np.asarray(scaled @ scaled.transpose(0, 2, 1))
+def semidefinite_roots(covariances: Array) -> Array:
+    """Return L with ``L L'`` the covariances (..., d, d), which may be singular: ``diag(std)`` times symmetric roots.
+
+    These are roots of correlations: rounding is then relative to each feature, and does not depend on units. L is
+    continuous in the covariance.
+    """
+    std = np.sqrt(np.maximum(np.einsum("...jj->...j", covariances), 0.0))
+    units = np.where(std > 0, std, 1.0)
+    values, axes = np.linalg.eigh(covariances / units[..., np.newaxis, :] / units[..., np.newaxis])
+    scaled = axes * np.sqrt(np.sqrt(np.maximum(values, 0.0)))[..., np.newaxis, :]
+    return np.asarray(units[..., np.newaxis] * (scaled @ np.swapaxes(scaled, -1, -2)))
 
 
 def roots_of(covariances: Array, map: Any = map) -> tuple[Array, bool]:
     """Return R with ``R' R`` the covariances, and whether all are far from singular; blocks of rows are mapped.
 
-    R are Cholesky factors or, in blocks with singular covariances, symmetric.
+    R are Cholesky factors or, in blocks with singular covariances, transposed :func:`semidefinite_roots`.
     """
     firsts = block_firsts(covariances)
     roots = np.empty(covariances.shape)
 
     def fill(first: int) -> bool:
-        some = covariances[first : first + firsts.step]
+        block = slice(first, first + firsts.step)
         try:
-            lower = np.linalg.cholesky(some)
+            lower = np.linalg.cholesky(covariances[block])
         except np.linalg.LinAlgError:
-            values, axes = np.linalg.eigh(some)
-        else:
-            roots[first : first + firsts.step] = lower.transpose(0, 2, 1)
-            pivots = np.einsum("ijj->ij", lower)
-            return bool(np.all(pivots.min(axis=1) > DEFINITE * pivots.max(axis=1)))
-        roots[first : first + firsts.step] = symmetric_roots(values, axes)
-        return False
+            roots[block] = semidefinite_roots(covariances[block]).transpose(0, 2, 1)
+            return False
+        roots[block] = lower.transpose(0, 2, 1)
+        pivots = np.einsum("ijj->ij", lower)
+        return bool(np.all(pivots.min(axis=1) > DEFINITE * pivots.max(axis=1)))
 
     return roots, all(list(map(fill, firsts)))
 
 
 def any_roots(covariances: Array) -> Array:
-    """Return roots of covariances: Cholesky factors, or symmetric ones where one of them is singular."""
+    """Return L with ``L L'`` the covariances: Cholesky factors, or :func:`semidefinite_roots` if one is singular."""
     try:
         return np.asarray(np.linalg.cholesky(covariances))
     except np.linalg.LinAlgError:
-        return roots_of(covariances)[0].transpose(0, 2, 1)
+        return semidefinite_roots(covariances)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru._errors.arrays import roots_of, symmetric_roots
+from gaussguru._errors.arrays import roots_of, semidefinite_roots
 from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample
 from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.missing import has_unmeasured
@@ -42,8 +42,8 @@ def check_products(X_err: Any, X: Any) -> Errors:
 def check_causes(X_err: Any, X: Any) -> Errors:
     """Return error bars whose :meth:`Errors.moved` of a sample does not depend on other samples.
 
-    Roots of covariances are symmetric, of singular ones and of others: :func:`check_errors` decides for many together.
+    All roots are :func:`semidefinite_roots`; :func:`check_errors` chooses Cholesky factors for blocks of samples.
     """
     if isinstance(X_err, LowRank | Limits) or X_err.ndim < 3 or has_unmeasured(X_err):
         return check_errors(X_err, X)
-    return check_errors(LowRank(symmetric_roots(*np.linalg.eigh(X_err))), X)
+    return check_errors(LowRank(semidefinite_roots(X_err)), X)
