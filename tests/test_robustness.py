@@ -1,5 +1,6 @@
 """What noise does to predictions: closed forms against SciPy and Monte Carlo, invariances, scorers."""
 
+import itertools
 from typing import ClassVar
 
 import mpmath
@@ -33,11 +34,19 @@ from gaussguru import (
 )
 from gaussguru._data.em import population_of
 from gaussguru._errors import check_errors
+from gaussguru._linalg import graded_roots
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import AffineMap, WithErrors
-from gaussguru.probabilities import bivariate_normal, lower_bound, score_covariance, top_probabilities
+from gaussguru.probabilities import (
+    bivariate_normal,
+    lower_bound,
+    rooted_probabilities,
+    score_covariance,
+    score_roots,
+    top_probabilities,
+)
 from gaussguru.robustness import (
     NotLinearError,
     certified_radius,
@@ -192,7 +201,7 @@ def test_top_probabilities_invariances(n_classes, rank, seed):
     shifted, _ = top_probabilities(scores + 3.0, covariance)
     np.testing.assert_allclose(shifted, ours, atol=1e-9)
     for k in range(n_classes):
-        assert np.all(lower_bound(scores, covariance, np.full(3, k)) <= ours[:, k] + room[:, k] + 2e-6)
+        assert np.all(lower_bound(scores, axes, np.full(3, k)) <= ours[:, k] + room[:, k] + 2e-6)
 
 
 def test_top_probabilities_without_noise_and_with_little():
@@ -212,6 +221,54 @@ def test_score_covariance(name, n_classes):
     ours = score_covariance(clf.coef_, errors)
     theirs = [clf.coef_ @ errors.covariance(i) @ clf.coef_.T for i in range(len(X))]
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    roots = score_roots(clf.coef_, errors)
+    np.testing.assert_allclose(roots @ roots.transpose(0, 2, 1), theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e9, 1e17, 1e60])
+@pytest.mark.parametrize("slopes", [(1.0, 1.0, -1.0), (1.0, 1.0, -1.0, 0.0), (-2.0, 3.0, 0.5, 3.0, 1.0)])
+def test_small_noise_beside_large(size, slopes):
+    """Classes that a large error moves alike are told apart by small ones, however large it is.
+
+    A large error puts one of the two ends of the slopes on top, each with a half; of two classes at one end that is
+    the one with the higher score under the rest of the noise.
+    """
+    slopes, rng = np.array(slopes), np.random.default_rng(len(slopes))
+    first, second = np.flatnonzero(slopes == slopes.max())
+    scores, small = rng.standard_normal((6, len(slopes))), rng.uniform(0.5, 2.0, (6, 2))
+    W = np.column_stack([slopes, rng.standard_normal((len(slopes), 2))])
+    apart = np.sqrt(np.square((W[first] - W[second])[1:]) @ np.square(small).T)
+    expected = np.zeros(scores.shape)
+    expected[:, first] = 0.5 * ndtr((scores[:, first] - scores[:, second]) / apart)
+    expected[:, second] = 0.5 - expected[:, first]
+    expected[:, np.argmin(slopes)] = 0.5
+    std = np.column_stack([np.full(6, size), small])
+    for X_err in (
+        std,
+        std[:, :, np.newaxis] * np.eye(3) * std[:, np.newaxis],
+        LowRank(std[:, :, np.newaxis] * np.eye(3)),
+    ):
+        found, errors = rooted_probabilities(scores, score_roots(W, check_errors(X_err, np.zeros((6, 3)))))
+        by_points = 0.0 if len(slopes) == 3 else 2e-3  # by 256 of them, eight times
+        assert np.all(np.abs(found - expected) <= ERRORS * errors + by_points + 10 / size + 1e-12)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e8, 1e30])
+def test_graded_roots_keep_the_digits_of_every_difference(size):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((4, 5, 7)) * size ** np.array([0, 3, 1, 0, 2, 0, 4])
+    rows[:, 1, 6] = rows[:, 3, 6]
+    rows[:, 4] = -3.0 * rows[:, 0]
+    roots = graded_roots(rows)
+    assert not roots[:, :, 4:].any()  # one row is a multiple of another
+    mpmath.mp.dps = 400
+    for matrix, root in zip(rows, roots, strict=True):
+        for i, k in itertools.combinations(range(5), 2):
+            expected, found = (
+                mpmath.fsum((mpmath.mpf(a) - mpmath.mpf(b)) ** 2 for a, b in zip(part[i], part[k], strict=True))
+                for part in (matrix.tolist(), root.tolist())
+            )
+            assert abs(found / expected - 1) < 1e-11
 
 
 @every_error

@@ -17,6 +17,8 @@ Intercept = float | Array
 EPS = float(np.finfo(np.float64).eps)
 # Numbers that differ by no more than this part of them are the same: sums are rounded in some order.
 SAME = 1e-9
+# A difference that is at most this part of its terms is their rounding.
+ROUNDED = 1e-13
 # What is at most this part of a sum over samples is lost in its rounding (a few thousand roundings: F adds up as many
 # terms).
 LOST = 1e-12
@@ -56,6 +58,34 @@ def diagonal(matrix: Array) -> Array:
     view: Array = matrix.diagonal()
     view.flags.writeable = True
     return view
+
+
+def graded_roots(rows: Array) -> Array:
+    """Return L of shape (n, m, min(m, r)) with ``L L' = A A'`` for every matrix A of an array (n, m, r).
+
+    The columns of L that are not 0 come first, the largest of them in front. Householder reflections of the columns,
+    each with the largest entry left as its pivot, keep the digits of every entry however much smaller it is than
+    others (Cox & Higham 1998, Numer. Math. 79); entries that are rounding of larger ones become 0.
+    """
+    A = np.array(rows, dtype=np.float64)
+    n, m, r = A.shape
+    L, each = np.zeros((n, m, min(m, r))), np.arange(n)
+    for k in range(L.shape[2]):
+        row, column = np.divmod(np.abs(A).reshape(n, m * A.shape[2]).argmax(axis=1), A.shape[2])
+        A[each, :, 0], A[each, :, column] = A[each, :, column], A[each, :, 0]
+        pivot = A[each, row]
+        largest = np.abs(pivot[:, :1])
+        v = np.divide(pivot, largest, out=np.zeros_like(pivot), where=largest > 0)
+        v[:, 0] += np.copysign(np.sqrt(np.square(v).sum(axis=1)), v[:, 0])
+        squares = 0.5 * np.square(v).sum(axis=1)
+        scaled = np.divide(v, squares[:, np.newaxis], out=np.zeros_like(v), where=v[:, :1] != 0)[:, :, np.newaxis]
+        v = v[:, np.newaxis]
+        # Rounding of a reflected entry is in proportion to the sizes of all that it is made of.
+        terms = np.abs(A) + (np.abs(A) @ np.abs(scaled)) * np.abs(v)
+        A -= (A @ scaled) * v
+        A[np.abs(A) <= ROUNDED * terms] = 0.0
+        L[:, :, k], A = A[:, :, 0], A[:, :, 1:]
+    return L
 
 
 def mirrored(lower: Array) -> Array:

@@ -36,7 +36,7 @@ from gaussguru._estimators.validation import check_flag, check_jobs, check_weigh
 from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
 from gaussguru.preprocessing import NotLinearError, linear_scores
-from gaussguru.probabilities import mixture_moments, score_covariance
+from gaussguru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru.sources import Fields, as_source, subsample
 
 __all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
@@ -63,9 +63,19 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Arr
         One score for two classes, else one for each.
     covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
     """
+    return score_distribution(estimator, X, X_err)
+
+
+def score_distribution(
+    estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = False
+) -> tuple[Array, Array, Array]:
+    """Return :func:`score_moments`; if ``rooted`` with roots R of the covariances ``R R'``.
+
+    Roots keep the digits of small errors beside large ones, which covariances lose.
+    """
     final, X = last_step(estimator, X, X_err)
     if hasattr(final, "_score_moments"):
-        moments: tuple[Array, Array, Array] = final._score_moments(X)
+        moments: tuple[Array, Array, Array] = final._score_moments(X, rooted=rooted)
         return moments
     check_is_fitted(final)
     if not hasattr(final, "decision_function"):
@@ -76,10 +86,9 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Arr
         scores = scores.reshape(len(scores), 1, -1)
         return np.ones((len(scores), 1)), scores, np.zeros((*scores.shape, scores.shape[2]))
     scores, coef = linear_scores(final, values)
-    covariances = score_covariance(
-        coef, check_products(errors, values if hasattr(values, "shape") else np.asarray(values))
-    )
-    return np.ones((len(scores), 1)), scores.reshape(len(scores), 1, -1), covariances[:, np.newaxis]
+    products = check_products(errors, values if hasattr(values, "shape") else np.asarray(values))
+    noise = (score_roots if rooted else score_covariance)(coef, products)
+    return np.ones((len(scores), 1)), scores.reshape(len(scores), 1, -1), noise[:, np.newaxis]
 
 
 def margin_and_spread(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array]:
@@ -465,20 +474,21 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         parts = []
         for block in blocks or [slice(0)]:
             part = X if len(blocks) < 2 else take_rows(X, np.arange(block.start, block.stop))
-            parts.append(self._log_probabilities(*score_moments(self.estimator_, part)))
+            parts.append(self._log_probabilities(part))
         return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
 
-    def _log_probabilities(self, weights: Array, means: Array, covariances: Array) -> Array:
-        margins = Margins.of(weights, means, covariances)
+    def _log_probabilities(self, X: Any) -> Array:
         n_classes = len(self.classes_)
         if n_classes == 2:
+            margins = Margins.of(*score_moments(self.estimator_, X))
             return TwoClasses(margins).logs(self.alpha_, np.array([0.0, self.beta_]), self.kappa_)
+        weights, means, roots = score_distribution(self.estimator_, X, rooted=True)
+        margins = Margins.of(weights, means, roots @ np.swapaxes(roots, 2, 3))
         parameters = self.alpha_, np.asarray(self.beta_), self.kappa_
-        noise = np.square(self.alpha_ * self.kappa_) * covariances
-        noisy = noise.any(axis=(1, 2, 3))
-        logs = np.empty((len(noise), n_classes))
+        noisy = (self.alpha_ * self.kappa_ * roots).any(axis=(1, 2, 3))
+        logs = np.empty((len(roots), n_classes))
         logs[~noisy] = ManyClasses(margins.take(~noisy)).logs(*parameters)
-        logs[noisy] = exact_log_probabilities(margins.take(noisy), noise[noisy], *parameters)
+        logs[noisy] = exact_log_probabilities(margins.take(noisy), roots[noisy], *parameters)
         return logs
 
     @by_parts
@@ -497,9 +507,9 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         check_is_fitted(self)
         return margin_and_spread(self.estimator_, X, X_err)
 
-    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         check_is_fitted(self)
-        return score_moments(self.estimator_, X, X_err)
+        return score_distribution(self.estimator_, X, X_err, rooted=rooted)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata routing of the fit, the estimator and the splitter."""

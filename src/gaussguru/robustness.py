@@ -49,19 +49,22 @@ from gaussguru._errors import (
 from gaussguru._estimators.base import Classifier
 from gaussguru._estimators.validation import ParameterError, check_choice, check_count, check_flag, check_real
 from gaussguru._frames import as_numbers, like, take_rows
-from gaussguru._linalg import EPS, Array, Index
-from gaussguru.calibration import ByProbability, last_step, score_moments
+from gaussguru._linalg import EPS, Array, Index, graded_roots
+from gaussguru.calibration import ByProbability, last_step, score_distribution
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import NotLinearError, WithErrors, as_table, final_estimator, linear_scores
 from gaussguru.preprocessing.affine import dense
 from gaussguru.probabilities import (
     bivariate_normal,
+    covariance_roots,
     distance_to_boundary,
     expected_score,
+    joined_roots,
     label_probabilities,
     lower_bound,
     places,
-    score_covariance,
+    rooted_probabilities,
+    score_roots,
     standardise,
     top_probabilities,
     winners,
@@ -234,14 +237,14 @@ def expected_accuracy(
             random_state=random_state,
         )  # fmt: skip
         return float(curve.accuracy[0])
-    scores, noise = _noisy_scores(estimator, X, X_err, own=X_err is None)
+    scores, roots = _noisy_scores(estimator, X, X_err, own=X_err is None)
     classes = final_estimator(estimator).classes_
     if bound and scores.ndim == 2:
         labels, _ = places(classes, y, len(scores))
         probabilities = np.zeros(scores.shape)
-        probabilities[np.arange(len(labels)), labels] = lower_bound(scores, noise, labels)
+        probabilities[np.arange(len(labels)), labels] = lower_bound(scores, roots, labels)
     else:
-        probabilities, _ = label_probabilities(scores, noise)
+        probabilities, _ = label_probabilities(scores, roots)
     return expected_score(probabilities, classes, y, sample_weight)
 
 
@@ -327,9 +330,9 @@ def robustness_curve(
     if method == "analytic":
         scores, coef = linear_scores(estimator, X)
         labels, known = places(final_estimator(estimator).classes_, y, len(scores))
-        product = coef @ coef.T if X_err is None else score_covariance(coef, errors_at_one)
+        roots = graded_roots(coef[np.newaxis]) if X_err is None else score_roots(coef, errors_at_one)
         for i, level in enumerate(levels):
-            probabilities, errors = label_probabilities(scores, level**2 * product)
+            probabilities, errors = label_probabilities(scores, level * roots)
             hits, doubts = (
                 np.where(known, part[np.arange(len(labels)), labels], 0.0) for part in (probabilities, errors)
             )
@@ -589,59 +592,61 @@ def _without_gaps(X: Any) -> Any:
 
 
 class _Latent(NamedTuple):
-    """Scores as mixtures, and the covariance ``overlap`` of what makes classes overlap beside the error bars.
+    """Scores as mixtures, with roots of their covariances, and ``overlap``, that of classes beside the error bars.
 
     Of scores that are linear in the values, spreads depend on the errors alone.
     """
 
     weights: Array
     means: Array
-    covariances: Array
+    roots: Array
     overlap: Array
     linear: bool
+
+    def variances(self, best: Index, rival: int) -> Array:
+        """Return the mean variances, under the errors, of the difference between the scores of two classes."""
+        apart = self.roots[np.arange(len(best)), :, best] - self.roots[:, :, rival]
+        return np.asarray(np.einsum("ik,ikr,ikr->i", self.weights, apart, apart))
 
 
 def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
     """Return what the probabilities of the samples are made of, in the units of a calibration if there is one."""
-    weights, means, covariances = score_moments(model, X, X_err)
+    weights, means, roots = score_distribution(model, X, X_err, rooted=True)
     final, n_scores = final_estimator(model), means.shape[2]
     if hasattr(final, "kappa_"):
         centre = np.einsum("ik,ikc->ic", weights, means)[:, np.newaxis]
         means = final.alpha_ * (centre + final.kappa_ * (means - centre)) + final.beta_
-        overlap = np.eye(n_scores) * (1.0 if n_scores == 1 else 0.5)
+        overlap = np.eye(n_scores) * (1.0 if n_scores == 1 else np.sqrt(0.5))
         linear = getattr(final, "_is_linear", True)
-        return _Latent(weights, means, np.square(final.alpha_ * final.kappa_) * covariances, overlap, linear)
-    own = final._score_noise() if hasattr(final, "_score_noise") else np.zeros((n_scores, n_scores))
-    return _Latent(weights, means, covariances, own, not hasattr(final, "dual_coef_") or hasattr(final, "coef_"))
+        return _Latent(weights, means, final.alpha_ * final.kappa_ * roots, overlap, linear)
+    own = covariance_roots(final._score_noise()) if hasattr(final, "_score_noise") else np.zeros((n_scores, 0))
+    return _Latent(weights, means, roots, own, not hasattr(final, "dual_coef_") or hasattr(final, "coef_"))
 
 
 def _gain(now: _Latent, then: _Latent) -> Array:
-    """Return the gain of samples, of which ``then`` knows the covariances."""
+    """Return the gain of samples, of which ``then`` knows the roots."""
     if now.weights.shape != then.weights.shape:
         raise ValueError("model must have as many components with new_err as with X_err")
     if now.means.shape[2] == 1:
-        before, after = now.covariances[:, :, 0, 0], then.covariances[:, :, 0, 0]
+        before, after = (np.square(part.roots[:, :, 0]).sum(axis=2) for part in (now, then))
         if now.linear:
             _check_smaller(before, after)
-        after, overlap = np.minimum(after, before), float(now.overlap[0, 0])
+        after, overlap = np.minimum(after, before), float(np.square(now.overlap).sum())
         if now.weights.shape[1] > 1:
             return _mixture_gain(now.weights, now.means[:, :, 0], before, after, overlap)
         return _pair_gain(now.means[:, 0, 0], before[:, 0], after[:, 0], overlap)
     n, n_components, n_classes = now.means.shape
     p = np.zeros((n, n_classes))
     for k in range(n_components):
-        p += now.weights[:, k, np.newaxis] * top_probabilities(now.means[:, k], now.covariances[:, k] + now.overlap)[0]
+        roots = joined_roots(now.roots[:, k], now.overlap)
+        p += now.weights[:, k, np.newaxis] * rooted_probabilities(now.means[:, k], roots)[0]
     rows, best = np.arange(n), np.argmax(p, axis=1)
-    centre = np.einsum("ik,ikc->ic", now.weights, now.means)[:, np.newaxis]
-    apart = now.means - centre
-    between = np.einsum("ik,ikc,ikl->icl", now.weights, apart, apart)
-    before, after = (np.einsum("ik,ikcl->icl", now.weights, part.covariances) for part in (now, then))
+    apart = now.means - np.einsum("ik,ikc->ic", now.weights, now.means)[:, np.newaxis]
     gain = np.zeros(n)
     for rival in range(n_classes):
-        sure, unsure, mixed, overlap = (
-            np.maximum(part[rows, best, best] + part[rows, rival, rival] - 2 * part[rows, best, rival], 0.0)
-            for part in (after, before, between, np.broadcast_to(now.overlap, (n, n_classes, n_classes)))
-        )
+        sure, unsure = then.variances(best, rival), now.variances(best, rival)
+        mixed = np.einsum("ik,ik->i", now.weights, np.square(apart[rows, :, best] - apart[:, :, rival]))
+        overlap = np.square(now.overlap[best] - now.overlap[rival]).sum(axis=1)
         if now.linear:
             _check_smaller(unsure, sure)
         sure = np.minimum(sure, unsure)
@@ -771,8 +776,8 @@ def _linear_probabilities(estimator: Any, X: Any, X_err: Any) -> tuple[Array, Ar
     samples = measured(X, X_err)
     if isinstance(samples, Measured) and counts_errors(estimator):
         estimator, samples = last_step(estimator, samples, None)
-    scores, noise = _noisy_scores(estimator, samples, None, own=True)
-    return *label_probabilities(scores, noise), winners(scores)
+    scores, roots = _noisy_scores(estimator, samples, None, own=True)
+    return *label_probabilities(scores, roots), winners(scores)
 
 
 def _check_noise_given(estimator: Any, X_err: Any) -> None:
@@ -782,7 +787,7 @@ def _check_noise_given(estimator: Any, X_err: Any) -> None:
 
 
 def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Array, Array]:
-    """Return the scores of the samples and the covariances of their noise: that of the model, error bars, or both."""
+    """Return scores of samples and roots of the covariances of their noise: that of the model, error bars, or both."""
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     final = final_estimator(estimator)
@@ -794,10 +799,10 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, own: bool) -> tuple[Arr
     if own:
         _check_noise_given(estimator, X_err)
     own = own and hasattr(final, "_score_noise")
-    noise = final._score_noise() if own else np.zeros((len(coef), len(coef)))
+    roots = covariance_roots(final._score_noise()) if own else np.zeros((len(coef), 0))
     if X_err is not None:
-        noise = noise + score_covariance(coef, check_errors(X_err, X))
-    return scores, noise
+        roots = joined_roots(roots, score_roots(coef, check_errors(X_err, X)))
+    return scores, roots
 
 
 def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:

@@ -30,6 +30,9 @@ FOUND = {
         seed=339238490, n=50, d=3, classes=3, data="constant", errors="singular covariances", weights="random",
         estimator="rank",
     ),
+    "classes that a large error moves alike": Problem(
+        seed=1462182957, classes=4, errors="mostly missing", estimator="calibrated", promise="continuity",
+    ),
 }  # fmt: skip
 
 

@@ -60,10 +60,11 @@ class Given(ClassifierMixin, BaseEstimator):
         values = np.asarray(X.X if isinstance(X, Measured) else X)
         return values[:, 0] if values.shape[1] == 1 else values
 
-    def _score_moments(self, X, X_err=None):
+    def _score_moments(self, X, X_err=None, *, rooted=False):
         values, errors = (X.X, np.asarray(X.err)) if isinstance(X, Measured) else (X, np.zeros(X.shape))
         n, r = values.shape
-        return np.ones((n, 1)), values[:, np.newaxis], (errors**2)[:, np.newaxis, :, np.newaxis] * np.eye(r)
+        noise = (errors if rooted else errors**2)[:, np.newaxis, :, np.newaxis] * np.eye(r)
+        return np.ones((n, 1)), values[:, np.newaxis], noise
 
 
 class Mixed(Given):
@@ -71,10 +72,10 @@ class Mixed(Given):
 
     shares = np.array([0.3, 0.7])
 
-    def _score_moments(self, X, X_err=None):
+    def _score_moments(self, X, X_err=None, *, rooted=False):
         m, s = X.X, X.err
-        means = np.stack([m + s, m - 0.4 * s], axis=1)
-        return np.tile(self.shares, (len(m), 1)), means, np.stack([s**2, 0.25 * s**2], axis=1)[:, :, :, np.newaxis]
+        means, spreads = np.stack([m + s, m - 0.4 * s], axis=1), np.stack([s, 0.5 * s], axis=1)[:, :, :, np.newaxis]
+        return np.tile(self.shares, (len(m), 1)), means, spreads if rooted else spreads**2
 
 
 def targets_of(y, weights):

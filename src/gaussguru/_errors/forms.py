@@ -145,6 +145,10 @@ class Errors(ABC):
         """
         raise NotImplementedError
 
+    def along(self, U: Array) -> Array:
+        """Return ``U L_i`` with ``L_i L_i' = Sigma_i``, of shape (n_samples, len(U), number of columns of L_i)."""
+        raise NotImplementedError
+
     def sample(self, rng: np.random.Generator) -> Array:
         """Return one draw of the noise for every sample, of shape (n_samples, n_features)."""
         return self.moved(rng.standard_normal((self.n_samples, self.n_causes)))
@@ -291,6 +295,10 @@ class PerSample(Errors):
         """Return ``e_i c_j``."""
         return np.asarray(self.std[:, np.newaxis] * causes)
 
+    def along(self, U: Array) -> Array:
+        """Return ``e_i U``."""
+        return np.asarray(self.std[:, np.newaxis, np.newaxis] * U)
+
 
 @dataclass(frozen=True)
 class Diagonal(Errors):
@@ -378,6 +386,14 @@ class Diagonal(Errors):
     def moved(self, causes: Array) -> Array:
         """Return ``e_ij c_j``."""
         return np.asarray(self.std.multiply(causes).toarray() if sp.issparse(self.std) else self.std * causes)
+
+    def along(self, U: Array) -> Array:
+        """Return ``u_j e_ij``; of CSR errors only the columns of features that have one."""
+        std = self.std
+        if sp.issparse(std):
+            used = np.unique(std.indices)
+            std, U = std[:, used].toarray(), U[:, used]
+        return np.asarray(std[:, np.newaxis] * U)
 
 
 @dataclass(frozen=True)
@@ -522,6 +538,10 @@ class Factored(Errors):
         own = causes[..., rank:]
         return np.asarray(common + self.std * own if own.shape[-1] else common)
 
+    def along(self, U: Array) -> Array:
+        """Return ``e_ij u_j``, if something is independent, and beside it ``U F_i``."""
+        return np.moveaxis(self.seen(*U).along, 0, 1)
+
 
 @dataclass(frozen=True)
 class Covariances(Errors):
@@ -540,6 +560,10 @@ class Covariances(Errors):
     def n_samples(self) -> int:
         """The number of samples."""
         return len(self.matrices)
+
+    @property
+    def _uppers(self) -> Array:
+        return roots_of(self.matrices)[0] if self.uppers is None else self.uppers
 
     def variances(self, U: Array) -> Array:
         """Return ``u' Sigma_i u``."""
@@ -574,8 +598,7 @@ class Covariances(Errors):
     def roots(self, t: Array) -> Array:
         """Return 0, as nothing is independent, and beside it ``sum t_i R_i'``."""
         n, d, _ = self.matrices.shape
-        uppers = roots_of(self.matrices)[0] if self.uppers is None else self.uppers
-        return np.column_stack([np.zeros(d), (t @ uppers.reshape(n, d * d)).reshape(d, d).T])
+        return np.column_stack([np.zeros(d), (t @ self._uppers.reshape(n, d * d)).reshape(d, d).T])
 
     @staticmethod
     def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
@@ -622,5 +645,8 @@ class Covariances(Errors):
 
     def moved(self, causes: Array) -> Array:
         """Return ``R_i'`` times the causes."""
-        uppers = roots_of(self.matrices)[0] if self.uppers is None else self.uppers
-        return np.asarray(np.einsum("irj,r->ij" if causes.ndim == 1 else "irj,ir->ij", uppers, causes))
+        return np.asarray(np.einsum("irj,r->ij" if causes.ndim == 1 else "irj,ir->ij", self._uppers, causes))
+
+    def along(self, U: Array) -> Array:
+        """Return ``U R_i'``."""
+        return np.asarray(U @ self._uppers.transpose(0, 2, 1))

@@ -45,10 +45,12 @@ from gaussguru._solvers.result import Result
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.probabilities import (
+    covariance_roots,
     mixture_moments,
     noise_log_probabilities,
     noise_probabilities,
     score_covariance,
+    score_roots,
     winners,
 )
 from gaussguru.sources import Fields, as_source
@@ -199,22 +201,23 @@ class LinearScores:
             spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if len(self.coef_) == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
 
-        Weights of shape (n_samples, n_components), means (..., n_scores) and covariances (..., n_scores, n_scores);
-        one component unless X has more, and one score for two classes.
+        Weights of shape (n_samples, n_components), means (..., n_scores) and covariances (..., n_scores, n_scores), or
+        roots of these; one component unless X has more, and one score for two classes.
         """
         components = getattr(X, "components", None)
         X, X_err = self._measured(X, X_err)
         if components is not None:
-            means, covariances = components.scores(self.coef_, self.intercept_)
-            return np.asarray(components.weights), means, covariances
+            means, noise = components.scores(self.coef_, self.intercept_)
+            return np.asarray(components.weights), means, covariance_roots(noise) if rooted else noise
         n, n_scores = X.shape[0], len(self.coef_)
         means = self._scores(X).reshape(n, 1, n_scores)
         if X_err is None:
             return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
-        return np.ones((n, 1)), means, score_covariance(self.coef_, check_products(X_err, X))[:, np.newaxis]
+        noise = (score_roots if rooted else score_covariance)(self.coef_, check_products(X_err, X))
+        return np.ones((n, 1)), means, noise[:, np.newaxis]
 
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""

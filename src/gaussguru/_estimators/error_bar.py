@@ -40,7 +40,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
-from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_moments
+from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_distribution
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
@@ -601,12 +601,12 @@ class ErrorBarClassifier(ByProbability, Classifier):
         margin, spread = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return margin, spread
 
-    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
-        """Return weights, means and covariances of the scores of ``estimator_``."""
+    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+        """Return weights, means and covariances of the scores of ``estimator_``, or roots of these."""
         self._check_scores()
-        parts = [score_moments(self.estimator_, part) for part in self._posteriors(X, X_err)]
-        weights, means, covariances = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return weights, means, covariances
+        parts = [score_distribution(self.estimator_, part, rooted=rooted) for part in self._posteriors(X, X_err)]
+        weights, means, noise = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return weights, means, noise
 
     @property
     def _spreads(self) -> Array:

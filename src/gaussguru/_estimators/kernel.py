@@ -49,6 +49,7 @@ from gaussguru._solvers.subspace import OfSamples, Subspace
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
+from gaussguru.probabilities import covariance_roots
 
 # Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
 # evaluated again.
@@ -546,10 +547,10 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
-        """Return weights, means and covariances of the scores, as linear classifiers do; one component."""
-        scores, covariances = self._moments(X, X_err, lambda covariances: covariances)
-        return np.ones((len(scores), 1)), scores[:, np.newaxis], covariances[:, np.newaxis]
+    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+        """Return weights, means and covariances of the scores, or roots of these; one component."""
+        scores, noise = self._moments(X, X_err, covariance_roots if rooted else np.asarray)
+        return np.ones((len(scores), 1)), scores[:, np.newaxis], noise[:, np.newaxis]
 
     def _moments(self, X: Any, X_err: Any, of: Callable[[Array], Array]) -> tuple[Array, Array]:
         """Return the scores of samples, and what ``of`` makes of their covariances under the error bars."""

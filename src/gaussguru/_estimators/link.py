@@ -18,7 +18,8 @@ from gaussguru.probabilities import (
     independent_blocks,
     independent_log_probabilities,
     independent_slopes,
-    top_probabilities,
+    joined_roots,
+    rooted_probabilities,
 )
 
 # Below, an orthant probability is rounding, or was not computed at all: the quadrature has its size.
@@ -210,13 +211,13 @@ def link_of(margins: Margins, n_classes: int) -> TwoClasses | ManyClasses:
     return TwoClasses(margins) if n_classes == 2 else ManyClasses(margins)
 
 
-def exact_log_probabilities(margins: Margins, noise: Array, alpha: float, beta: Array, kappa: float) -> Array:
-    """Return log probabilities of many classes with the covariances of the scores, ``alpha^2 kappa^2 W V W'``."""
-    n_classes = noise.shape[2]
-    result = np.zeros((len(noise), n_classes))
-    for k in range(noise.shape[1]):
+def exact_log_probabilities(margins: Margins, roots: Array, alpha: float, beta: Array, kappa: float) -> Array:
+    """Return log probabilities of many classes with the roots R of the noise of the scores, ``R R' = W V W'``."""
+    n, n_components, n_classes, _ = roots.shape
+    result, overlap = np.zeros((n, n_classes)), np.sqrt(0.5) * np.eye(n_classes)
+    for k in range(n_components):
         scores = alpha * (margins.centre + kappa * margins.apart[:, k]) + beta
-        among, _ = top_probabilities(scores, noise[:, k] + 0.5 * np.eye(n_classes))
+        among, _ = rooted_probabilities(scores, joined_roots(alpha * kappa * roots[:, k], overlap))
         result += margins.weights[:, k, np.newaxis] * among
     faint = result < FAINT
     some = faint.any(axis=1)
