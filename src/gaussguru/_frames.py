@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing, check_array
 
-from gaussguru._linalg import Array
+from gaussguru._linalg import Array, Index
 
 
 def is_frame(table: Any) -> bool:
@@ -73,6 +73,31 @@ def take_rows(values: Any, index: Any) -> Any:
     if not hasattr(values, "shape"):
         values = np.asarray(values)
     return values[index]
+
+
+def take_columns(values: Any, columns: Index) -> Any:
+    """Return columns of an array, sparse matrix or DataFrame, by their places."""
+    return _safe_indexing(values, columns, axis=1)
+
+
+def column_values(values: Any, column: int) -> NDArray[Any]:
+    """Return one column of an array, sparse matrix or DataFrame, of shape (n_rows,)."""
+    if is_frame(values):
+        return np.asarray(nw.from_native(values, eager_only=True)[:, column].to_numpy())
+    if sp.issparse(values):
+        return np.asarray(values[:, [column]].toarray().ravel())
+    return np.asarray(np.asarray(values)[:, column])
+
+
+def put_column(values: Any, column: int, new: NDArray[Any]) -> Any:
+    """Return an array, sparse matrix or DataFrame with one column replaced."""
+    if is_frame(values):
+        frame = nw.from_native(values, eager_only=True)
+        name = frame.columns[column]
+        return frame.with_columns(nw.new_series(name, new, backend=frame.implementation)).to_native()
+    result: Any = values.tolil(copy=True) if sp.issparse(values) else np.array(values)
+    result[:, [column]] = new[:, np.newaxis]
+    return result.tocsr() if sp.issparse(values) else result
 
 
 def like(X: Any, values: Array, names: Any = None) -> Any:

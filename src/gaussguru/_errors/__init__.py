@@ -1,14 +1,15 @@
 """Error bars: the noise covariance ``Sigma_i`` of every sample, in any form.
 
 An error is a standard deviation, in the units of the feature. ``given`` has the forms in which users give errors beside
-plain arrays; ``parse`` makes the few forms of them that the library uses, checked; ``missing`` fills in values that
-were not measured; ``forms`` has error bars as problems compute with them, which ``checks`` makes of parsed ones.
+plain arrays; ``parse`` makes the few forms of them that the library uses, checked; ``samples`` has X that carries its
+errors; ``missing`` fills in values that were not measured; ``forms`` has error bars as problems compute with them,
+which ``checks`` makes of parsed ones.
 """
 
 from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
 from gaussguru._errors.checks import check_causes, check_errors, check_products
 from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
-from gaussguru._errors.given import Asymmetric, Components, Limits, LowRank, Measured, with_more
+from gaussguru._errors.given import AffineComponents, Asymmetric, Components, Limits, LowRank, with_more
 from gaussguru._errors.missing import (
     LEAST,
     Population,
@@ -24,16 +25,17 @@ from gaussguru._errors.parse import (
     finite,
     frame_and_units,
     marked,
-    measured,
     scaled,
-    split_errors,
     split_uncertainties,
     with_units,
 )
+from gaussguru._errors.samples import PLAIN_ONLY, Measured, MeasuredNumber, measured, split_errors
 
 __all__ = [
     "LEAST",
+    "PLAIN_ONLY",
     "ROUNDING",
+    "AffineComponents",
     "Asymmetric",
     "Components",
     "Covariances",
@@ -43,6 +45,7 @@ __all__ = [
     "Limits",
     "LowRank",
     "Measured",
+    "MeasuredNumber",
     "PerSample",
     "Population",
     "Roots",

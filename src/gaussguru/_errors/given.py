@@ -1,6 +1,6 @@
-"""Forms in which error bars are given, and samples that carry them."""
+"""Forms in which error bars are given, and mixtures of the truth."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -190,84 +190,6 @@ def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> 
     return padded
 
 
-@dataclass(frozen=True)
-class Measured:
-    """``X`` and ``X_err`` in one object.
-
-    Metadata routing passes the same ``X_err`` to every step of a pipeline, but a transformer changes the errors along
-    with the values. So :class:`gaussguru.preprocessing.WithErrors` returns both in this object, and every estimator of
-    the library accepts it as X. It can also replace X in a search or in cross-validation: rows are taken from both,
-    and no metadata routing is needed.
-
-    It does not convert to an array: an estimator that cannot handle errors raises instead of dropping them.
-
-    Parameters
-    ----------
-    X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
-    err : X_err in any form
-    components : Components, default=None
-        The posterior of every sample as a mixture. X and ``err`` are its mean and covariance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.model_selection import cross_val_score
-    >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.errors import Measured
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 2))
-    >>> samples = Measured(X, np.full((60, 2), 0.1))  # rows of both are taken together, in every fold
-    >>> cross_val_score(GuruClassifier(0.1), samples, X[:, 0] > 0, cv=3).shape
-    (3,)
-    """
-
-    X: Any
-    err: Any
-    components: "Components | None" = None
-    # Whether X_err is in a form that the library computes with, checked against X.
-    is_checked: bool = field(default=False, init=False, repr=False, compare=False)
-
-    @classmethod
-    def checked(cls, X: Any, err: Any, components: Any = None) -> "Measured":
-        """Return samples whose errors need no further check: those that the library parsed or computed."""
-        samples = cls(X, err, components)
-        object.__setattr__(samples, "is_checked", True)
-        return samples
-
-    def __post_init__(self) -> None:
-        if len(self.shape) != 2:
-            raise ValueError(f"X must have two dimensions, samples and features; got shape {self.shape}")
-        errors = self.err.shape if hasattr(self.err, "shape") else np.shape(self.err)
-        if errors[:1] != self.shape[:1]:
-            raise ValueError(f"X_err must be for the {len(self)} samples of X; got shape {errors}")
-        if self.components is not None and len(self.components) != len(self):
-            raise ValueError(f"components must be for the {len(self)} samples of X; got {len(self.components)}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of X."""
-        return tuple(self.X.shape) if hasattr(self.X, "shape") else np.shape(self.X)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions of X."""
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> "Measured":
-        components = None if self.components is None else self.components[index]
-        make = Measured.checked if self.is_checked else Measured
-        return make(take_rows(self.X, index), take_rows(self.err, index), components)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        raise TypeError(
-            "X carries error bars, and this step accepts only an array, which would drop them: wrap a transformer in "
-            "gaussguru.preprocessing.WithErrors, or pass the values alone, without X_err"
-        )
-
-
 class _Population(Protocol):
     """What :class:`Components` asks of a population."""
 
@@ -337,3 +259,34 @@ class Components:
         inner = W.shape[1] - self.exact.shape[1]
         means, covariances = self.population.scores(self.rows, np.ascontiguousarray(W[:, :inner]), b)
         return means + (self.exact @ W[:, inner:].T)[:, np.newaxis], covariances
+
+
+@dataclass(frozen=True)
+class AffineComponents:
+    """Mixtures of the truth, as :class:`gaussguru.errors.Components`, after the map ``x -> offset + A' x``."""
+
+    inner: Any
+    matrix: Array
+    offset: Array
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, index: Any) -> "AffineComponents":
+        return AffineComponents(self.inner[index], self.matrix, self.offset)
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return int(self.inner.n_components)
+
+    @property
+    def weights(self) -> Array:
+        """The probabilities of the components."""
+        return np.asarray(self.inner.weights)
+
+    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+        """Return means and covariances of linear scores, component by component."""
+        W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
+        scores: tuple[Array, Array] = self.inner.scores(W @ self.matrix.T, W @ self.offset + intercept)
+        return scores

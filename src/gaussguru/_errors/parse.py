@@ -1,6 +1,7 @@
 """The one parser of X_err: from any form that users give to the few that the library computes with.
 
-:func:`split_errors` stands at the door of every estimator, function, source and table. After it, X_err is ::
+:func:`gaussguru._errors.samples.split_errors` stands at the door of every estimator, function, source and table, and
+calls :func:`parsed`. After it, X_err is ::
 
     None
     standard deviations     float64, (n,) or (n, d); infinite where a value was not measured
@@ -20,24 +21,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors.arrays import Gaps, check_given, check_semidefinite, deviations, error_numbers, finite_least
-from gaussguru._errors.given import Asymmetric, Limits, LowRank, Measured
+from gaussguru._errors.given import Asymmetric, Limits, LowRank
 from gaussguru._frames import as_numbers, check_same_names, is_frame, like, unmasked
-from gaussguru._linalg import Array
+from gaussguru._linalg import Array, Index
 
 
-def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, Any]:
+def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:
     """Return X, and X_err in one of the forms above, checked against X; messages call it by a ``name``.
 
-    X may carry its errors (:class:`Measured`, numbers with uncertainties). These win: in a pipeline ``X_err`` has the
-    errors before the steps in between changed them. Tables must agree in their columns and rows, by name. NaN, or a
-    mask, in X means "not measured", as does an infinite error, or a mask, in X_err.
+    X may hold numbers with uncertainties; those win over X_err. Tables must agree in their columns and rows, by name.
+    NaN, or a mask, in X means "not measured", as does an infinite error, or a mask, in X_err.
     """
-    if X_err is None and type(X) is np.ndarray and X.dtype.kind == "f":  # the common case takes no time
-        return X, None
-    if isinstance(X, Measured):
-        if X.is_checked:
-            return X.X, X.err
-        X, X_err = X.X, X.err
     X, X_err, names = _without_units(X, X_err)
     X = unmasked(X, "X")
     if X_err is None and holds_uncertainties(X):
@@ -60,11 +54,6 @@ def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, A
     if isinstance(X_err, LowRank):
         return X, _low_rank(X_err, shape, gaps, name)
     return X, _array(X_err, shape, gaps, name)
-
-
-def measured(X: Any, X_err: Any) -> Any:
-    """Return X and its errors, parsed, in one object; X alone if there are none, or if it carries them."""
-    return X if X_err is None or isinstance(X, Measured) else Measured.checked(*split_errors(X, X_err))
 
 
 def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -111,9 +100,13 @@ def marked(errors: Any, gaps: Gaps) -> Any:
     """Return error bars in one of the forms above with values that were not measured."""
     if gaps is None:
         return errors
+    if isinstance(errors, Limits):
+        return Limits(np.where(gaps, np.inf, errors.err), np.where(gaps, 0, errors.limits))
     if isinstance(errors, LowRank):
         std = np.zeros(gaps.shape) if errors.std is None else errors.std
         return LowRank(np.where(gaps[:, :, np.newaxis], 0.0, errors.factors), np.where(gaps, np.inf, std))
+    if sp.issparse(errors):
+        errors = errors.toarray()
     if errors.ndim < 3:
         return np.where(gaps, np.inf, errors if errors.ndim == 2 else errors[:, np.newaxis])
     errors = np.where(gaps[:, :, np.newaxis] | gaps[:, np.newaxis, :], 0.0, errors)
@@ -142,6 +135,44 @@ def finite(errors: Any) -> Any:
     if isinstance(errors, LowRank):
         return LowRank(errors.factors, None if errors.std is None else finite(errors.std))
     return errors if sp.issparse(errors) else np.where(np.isinf(errors), 0.0, errors)
+
+
+def columns_of_errors(errors: Any, columns: Index) -> Any:
+    """Return parsed error bars of some features."""
+    if isinstance(errors, Limits):
+        return Limits(errors.err[:, columns], errors.limits[:, columns])
+    if isinstance(errors, LowRank):
+        return LowRank(errors.factors[:, columns], None if errors.std is None else errors.std[:, columns])
+    if errors.ndim == 1:
+        return errors
+    return errors[:, columns] if errors.ndim == 2 else errors[:, columns][:, :, columns]
+
+
+def put_errors(errors: Any, columns: Index, new: Any, shape: tuple[int, int]) -> Any:
+    """Return parsed error bars with those of some features replaced, of independent measurements, in the same form."""
+    if isinstance(errors, Limits):
+        return Limits(
+            put_errors(errors.err, columns, new.err, shape), put_errors(errors.limits, columns, new.limits, shape)
+        )
+    if isinstance(errors, LowRank):
+        kept, causes = errors.factors.copy(), np.zeros((*shape, new.factors.shape[2]))
+        kept[:, columns], causes[:, columns] = 0.0, new.factors
+        std = [np.zeros(part.factors.shape[:2]) if part.std is None else part.std for part in (errors, new)]
+        return LowRank(np.concatenate([kept, causes], axis=2), put_errors(std[0], columns, std[1], shape))
+    if sp.issparse(errors):
+        result = errors.tolil(copy=True)
+        result[:, columns] = new
+        return result.tocsr()
+    if errors.ndim == 1:
+        errors, new = (part[:, np.newaxis] for part in (errors, new))
+    if errors.ndim == 2:
+        result = np.array(np.broadcast_to(errors, shape))
+        result[:, columns] = new
+        return result
+    result = errors.copy()
+    result[:, columns] = result[:, :, columns] = 0.0
+    result[np.ix_(np.arange(shape[0]), columns, columns)] = new
+    return result
 
 
 def _covariances(errors: Array, gaps: Gaps, name: str) -> Any:
@@ -241,18 +272,22 @@ def holds_uncertainties(X: Any) -> bool:
 
 
 def split_uncertainties(X: Any) -> tuple[Any, Any]:
-    """Return values and standard deviations of numbers with uncertainties; plain numbers are exact."""
+    """Return values and standard deviations of numbers with uncertainties, and their limits, if some have any.
+
+    Plain numbers are exact.
+    """
     numbers = np.asarray(X, dtype=object)
     if numbers.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples and features; got shape {numbers.shape}")
     try:
-        values, errors = (
-            np.array([[float(getattr(number, name, other(number))) for number in row] for row in numbers])
-            for name, other in (("nominal_value", lambda number: number), ("std_dev", lambda _: 0.0))
+        values, errors, limits = (
+            np.fromiter((getattr(number, name, number if other is None else other) for number in numbers.flat), float)
+            for name, other in (("nominal_value", None), ("std_dev", 0.0), ("limit", 0.0))
         )
     except (TypeError, ValueError) as problem:
         raise ValueError(f"X must hold numbers, with uncertainties or without: {problem}") from problem
-    return like(X, values.reshape(numbers.shape)), like(X, errors.reshape(numbers.shape))
+    values, errors, limits = (like(X, part.reshape(numbers.shape)) for part in (values, errors, limits))
+    return values, Limits(errors, limits) if as_numbers(limits, "limits").any() else errors
 
 
 def _gaps(X: Any) -> Gaps:

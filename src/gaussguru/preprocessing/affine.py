@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._blocks import row_blocks
-from gaussguru._errors import LowRank, Measured
+from gaussguru._errors import PLAIN_ONLY, AffineComponents, LowRank, Measured
 from gaussguru._estimators.base import LinearScores
 from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array, Index
@@ -179,37 +179,6 @@ class AffineMap:
         return times(X_err[:, source][:, :, source], np.multiply.outer(factors, factors))
 
 
-@dataclass(frozen=True)
-class AffineComponents:
-    """Mixtures of the truth, as :class:`gaussguru.errors.Components`, after the map ``x -> offset + A' x``."""
-
-    inner: Any
-    matrix: Array
-    offset: Array
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def __getitem__(self, index: Any) -> "AffineComponents":
-        return AffineComponents(self.inner[index], self.matrix, self.offset)
-
-    @property
-    def n_components(self) -> int:
-        """The number of components."""
-        return int(self.inner.n_components)
-
-    @property
-    def weights(self) -> Array:
-        """The probabilities of the components."""
-        return np.asarray(self.inner.weights)
-
-    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
-        """Return means and covariances of linear scores, component by component."""
-        W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-        scores: tuple[Array, Array] = self.inner.scores(W @ self.matrix.T, W @ self.offset + intercept)
-        return scores
-
-
 def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array, offset: Array) -> Array | None:
     """Return the factors of a function that scales feature by feature, or None for any other.
 
@@ -286,7 +255,9 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
 
 
 def as_table(X: Any) -> Any:
-    """Return X as an array, if it is neither a sparse matrix nor a DataFrame."""
+    """Return X as an array, if it is neither a sparse matrix nor a DataFrame; refuse values with errors."""
+    if isinstance(X, Measured):
+        raise TypeError(PLAIN_ONLY)
     return X if sp.issparse(X) or is_frame(X) else np.asarray(X)
 
 
