@@ -38,11 +38,14 @@ from gaussguru import (
 from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
 from gaussguru.certificates import duality_gap
 from gaussguru.errors import Measured
+from gaussguru.inspection import coefficients, explain, feature_importance
 from gaussguru.plotting import (
     AdversarialSamplesDisplay,
     CloudDisplay,
     ConvergenceDisplay,
     DisplacementDisplay,
+    ExplanationDisplay,
+    FeatureImportanceDisplay,
     RegionsDisplay,
     RemeasureDisplay,
     RobustnessCurveDisplay,
@@ -121,6 +124,11 @@ def carried(X, given):
     return Measured(X, given["X_err"]) if given and not isinstance(X, Arrays) else X
 
 
+def first(samples):
+    """Return one sample; of a source, the source."""
+    return samples if isinstance(samples, Arrays) else samples[3:4]
+
+
 def told(report):
     """Return what a report says beside the names of features and the hash of the values."""
     text = re.sub("<[^>]+>", " ", report.html().split("Model card")[0])
@@ -144,6 +152,12 @@ FUNCTIONS = {
     "calibration.margin_and_spread": lambda model, X, y, given: margin_and_spread(model, X, **given),
     "calibration.score_moments": lambda model, X, y, given: score_moments(model, X, **given),
     "certificates.duality_gap": lambda model, X, y, given: duality_gap(model, carried(X, given), y),
+    "inspection.coefficients": lambda model, X, y, given: coefficients(model, carried(X, given)).coef,
+    "inspection.explain": lambda model, X, y, given: explain(model, first(carried(X, given))).contribution,
+    "inspection.feature_importance": lambda model, X, y, given: feature_importance(model, X, y, **given)[1:3],
+    "inspection.feature_importance, permutation": lambda model, X, y, given: feature_importance(
+        model, X, y, **given, method="permutation", scoring="accuracy", n_repeats=2
+    )[1:3],
     "plotting.AdversarialSamplesDisplay.from_estimator": lambda model, X, y, given: (
         AdversarialSamplesDisplay.from_estimator(
             model, carried(X, given), image_shape=(1, 2), n_draws=1, random_state=0, ax=AXES
@@ -157,6 +171,12 @@ FUNCTIONS = {
     ),
     "plotting.DisplacementDisplay.from_estimator": lambda model, X, y, given: (
         DisplacementDisplay.from_estimator(model, carried(X, given), y, ax=AXES).moved
+    ),
+    "plotting.ExplanationDisplay.from_estimator": lambda model, X, y, given: (
+        ExplanationDisplay.from_estimator(model, first(carried(X, given)), ax=AXES).explanation.contribution
+    ),
+    "plotting.FeatureImportanceDisplay.from_estimator": lambda model, X, y, given: (
+        FeatureImportanceDisplay.from_estimator(model, X, y, **given, ax=AXES).importance[1:3]
     ),
     "plotting.RegionsDisplay.from_estimator": lambda model, X, y, given: (
         RegionsDisplay.from_estimator(model, X, y, **given, ax=AXES).wrong
@@ -219,6 +239,10 @@ ANALYTIC = r"robustness\.robustness_curve, analytic"
 RADIUS = r"robustness\.certified_radius"
 SCORES = r"preprocessing\.linear_scores"
 REPORT = r"report\.evaluation_report"
+COEFFICIENTS = r"inspection\.coefficients"
+# Predictions of samples of which a feature was not measured.
+UNMEASURED = r"inspection\.(explain|feature_importance)|plotting\.(Explanation|FeatureImportance)Display.*"
+PERMUTED = r"inspection\.feature_importance, permutation"
 # Cells that are refused: estimators, functions and forms, as patterns of whole names; the error and its message. The
 # first row that fits holds.
 REFUSED = [
@@ -239,7 +263,11 @@ REFUSED = [
     (WITHOUT_DECISION, rf"{RADIUS}|{SCORES}", "source", NotLinearError, "must be a linear classifier"),
     (".*", r"preprocessing\.final_estimator|plotting\.SigmaPathDisplay\.from_cv", "source", None, ""),
     (".*", ".*", "source", (TypeError, ValueError), "X is a source .* must be in memory"),
+    # What is not linear, or has no probabilities.
+    (f"{KERNEL}|{POOLS}|{UNSCORED}|{CURVED}", COEFFICIENTS, ".*", NotLinearError, "has no coefficients"),
+    (BALL, UNMEASURED, ".*", TypeError, "model must have predict_proba; .*'accuracy'"),
     # Error bars that must be given.
+    (FITTED, f"{UNMEASURED}|{PERMUTED}", "none", ValueError, "X_err is missing"),
     (".*", GAIN, "none", ValueError, "X_err must be given: without error bars"),
     (BY_PROBABILITY, ADDED, "none", ValueError, "X_err must be given: .* has no noise of its own"),
     (BALL, NOISE, "none", ValueError, "X_err must be given: .* has no noise of its own"),
@@ -273,7 +301,13 @@ REFUSED = [
         ValueError,
         "X_err has infinity where only finite numbers are allowed",
     ),
-    (BALL, f"{GAIN}|{MOMENTS}|{SCORES}", MISSING, ValueError, "contains NaN|X_err has infinity where only finite"),
+    (
+        BALL,
+        f"{GAIN}|{MOMENTS}|{SCORES}|{PERMUTED}",
+        MISSING,
+        ValueError,
+        "contains NaN|X_err has infinity where only finite",
+    ),
     (
         BALL,
         f"{NOISE}|{CURVE}|{ANALYTIC}|{RADIUS}|{REPORT}",

@@ -60,6 +60,7 @@ LAYERS = [
     ["_estimators.comparison"],
     ["_estimators.error_bar"],
     ["robustness"],
+    ["inspection"],
     ["datasets"],
     ["plotting"],
     ["report"],

@@ -3,6 +3,7 @@
 import importlib
 from types import ModuleType
 
+from gaussguru._errors import Measured
 from gaussguru._estimators.adversary import sample_noise, worst_case_covariance
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.base import CollapseWarning
@@ -20,6 +21,7 @@ __all__ = [
     "GuruClassifier",
     "GuruClassifierCV",
     "KernelGuruClassifier",
+    "Measured",
     "PopulationClassifier",
     "TotalSVC",
     "sample_noise",
@@ -31,8 +33,8 @@ __version__ = "0.1.0"
 
 # Modules for users that are imported when they are first used: ``import gaussguru`` alone is enough.
 _MODULES = (
-    "calibration", "certificates", "datasets", "errors", "experiments", "losses", "models", "noise", "plotting",
-    "population", "preprocessing", "report", "robustness", "sources",
+    "calibration", "certificates", "datasets", "errors", "experiments", "inspection", "losses", "models", "noise",
+    "plotting", "population", "preprocessing", "report", "robustness", "sources",
 )  # fmt: skip
 
 

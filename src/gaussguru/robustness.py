@@ -533,7 +533,7 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     ``s = (e' / e)^2``, for a truth t and a standard normal z.
     """
     pool, now = last_step(model, X, X_err)
-    _, then = last_step(model, _without_gaps(X), new_err)  # of which the errors count alone
+    _, then = last_step(model, without_gaps(X), new_err)  # of which the errors count alone
     X, values = now.X, as_numbers(now.X, "X")
     n, d = values.shape
     before, after = (standard_deviations(split_errors(part)[1], (n, d)) for part in (now, then))
@@ -563,7 +563,7 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
 def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
     now = _latent_scores(model, X, X_err)
     # Covariances do not depend on the values: any will do where there are none yet.
-    values, filled = as_numbers(X, "X"), _without_gaps(X)
+    values, filled = as_numbers(X, "X"), without_gaps(X)
     gone = np.isnan(values)
     if not per_feature:
         return _gain(now, _latent_scores(model, filled, new_err))
@@ -581,7 +581,7 @@ def _block_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     return result
 
 
-def _without_gaps(X: Any) -> Any:
+def without_gaps(X: Any) -> Any:
     """Return the samples with the mean of the feature in place of values that were not measured."""
     values = as_numbers(X, "X")
     gone = np.isnan(values)

@@ -10,6 +10,7 @@ matplotlib is imported when something is drawn (``pip install 'gaussguru[plot]'`
 """
 
 from gaussguru.plotting.curves import ConvergenceDisplay, RobustnessCurveDisplay, SigmaPathDisplay
+from gaussguru.plotting.features import ExplanationDisplay, FeatureImportanceDisplay
 from gaussguru.plotting.images import AdversarialSamplesDisplay
 from gaussguru.plotting.losses import LossDisplay
 from gaussguru.plotting.plane import CloudDisplay, DisplacementDisplay, RegionsDisplay
@@ -20,6 +21,8 @@ __all__ = [
     "CloudDisplay",
     "ConvergenceDisplay",
     "DisplacementDisplay",
+    "ExplanationDisplay",
+    "FeatureImportanceDisplay",
     "LossDisplay",
     "RegionsDisplay",
     "RemeasureDisplay",
