@@ -1,5 +1,6 @@
 """DataFrames of any library: their names, rows and numbers."""
 
+import numbers
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -73,6 +74,62 @@ def take_rows(values: Any, index: Any) -> Any:
     if not hasattr(values, "shape"):
         values = np.asarray(values)
     return values[index]
+
+
+def places_of(columns: Any, table: Any) -> Index:
+    """Return the places of columns of a table, given by index, slice, mask or name."""
+    names, n_columns = column_names(table), int(table.shape[1])
+    columns = [columns] if isinstance(columns, str | numbers.Integral) else columns
+    if isinstance(columns, slice):
+        ends = [part for part in (columns.start, columns.stop) if part is not None]
+        if not (ends and isinstance(ends[0], str)):
+            return np.arange(n_columns)[columns]
+        first, last = (
+            None if part is None else int(places_of(part, table)[0]) for part in (columns.start, columns.stop)
+        )
+        return np.arange(n_columns)[first : None if last is None else last + 1]  # by name, with both ends
+    if len(columns) and all(isinstance(name, str) for name in columns):
+        known = {name: j for j, name in enumerate([] if names is None else names.tolist())}
+        if unknown := [name for name in columns if name not in known]:
+            raise ValueError(f"columns must be names of features, {list(known)!r}; got {unknown!r}")
+        columns = [known[name] for name in columns]
+    return np.asarray(np.arange(n_columns)[columns if columns else slice(0)])
+
+
+def text_columns(table: Any) -> Index:
+    """Return the places of the columns of a DataFrame that hold no numbers."""
+    if not is_frame(table):
+        return np.zeros(0, dtype=np.int64)
+    kinds = nw.from_native(table, eager_only=True).schema.values()
+    return np.array([j for j, kind in enumerate(kinds) if not _is_number(kind, table, j)], dtype=np.int64)
+
+
+def _is_number(kind: Any, table: Any, column: int) -> bool:
+    """Return whether a column of this kind holds numbers, as objects of any type may."""
+    if kind == nw.Object:
+        try:
+            column_values(table, column).astype(np.float64)
+        except (TypeError, ValueError):
+            return False
+        return True
+    return bool(kind.is_numeric()) or kind in (nw.Boolean, nw.Unknown)
+
+
+def numbers_beside_text(table: Any) -> Array:
+    """Return a table as an array of float64, with 0 in columns that hold no numbers."""
+    for column in text_columns(table):
+        table = put_column(table, int(column), np.zeros(table.shape[0]))
+    return as_numbers(table, "X")
+
+
+def with_numbers(table: Any, values: Array) -> Any:
+    """Return a table with other numbers, (n, d), in its form; columns that hold none stay as they are."""
+    text = text_columns(table)
+    if not len(text):
+        return like(table, values)
+    for column in np.setdiff1d(np.arange(values.shape[1]), text):
+        table = put_column(table, int(column), values[:, column])
+    return table
 
 
 def take_columns(values: Any, columns: Index) -> Any:

@@ -22,9 +22,11 @@ from gaussguru._errors.missing import (
     unmeasured,
 )
 from gaussguru._errors.parse import (
+    columns_of_errors,
     finite,
     frame_and_units,
     marked,
+    put_errors,
     scaled,
     split_uncertainties,
     with_units,
@@ -53,6 +55,7 @@ __all__ = [
     "check_causes",
     "check_errors",
     "check_products",
+    "columns_of_errors",
     "finite",
     "finite_least",
     "frame_and_units",
@@ -62,6 +65,7 @@ __all__ = [
     "measured",
     "not_measured",
     "positive",
+    "put_errors",
     "scaled",
     "split_errors",
     "split_uncertainties",

@@ -9,7 +9,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._errors.arrays import deviations, error_numbers
-from gaussguru._frames import as_numbers, check_same_names, is_frame, like, take_rows
+from gaussguru._frames import (
+    as_numbers,
+    check_same_names,
+    is_frame,
+    like,
+    numbers_beside_text,
+    take_rows,
+    with_numbers,
+)
 from gaussguru._linalg import Array
 
 
@@ -99,7 +107,7 @@ class Asymmetric:
         -------
         X, X_err : in the form of X
         """
-        values = as_numbers(X, "X")
+        values = numbers_beside_text(X)
         n, d = values.shape
         gaps, sides = np.isnan(values), []
         for name, given in (("lower", self.lower), ("upper", self.upper)):
@@ -117,7 +125,7 @@ class Asymmetric:
         shift = np.sqrt(2 / np.pi) * (upper - lower)
         variances = (1 - 2 / np.pi) * np.square(upper - lower) + upper * lower
         std = np.where(lost, np.inf, np.sqrt(variances))
-        return like(X, values + shift), like(X, std) if is_frame(X) else std
+        return with_numbers(X, values + shift), like(X, std) if is_frame(X) else std
 
 
 @dataclass(frozen=True)

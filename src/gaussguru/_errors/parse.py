@@ -17,12 +17,23 @@ positive semidefinite. Rows are taken, and errors scaled and filled in, only aft
 from collections.abc import Iterator
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors.arrays import Gaps, check_given, check_semidefinite, deviations, error_numbers, finite_least
 from gaussguru._errors.given import Asymmetric, Limits, LowRank
-from gaussguru._frames import as_numbers, check_same_names, is_frame, like, unmasked
+from gaussguru._frames import (
+    as_numbers,
+    check_same_names,
+    column_names,
+    is_frame,
+    like,
+    numbers_beside_text,
+    text_columns,
+    unmasked,
+    with_numbers,
+)
 from gaussguru._linalg import Array, Index
 
 
@@ -42,6 +53,7 @@ def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:
     if len(X.shape) != 2:
         raise ValueError(f"X must have two dimensions, samples and features; got shape {X.shape}")
     shape = (int(X.shape[0]), int(X.shape[1]))
+    X_err = _with_text(X, X_err)
     for label, table in _tables(X_err, name):
         check_same_names(X, table, label)
     X = X if names is None else X.set_axis(names, axis=1)
@@ -66,6 +78,29 @@ def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield f"{name}.std", X_err.std
     else:
         yield name, X_err
+
+
+def _with_text(X: Any, X_err: Any) -> Any:
+    """Return X_err with errors of 0 in columns of text, which a DataFrame of errors may leave out or leave empty."""
+    if isinstance(X_err, Asymmetric):
+        return Asymmetric(_with_text(X, X_err.lower), _with_text(X, X_err.upper))
+    if isinstance(X_err, Limits):
+        return Limits(_with_text(X, X_err.err), _with_text(X, X_err.limits))
+    if not (is_frame(X) and is_frame(X_err)) or not len(text := text_columns(X)):
+        return X_err
+    names, given = column_names(X), column_names(X_err)
+    if (
+        names is None
+        or given is None
+        or not {*np.delete(names, text).tolist()} <= {*given.tolist()} <= {*names.tolist()}
+    ):
+        return X_err
+    frame, labels = nw.from_native(X_err, eager_only=True), names[text].tolist()
+    measured = iter([name for name in given.tolist() if name not in labels])  # in their order, which is checked later
+    for label in labels:
+        errors = as_numbers(frame.select(label).to_native(), "X_err")[:, 0] if label in given else np.zeros(len(frame))
+        frame = frame.with_columns(nw.new_series(label, np.nan_to_num(errors), backend=frame.implementation))
+    return frame.select([name if name in labels else next(measured) for name in names.tolist()]).to_native()
 
 
 # --- forms ----------------------------------------------------------------------------------------------------
@@ -215,8 +250,9 @@ def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> 
     if sides.shape != shape:
         raise ValueError(f"X_err must hold limits of shape {shape}, that of X; got shape {sides.shape}")
     if isinstance(given.err, Asymmetric):
-        shifted, std = (as_numbers(part, "X") for part in given.err.symmetric(X))
-        X = like(X, np.where(sides == 0, shifted, as_numbers(X, "X")))
+        shifted, std = given.err.symmetric(X)
+        X = with_numbers(X, np.where(sides == 0, numbers_beside_text(shifted), numbers_beside_text(X)))
+        std = as_numbers(std, "X_err")
     else:
         std = _array(given.err, shape, gaps, "X_err")
         if std.ndim == 3:
@@ -297,7 +333,7 @@ def _gaps(X: Any) -> Gaps:
     values = X
     if getattr(X, "dtype", None) not in (np.float32, np.float64) or is_frame(X):
         try:
-            values = as_numbers(X, "X")
+            values = numbers_beside_text(X) if is_frame(X) else as_numbers(X, "X")
         except ValueError:  # the estimator says what X may hold
             return None
     with np.errstate(all="ignore"):

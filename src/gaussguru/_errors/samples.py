@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from gaussguru._errors.given import AffineComponents, Components, Limits, LowRank
 from gaussguru._errors.parse import columns_of_errors, parsed, put_errors
-from gaussguru._frames import as_numbers, column_names, column_values, put_column, take_columns, take_rows
-from gaussguru._linalg import Index
+from gaussguru._frames import as_numbers, column_names, column_values, places_of, put_column, take_columns, take_rows
 
 
 def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, Any]:
@@ -160,7 +159,7 @@ class Measured:
         samples = self if rows is None else self._take_rows(rows)
         if columns is None:
             return samples
-        places = self._places(columns)
+        places = places_of(columns, self.X if hasattr(self.X, "shape") else self)
         if isinstance(columns, str | numbers.Integral):
             return column_values(samples.X, int(places[0]))
         X, err = split_errors(samples)
@@ -180,7 +179,7 @@ class Measured:
             raise TypeError(f"samples are assigned by whole columns, as samples[:, columns]; got {index!r}")
         if self.components is not None:
             raise TypeError("columns cannot be assigned to samples with components, the mixtures of a population")
-        places = self._places(columns)
+        places = places_of(columns, self.X if hasattr(self.X, "shape") else self)
         X, err = split_errors(self)
         if isinstance(new, Measured) and new.shape == (len(self), len(places)):
             values, errors = split_errors(new)
@@ -211,17 +210,6 @@ class Measured:
         rows, columns = (*index, ..., ...)[:2] if isinstance(index, tuple) else (index, ...)
         is_all = [part is ... or (isinstance(part, slice) and part == slice(None)) for part in (rows, columns)]
         return None if is_all[0] else rows, None if is_all[1] else columns
-
-    def _places(self, columns: Any) -> Index:
-        """Return which features some columns are, given by index, slice, mask or name."""
-        n_features = self.shape[1]
-        columns = [columns] if isinstance(columns, str | numbers.Integral) else columns
-        if not isinstance(columns, slice) and _are_names(columns):
-            known = {name: j for j, name in enumerate(np.asarray(getattr(self, "columns", [])).tolist())}
-            if unknown := [name for name in columns if name not in known]:
-                raise ValueError(f"columns must be names of features, {list(known)!r}; got {unknown!r}")
-            columns = [known[name] for name in columns]
-        return np.asarray(np.arange(n_features)[columns])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if dtype is not None and np.dtype(dtype) != object:

@@ -95,7 +95,7 @@ class Moments(NamedTuple):
         if isinstance(scaler, StandardScaler):  # the two are rounded where means are large beside deviations
             scaler.mean_, scaler.var_, scaler.scale_ = self
         if isinstance(step, WithErrors):
-            step._map = step._map_of(two)
+            step._map = step._map_of(step.transformer_, two)
 
 
 class Rows(NamedTuple):

@@ -11,10 +11,11 @@ from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._data.em import population_of
-from gaussguru._errors import Limits, Measured, has_unmeasured, marked, split_errors, unmeasured
+from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
 from gaussguru._estimators.validation import check_choice
-from gaussguru._frames import as_numbers, is_frame, like
+from gaussguru._frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru.preprocessing.affine import AffineMap, dense
+from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 
 METHODS = ("auto", "affine", "cubature")
@@ -74,6 +75,9 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     is not exact: its error is its own error times the mean slope of f over the outermost 5 % of the training samples.
     The value itself stays clipped. A transformer that jumps (bins) is integrated to within the distance of the points,
     half an error bar.
+
+    *Categories.* Columns of text, and those that a ColumnTransformer gives to ``OneHotEncoder``, ``OrdinalEncoder`` or
+    another encoder, are exact: their outputs have errors of 0. A DataFrame of errors may leave columns of text out.
 
     *Missing values and limits.* Values that were not measured (infinite errors) are ignored by transformers that can do
     so (scalers). If every output depends on a feature of its own, they stay unmeasured, and limits
@@ -153,12 +157,25 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         check_is_fitted(self)
         components = getattr(X, "components", None)
         X, X_err = split_errors(X, X_err)
-        if isinstance(X_err, Limits):
-            return self._apply_limits(X, X_err)
-        found = self._apply(*self._checked(X, X_err, reset=False))
+        X = self._as_table(X, reset=False)
+        if X_err is None:
+            self._check_finite(X, None)
+            return self.transformer_.transform(X)
+        if len(self._exact):
+            part = MeasuredBranches.of(self.transformer_, X, self._exact)
+            found = self._carried(part, *part.measured_part(X, X_err))
+            return Measured.checked(*part.joined_outputs(X, found.X, found.err))
+        found = self._carried(self.transformer_, X, X_err)
         return found if components is None else self._map.with_components(found, components)
 
-    def _apply_limits(self, X: Any, X_err: Limits) -> Any:
+    def _carried(self, transformer: Any, X: Any, X_err: Any) -> Measured:
+        """Return the outputs of a transformer, which the map was made of, with their errors."""
+        if isinstance(X_err, Limits):
+            return self._apply_limits(transformer, X, X_err)
+        self._check_finite(X, X_err)
+        return self._apply(transformer, X, X_err)
+
+    def _apply_limits(self, transformer: Any, X: Any, X_err: Limits) -> Measured:
         """Transform values of which some are limits: what scales or bends a feature does so to its limits."""
         source, signs = self._map.directions
         if signs is None:
@@ -168,52 +185,81 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
                 "errors"
             )
         sides = X_err.limits
-        found = self._apply(*self._checked(X, X_err, reset=False))
+        without = _without_limits(X_err)
+        self._check_finite(X, without)
+        found = self._apply(transformer, X, without)
         assert self.population_ is not None  # limits are of dense X
         at = like(X, np.where(sides == 0, self.population_.means, as_numbers(X, "X")))
-        bounds = self.transformer_.transform(at)
+        bounds = transformer.transform(at)
         limits = sides[:, source] * signs
         errors = np.where(sides == 0, 0.0, X_err.err)
-        errors = self._map.apply(self.transformer_, at, errors)[1]
+        errors = self._map.apply(transformer, at, errors)[1]
         values = like(found.X, np.where(limits == 0, as_numbers(found.X, "X"), as_numbers(bounds, "X")))
         return Measured.checked(values, Limits(np.where(limits == 0, found.err, errors), limits))
 
-    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any]:
-        """Return X as an array, CSR matrix or DataFrame, finite where it was measured, and its errors."""
-        X_err = np.where(X_err.limits == 0, X_err.err, np.inf) if isinstance(X_err, Limits) else X_err
+    def _as_table(self, X: Any, *, reset: bool) -> Any:
+        """Return X as an array, CSR matrix or DataFrame with the features of the fit."""
         X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else check_array(X, **_ARRAY_OPTIONS)
         validate_data(self, X, reset=reset, skip_check_array=True)
+        return X
+
+    @staticmethod
+    def _check_finite(X: Any, X_err: Any) -> None:
+        """Raise unless X is finite where it was measured; categories are left to their encoders."""
         if has_unmeasured(X_err) and sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
-        values = X.data if sp.issparse(X) else as_numbers(X, "X")
+        values = X.data if sp.issparse(X) else numbers_beside_text(X)
         assert_all_finite(
             np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
         )
-        return X, X_err
 
     def _fit(self, X: Any, y: Any, X_err: Any) -> None:
         before = self.__dict__.copy()
         try:
             check_choice("method", self.method, METHODS)
-            X, X_err = self._checked(*split_errors(X, X_err), reset=True)
-            self.population_ = None if sp.issparse(X) else population_of(X, X_err)
-            filled, _ = self._fill(X, X_err, mixed=False)
+            X, X_err = split_errors(X, X_err)
+            X, X_err = self._as_table(X, reset=True), _without_limits(X_err)
             inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
             inner = inner if self.transformer is None else clone(self.transformer)
-            seen = filled
-            if has_unmeasured(X_err):
-                if get_tags(inner).input_tags.allow_nan:
-                    seen = like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
-                else:
-                    seen, _ = self._fill(X, X_err, mixed=True)
-            self.transformer_ = inner.fit(seen, y)
-            self._map = self._map_of(filled)
+            self._exact = exact_columns(inner, X)
+            if len(self._exact):
+                self._fit_branches(inner, X, y, X_err)
+                return
+            self._check_finite(X, X_err)
+            self.population_ = None if sp.issparse(X) else population_of(X, X_err)
+            self.transformer_ = inner.fit(self._seen(inner, X, X_err), y)
+            self._map = self._map_of(self.transformer_, self._fill(X, X_err, mixed=False)[0])
         except BaseException:
             self.__dict__ = before
             raise
 
-    def _map_of(self, X: Any) -> AffineMap | CurvedMap:
-        function = self.transformer_.transform
+    def _fit_branches(self, inner: Any, X: Any, y: Any, X_err: Any) -> None:
+        """Fit a ColumnTransformer with exact columns, and find the map of its measured branches."""
+        columns = np.setdiff1d(np.arange(X.shape[1]), self._exact)
+        if not len(columns):
+            raise ValueError(
+                "X must have a column that can have errors; got categories alone, which need no WithErrors"
+            )
+        measured = take_columns(X, columns)
+        errors = None if X_err is None else columns_of_errors(X_err, columns)
+        self._check_finite(measured, errors)
+        self.population_ = population_of(measured, errors)
+        fill = MeasuredBranches(inner, columns, columns, None).join
+        self.transformer_ = inner.fit(fill(X, self._seen(inner, measured, errors)), y)
+        part = MeasuredBranches.of(self.transformer_, X, self._exact)
+        self._map = self._map_of(part, self._fill(measured, errors, mixed=False)[0])
+
+    def _seen(self, transformer: Any, X: Any, X_err: Any) -> Any:
+        """Return the samples that a transformer is fitted to: with NaN for what was not measured, or filled."""
+        if not has_unmeasured(X_err):
+            return X
+        if allows_nan(transformer):
+            filled, _ = self._fill(X, X_err, mixed=False)
+            return like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
+        return self._fill(X, X_err, mixed=True)[0]
+
+    def _map_of(self, transformer: Any, X: Any) -> AffineMap | CurvedMap:
+        function = transformer.transform
         if self.method == "cubature":
             if sp.issparse(X):
                 raise ValueError("method='cubature' needs a dense X")
@@ -245,12 +291,10 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a fit to a dense X")
         return self.population_.fill(X, X_err) if mixed else self.population_.fill_means(X, X_err)
 
-    def _apply(self, X: Any, X_err: Any) -> Any:
-        if X_err is None:
-            return self.transformer_.transform(X)
+    def _apply(self, transformer: Any, X: Any, X_err: Any) -> Measured:
         gaps = has_unmeasured(X_err)
         filled, errors = self._fill(X, X_err, mixed=not self._map.keeps_gaps)
-        values, found = self._map.apply(self.transformer_, filled, errors)
+        values, found = self._map.apply(transformer, filled, errors)
         if gaps and self._map.keeps_gaps:
             lost = unmeasured(X_err, X.shape)[:, self._map.sources] & (self._map.sources >= 0)
             found = marked(found, lost)
@@ -295,3 +339,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.target_tags.required = inner.target_tags.required
         return tags
+
+
+def _without_limits(X_err: Any) -> Any:
+    """Return error bars that are infinite for limits."""
+    return np.where(X_err.limits == 0, X_err.err, np.inf) if isinstance(X_err, Limits) else X_err
