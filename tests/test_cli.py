@@ -693,7 +693,7 @@ def test_few_rows_for_many_classes_are_no_target(fails):
 def test_bad_models_are_refused_in_one_line(run, fails):
     toy().to_csv("t.csv", index=False)
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
-    model = models.load_model("m")
+    model = models.read_model("m")
     for change in (
         lambda classifier: vars(classifier).pop("coef_"),
         lambda classifier: setattr(classifier, "coef_", "x" * 1_000_000),

@@ -429,7 +429,7 @@ def test_pickles_clones_and_model_files_predict_the_same(name, tmp_path):
         loaded = model
     else:
         models.save_model(model, path)
-        loaded = models.load_model(path).estimator
+        loaded = models.load_model(path)
     for method in ("predict", "predict_proba", "decision_function"):
         if hasattr(model, method):
             expected = getattr(model, method)(samples)
@@ -490,6 +490,34 @@ def routed(name):
     return estimator
 
 
+# Who predicts no samples without their errors; fits of boosting are slow, and a search scores by itself.
+REQUIRING = [
+    name
+    for name in ESTIMATORS
+    if re.fullmatch(FITTED, name) and not name.endswith(("default", "boosting", "given", "search"))
+]
+
+
+@pytest.mark.parametrize("routing", [False, True])
+@pytest.mark.parametrize("name", REQUIRING)
+def test_scorers_by_name_have_numbers_or_say_what_to_do(name, routing):
+    """scikit-learn passes X_err to fits alone, and replaces an error of a scorer by NaN and a warning."""
+    estimator = ESTIMATORS[name]
+    with sklearn.config_context(enable_metadata_routing=routing):
+        with pytest.warns(UserWarning, match=r"In cross_val_score and searches, give gaussguru.Measured\(X, X_err\)"):
+            scores = cross_val_score(estimator, X, Y, cv=2, scoring="neg_log_loss", params={"X_err": X_ERR})
+        assert np.isnan(scores).all()
+        with pytest.raises(ValueError, match="X_err is missing"):
+            cross_val_score(estimator, X, Y, cv=2, scoring="neg_log_loss", params={"X_err": X_ERR}, error_score="raise")
+        samples = Measured(X, X_ERR)
+        by_name = cross_val_score(estimator, samples, Y, cv=2, scoring="neg_log_loss", error_score="raise")
+        own = cross_val_score(estimator, samples, Y, cv=2, scoring=log_loss_scorer, error_score="raise")
+        np.testing.assert_allclose(by_name, own, rtol=1e-9)
+        if routing:
+            routed = cross_val_score(estimator, X, Y, cv=2, scoring=log_loss_scorer, params={"X_err": X_ERR})
+            np.testing.assert_allclose(routed, own, rtol=1e-9)
+
+
 # Fits of boosting are slow.
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if not name.endswith(("default", "boosting"))])
 def test_searches_and_pipelines_are_given_metadata(name):
@@ -509,6 +537,19 @@ def test_searches_and_pipelines_are_given_metadata(name):
         for (train, test), score in zip(GroupKFold(2).split(X, Y, GROUPS), scores, strict=True):
             one = clone(estimator).fit(samples[train], Y[train], **{key: beside[key][train] for key in beside})
             assert one.score(samples[test], Y[test], sample_weight=weights[test]) == score
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in ESTIMATORS if name in vars(gaussguru)), "Deconvolve", "WithErrors"]
+)
+def test_error_columns_among_the_features_are_noticed(name):
+    table = pd.DataFrame({"x": X[:, 0], "x_err": X_ERR[:, 0], "z": X[:, 1], "z_error": X_ERR[:, 1], "terrace": X[:, 1]})
+    estimator = clone(ESTIMATORS[name])
+    with pytest.warns(UserWarning, match=r"named as the errors of others, \['x_err', 'z_error'\].*errors_from_frame"):
+        estimator.fit(table, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(estimator).fit(table[["x", "z", "terrace"]], Y)
 
 
 def test_errors_of_frames_and_arrays_are_the_same_to_the_bit():

@@ -28,11 +28,17 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
 from gaussguru._errors import Measured, check_products, measured, split_errors
-from gaussguru._estimators.base import outside
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
 from gaussguru._estimators.streamed import accuracy, by_parts, takes_sources
-from gaussguru._estimators.validation import check_flag, check_jobs, check_weights, encode_labels, rows_of_each
+from gaussguru._estimators.validation import (
+    check_flag,
+    check_jobs,
+    check_weights,
+    encode_labels,
+    outside,
+    rows_of_each,
+)
 from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
 from gaussguru.preprocessing import NotLinearError, linear_scores

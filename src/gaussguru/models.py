@@ -43,7 +43,7 @@ from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import SIDES
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
-__all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "save_model"]
+__all__ = ["FORMAT", "TRUSTED", "Model", "ModelError", "load_model", "read_model", "save_model"]
 
 # Of a model file; raised when something that was written before can no longer be read.
 FORMAT = 3
@@ -66,8 +66,8 @@ class Model:
 
     Examples
     --------
-    >>> from gaussguru.models import load_model
-    >>> model = load_model("stars.model")  # doctest: +SKIP
+    >>> from gaussguru.models import read_model
+    >>> model = read_model("stars.model")  # doctest: +SKIP
     >>> model.card["classes"]  # doctest: +SKIP
     ['pulsating', 'steady']
     """
@@ -319,8 +319,42 @@ def _versions() -> dict[str, str]:
     }
 
 
-def load_model(path: str, *, limits: Limits | None = None) -> Model:
-    """Load a model that :func:`save_model` wrote.
+def load_model(path: str, *, limits: Limits | None = None) -> Any:
+    """Load an estimator that :func:`save_model` wrote, or that the command fitted.
+
+    It is checked as by :func:`read_model`, which has its card, too.
+
+    Parameters
+    ----------
+    path : str
+        "-" is standard input.
+    limits : gaussguru._tables.files.Limits, default=None
+        How much the file may unpack to; None is ``Limits()``.
+
+    Returns
+    -------
+    estimator
+        Fitted, with the predictions of the one that was saved.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from gaussguru import PopulationClassifier
+    >>> from gaussguru.models import load_model, save_model
+    >>> X, y = np.array([[0.0], [0.2], [2.0], [2.3]]), [0, 0, 1, 1]
+    >>> model = PopulationClassifier(1).fit(X, y, X_err=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(model, f"{folder}/model")
+    ...     loaded = load_model(f"{folder}/model")
+    >>> bool((loaded.predict_proba(X, X_err=0.1) == model.predict_proba(X, X_err=0.1)).all())
+    True
+    """
+    return read_model(path, limits=limits).estimator
+
+
+def read_model(path: str, *, limits: Limits | None = None) -> Model:
+    """Load a model that :func:`save_model` wrote, with its card.
 
     Nothing but objects of known types is created (:data:`gaussguru._tables.archive.TRUSTED`). A file with others, of
     another format, or of a newer gaussguru or scikit-learn is refused, and so is one that cannot predict.

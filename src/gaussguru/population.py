@@ -26,7 +26,7 @@ from gaussguru._data.streamed_readings import is_flat, lengths, noise_range, rea
 from gaussguru._data.streams import Part
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
-from gaussguru._estimators.base import OrUnchanged, outside
+from gaussguru._estimators.base import OrUnchanged
 from gaussguru._estimators.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._estimators.validation import (
     ParameterError,
@@ -36,6 +36,8 @@ from gaussguru._estimators.validation import (
     check_optional,
     check_real,
     check_weights,
+    outside,
+    warn_of_error_columns,
 )
 from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
@@ -461,6 +463,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 "Sparse data was passed for X, but dense data is required: the true values behind zeros with errors "
                 "are not zeros; use X.toarray()"
             )
+        if reset:
+            warn_of_error_columns(X)
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
         return X if is_frame(X) else array, array, X_err
 

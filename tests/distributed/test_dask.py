@@ -26,7 +26,7 @@ from gaussguru._estimators.families import linear_families
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Measured
-from gaussguru.models import load_model
+from gaussguru.models import read_model
 from gaussguru.population import Deconvolve
 
 dask = pytest.importorskip("dask")
@@ -304,7 +304,7 @@ def test_command(client, tmp_path):
     }.items():
         output = str(tmp_path / f"{name}.model")
         assert main(["fit", *given, *more, "-o", output]) == 0
-        found[name] = load_model(output)
+        found[name] = read_model(output)
     one = found.pop("memory")
     for other in found.values():
         assert np.allclose(other.estimator[-1].coef_, one.estimator[-1].coef_, rtol=1e-5)
@@ -334,7 +334,7 @@ def test_command_with_columns_of_errors(client, tmp_path, classifier):
         "cluster": [str(tmp_path / "*.parquet"), "--dask", client.scheduler.address],
     }.items():
         assert main(["fit", *given, *more, "-o", str(tmp_path / name)]) == 0
-        found[name] = load_model(str(tmp_path / name))
+        found[name] = read_model(str(tmp_path / name))
     one = found.pop("memory").estimator.predict_proba(Measured(frame[["a", "b"]], errors))
     for model in found.values():
         assert model.card["classes"] == ["no", "yes"]

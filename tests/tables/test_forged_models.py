@@ -26,14 +26,14 @@ from gaussguru._tables.files import Limits
 from gaussguru._tables.schema import Layout
 from gaussguru._tables.trees import replaced, without_trees
 from gaussguru.errors import Measured
-from gaussguru.models import Model, ModelError, load_model, save_model
+from gaussguru.models import Model, ModelError, read_model, save_model
 
 ABSENT = object()
 
 
 def refuses(path, words, limits=None):
     with pytest.raises(ModelError, match=words) as caught:
-        load_model(str(path), limits=limits)
+        read_model(str(path), limits=limits)
     message = str(caught.value)
     assert message.startswith(str(path))
     assert len(message) < 700 + len(str(path))
@@ -273,7 +273,7 @@ def small(name):
                 del member.models[0].estimators_[2:]
     with tempfile.TemporaryDirectory() as directory:
         save_model(model, f"{directory}/model")
-        return model, load_model(f"{directory}/model").card
+        return model, read_model(f"{directory}/model").card
 
 
 @pytest.mark.parametrize(("name", "path", "value"), FORGED, ids=[f"{name}-{path}" for name, path, _ in FORGED])
@@ -370,7 +370,7 @@ def test_what_unpacks_to_much_inside(files, refuses_soon):
 def test_limits_can_be_raised(files, tmp_path):
     (tmp_path / "model").write_bytes(zipped({**files, "more": ZEROS}))
     refuses(tmp_path / "model", "--max-unpacked", Limits(unpacked=1_000_000))
-    assert load_model(str(tmp_path / "model"), limits=Limits(unpacked=1_200_000)).layout.features == ["a", "b", "c"]
+    assert read_model(str(tmp_path / "model"), limits=Limits(unpacked=1_200_000)).layout.features == ["a", "b", "c"]
 
 
 class Endless(io.RawIOBase):
@@ -384,7 +384,7 @@ class Endless(io.RawIOBase):
 def test_a_pipe_is_read_no_further_than_its_limit(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
     with pytest.raises(ModelError, match="standard input has more than 100 MB; --max-unpacked"):
-        load_model("-")
+        read_model("-")
 
 
 def node(content, loader, kind, module="builtins"):
@@ -493,7 +493,7 @@ def test_json_that_is_no_json(files, refuses_soon):
 def test_what_a_fit_makes_is_no_forgery(tmp_path, name):
     """Whatever the limits: a model unpacks to a few times its size."""
     save_model(fit(name), str(tmp_path / "model"))
-    assert load_model(str(tmp_path / "model"), limits=Limits(unpacked=1)).card["classes"] == fit(name).card["classes"]
+    assert read_model(str(tmp_path / "model"), limits=Limits(unpacked=1)).card["classes"] == fit(name).card["classes"]
 
 
 def numbers_in(thing, path=(), depth=0):
@@ -546,7 +546,7 @@ def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
     """Any one of them extreme, and samples as large and as small as a table may hold: refused, or numbers."""
     model = Model(pool(), {}) if name == "pool" else fit(name)
     save_model(model, str(tmp_path / "model"))
-    card = load_model(str(tmp_path / "model")).card
+    card = read_model(str(tmp_path / "model")).card
     sizes = np.array([0.0, 1.0, -1e150, 1e150, 1e-300])
     X = pd.DataFrame(
         np.stack([sizes, np.roll(sizes, 1), -np.roll(sizes, 2)], axis=1), columns=card["layout"]["features"]
@@ -561,7 +561,7 @@ def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    found = load_model(str(tmp_path / "forged")).predict(X, X_err, each=True)
+                    found = read_model(str(tmp_path / "forged")).predict(X, X_err, each=True)
                 except (ModelError, ValueError) as error:
                     assert "\n" not in str(error)  # noqa: PT017  both ends are right
                     refused += 1
@@ -584,7 +584,7 @@ def test_trees_that_no_fit_makes(tmp_path):
     for estimator in forests:
         model = estimator.fit(data.X, data.y.astype(str))
         save_model(model, str(tmp_path / "model"), force=True)
-        card = load_model(str(tmp_path / "model")).card
+        card = read_model(str(tmp_path / "model")).card
         boosting = isinstance(estimator, HistGradientBoostingClassifier)
         left, feature, threshold = (
             ("left", "feature_idx", "num_threshold") if boosting else ("left_child", "feature", "threshold")

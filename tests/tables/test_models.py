@@ -53,7 +53,7 @@ from gaussguru._tables.schema import Data, Layout
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
-from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, load_model, save_model
+from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, read_model, save_model
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import NotLinearError
@@ -140,7 +140,7 @@ def test_a_loaded_model_predicts_the_same_numbers(tmp_path, name):
     assert model.card["fit"]["certified"] == (model.card["fit"].get("method") not in ("probit", "pool"))
     path = str(tmp_path / "model")
     save_model(model, path)
-    loaded = load_model(path)
+    loaded = read_model(path)
     before, after = model.predict(data.X, data.X_err, each=True), loaded.predict(data.X, data.X_err, each=True)
     assert list(before) == loaded.column_names(each=True) == list(after)
     for column in before:
@@ -168,7 +168,7 @@ def test_pipelines_with_populations_and_calibration_can_be_saved(tmp_path, name,
     labels = sorted(set(data.y))
     card = {**fit("measured").card, "classes": labels}
     save_model(Model(estimator, card), str(tmp_path / "model"))
-    loaded = load_model(str(tmp_path / "model"))
+    loaded = read_model(str(tmp_path / "model"))
     expected = estimator.predict_proba(Measured(data.X, data.X_err))
     found = loaded.predict(data.X, data.X_err, remeasure=0.5)
     np.testing.assert_array_equal(np.column_stack([found[f"probability_{label}"] for label in labels]), expected)
@@ -185,7 +185,7 @@ def test_a_pool_is_that_of_the_library_and_judged_as_it_was_saved(tmp_path, name
     by_hand = ErrorBarClassifier(cv=2, random_state=0, **how).fit(X, y, X_err=data.X_err)
     expected = by_hand.predict_proba(X, data.X_err)
     save_model(model, str(tmp_path / "model"))
-    loaded = load_model(str(tmp_path / "model"))
+    loaded = read_model(str(tmp_path / "model"))
     found = loaded.predict(data.X, data.X_err)
     for k, label in enumerate(by_hand.classes_):
         np.testing.assert_allclose(found[f"probability_{label}"], expected[:, k], rtol=1e-9)
@@ -338,11 +338,11 @@ def test_a_model_that_is_saved_again_says_so(tmp_path):
     save_model(fit("linear"), str(path))
     versions = {"gaussguru": "0.0.1", "scikit-learn": "1.0", "numpy": "1.0"}
     path.write_bytes(rewritten(path, versions=versions, created="2001-01-01T00:00:00+00:00"))
-    old = load_model(str(path))
+    old = read_model(str(path))
     with pytest.raises(TableError, match=r"exists; force=True replaces it$"):
         save_model(old, str(path))
     save_model(old, str(path), force=True)
-    card = load_model(str(path)).card
+    card = read_model(str(path)).card
     assert list(card)[:3] == ["format", "versions", "created"]
     assert card["format"] == FORMAT
     assert card["versions"]["numpy"] == np.__version__
@@ -354,7 +354,7 @@ def test_predicting_does_not_change_the_table(tmp_path):
     save_model(model, str(tmp_path / "model"))
     X = table().X
     before = X.to_numpy().copy()
-    for one in (model, load_model(str(tmp_path / "model"))):
+    for one in (model, read_model(str(tmp_path / "model"))):
         one.predict(X)
         np.testing.assert_array_equal(X, before)
 
@@ -410,7 +410,7 @@ def test_other_types_are_refused_and_not_created(tmp_path):
         pipeline = make_pipeline(step, StandardScaler(), GuruClassifier()).fit(data.X.to_numpy(), data.y)
         (tmp_path / "model").write_bytes(models._packed(Model(pipeline, model.card)))
         with pytest.raises(ModelError, match=rf"not trusted.*{word}"):
-            load_model(str(tmp_path / "model"))
+            read_model(str(tmp_path / "model"))
         with pytest.raises(ModelError, match=rf"the Pipeline cannot be saved: not trusted.*{word}.*; pickle or joblib"):
             save_model(Model(pipeline, model.card), str(tmp_path / "saved"))
         assert not (tmp_path / "saved").exists()
@@ -435,7 +435,7 @@ def test_what_is_no_model_is_refused(tmp_path):
     model, _ = fitted("errors")
     save_model(model, str(path))
     whole = path.read_bytes()
-    versions = load_model(str(path)).card["versions"]
+    versions = read_model(str(path)).card["versions"]
     bad = {
         b"": "no model",
         b"a,b\n1,2\n": "no model",
@@ -470,16 +470,16 @@ def test_what_is_no_model_is_refused(tmp_path):
         other = tmp_path / f"bad{place}"
         other.write_bytes(content)
         with pytest.raises(ModelError, match=words) as caught:
-            load_model(str(other))
+            read_model(str(other))
         assert f"bad{place}" in str(caught.value)
         assert "\n" not in str(caught.value)
     for other in (tmp_path, tmp_path / "none"):
         with pytest.raises(ModelError, match="cannot be read"):
-            load_model(str(other))
+            read_model(str(other))
     other = Model(make_pipeline(StandardScaler()).fit(np.eye(3)), model.card)
     path.write_bytes(models._packed(other))
     with pytest.raises(ModelError, match="damaged: it holds no classifier"):
-        load_model(str(path))
+        read_model(str(path))
     with pytest.raises(ModelError, match="it holds no classifier"):
         save_model(other, str(path), force=True)
 
@@ -493,7 +493,7 @@ def test_a_damaged_file_is_refused_or_the_same(tmp_path, place):
     content[int(len(content) * (place + 0.5) / 20)] ^= 0xFF
     path.write_bytes(content)
     try:
-        loaded = load_model(str(path))
+        loaded = read_model(str(path))
     except ModelError as error:
         assert "model" in str(error)  # noqa: PT017  both ends are right
     else:
@@ -690,7 +690,7 @@ def test_any_estimator_comes_back_with_the_same_bits(tmp_path, name, n_classes, 
         return  # for two classes alone
     estimator = make().fit(samples, y)
     save_model(estimator, str(tmp_path / "model"))
-    loaded = load_model(str(tmp_path / "model"))
+    loaded = read_model(str(tmp_path / "model"))
     assert isinstance(loaded, Model)
     assert type(loaded.estimator) is type(estimator)
     found, expected = outputs(loaded.estimator, samples), outputs(estimator, samples)
@@ -701,7 +701,7 @@ def test_any_estimator_comes_back_with_the_same_bits(tmp_path, name, n_classes, 
     save_model(Model(estimator, {}), str(tmp_path / "again"))
     save_model(loaded, str(tmp_path / "model"), force=True)
     for path in ("again", "model"):
-        np.testing.assert_array_equal(outputs(load_model(str(tmp_path / path)).estimator, samples)[0], expected[0])
+        np.testing.assert_array_equal(outputs(read_model(str(tmp_path / path)).estimator, samples)[0], expected[0])
     if hasattr(estimator, "predict"):
         assert loaded.card["classes"] == list(range(n_classes))
         labels = loaded.predict(X, None if how is None else X_err)["label"]
@@ -713,7 +713,7 @@ def test_labels_of_any_kind_come_back(tmp_path, kind):
     X, _, y = measured(gaps=False)
     estimator = GuruClassifier(0.3).fit(X, LABELS[kind](y))
     save_model(estimator, str(tmp_path / "model"))
-    loaded = load_model(str(tmp_path / "model"))
+    loaded = read_model(str(tmp_path / "model"))
     found, expected = loaded.estimator.predict(X), estimator.predict(X)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
@@ -758,5 +758,5 @@ def test_members_of_a_pool_may_lack_a_class(tmp_path, monkeypatch):
     model = ErrorBarClassifier(model="rbf", **FEW).fit(X, y, X_err=X_err)
     assert {len(each.classes_) for each in model.members_["rbf"]} == {2, 3}
     save_model(model, str(tmp_path / "model"))
-    found = load_model(str(tmp_path / "model")).estimator
+    found = read_model(str(tmp_path / "model")).estimator
     np.testing.assert_array_equal(found.predict_proba(X, X_err), model.predict_proba(X, X_err))

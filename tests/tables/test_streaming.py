@@ -19,7 +19,7 @@ from gaussguru._data import streams
 from gaussguru._tables import files, fitting, streaming
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
-from gaussguru.models import load_model
+from gaussguru.models import read_model
 from gaussguru.population import Deconvolve
 from gaussguru.sources import arrays
 
@@ -53,7 +53,7 @@ def test_csv_beyond_the_limit_is_read_in_parts(tmp_path, monkeypatch, name):
     monkeypatch.setattr(arrays, "read_array", lambda *given: sizes.append(kept(*given).nbytes) or kept(*given))
     assert main(["fit", str(path), *more, "-o", str(tmp_path / "parts")]) == 0
     assert 0 < max(sizes) <= limit
-    one, other = (load_model(str(tmp_path / name)) for name in ("memory", "parts"))
+    one, other = (read_model(str(tmp_path / name)) for name in ("memory", "parts"))
     assert other.card["fit"]["passes"] > 1
     assert other.card["data"]["rows"] == n
     assert other.card["data"]["sha256"] == one.card["data"]["sha256"] or len(other.card["data"]["sha256"]) == 64
@@ -117,7 +117,7 @@ def test_csv_beyond_the_memory_of_the_process(tmp_path):
     assert re.search("Unable to allocate|MemoryError|Out of memory", found["whole"].stderr)
     assert not (tmp_path / "whole").exists()
     assert found["parts"].returncode == 0, found["parts"].stderr
-    model = load_model(str(tmp_path / "parts"))
+    model = read_model(str(tmp_path / "parts"))
     assert model.card["data"]["rows"] == n
     assert model.card["fit"]["certified"]
     one = GuruClassifier(0.3).fit((X - X.mean(axis=0)) / X.std(axis=0), labels)
@@ -161,7 +161,7 @@ def test_limits_in_parts_are_limits(tmp_path, capsys):
     more = ["--target", "kind", "--quiet", "--folds", "2"]
     linear = ["--model", "linear"]  # which chooses one Gaussian here
     assert main(["fit", str(tmp_path / "parts"), *more, *linear, "-o", str(tmp_path / "model")]) == 0
-    found = load_model(str(tmp_path / "model")).estimator[-1].population_
+    found = read_model(str(tmp_path / "model")).estimator[-1].population_
     one = Deconvolve(1).fit(X, X_err=X_err)
     assert np.allclose(found.means_, one.means_, atol=1e-3)
     assert np.allclose(found.covariances_, one.covariances_, atol=1e-3)
@@ -179,7 +179,7 @@ def test_covariances_beyond_memory_are_made_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "MOST_NUMBERS", 100)
     assert main([*call, str(tmp_path / "parts")]) == 0
     samples = Measured(frame[["a", "b"]], X_err.err)
-    one, other = (load_model(str(tmp_path / name)).estimator.predict_proba(samples) for name in ("memory", "parts"))
+    one, other = (read_model(str(tmp_path / name)).estimator.predict_proba(samples) for name in ("memory", "parts"))
     assert np.abs(one - other).max() < 1e-3
 
 
@@ -268,7 +268,7 @@ def test_the_same_rows_make_the_same_model_wherever_they_are(tmp_path, scheduler
     for where, given in stored(frame, tmp_path, scheduler).items():
         model = str(tmp_path / where)
         assert main(["fit", *given, "--target", "kind", "--quiet", *options, "-o", model]) == 0
-        cards[where] = load_model(model).card
+        cards[where] = read_model(model).card
         capsys.readouterr()
         assert main(["evaluate", model, str(tmp_path / "all.csv"), "--json"]) == 0
         results[where] = json.loads(capsys.readouterr().out)

@@ -13,15 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._data.rows import NotFiniteError, check_squares
 from gaussguru._data.threads import block_map
-from gaussguru._estimators.base import (
-    SCALE,
-    Classifier,
-    CollapseWarning,
-    LinearScores,
-    outside,
-    seed_of,
-    warn_unproven,
-)
+from gaussguru._estimators.base import SCALE, Classifier, CollapseWarning, LinearScores, seed_of, warn_unproven
 from gaussguru._estimators.problem import pose_ball
 from gaussguru._estimators.validation import (
     check_choice,
@@ -33,6 +25,7 @@ from gaussguru._estimators.validation import (
     check_samples,
     check_verbose,
     explain_not_finite,
+    outside,
 )
 from gaussguru._linalg import Array
 from gaussguru._problems.ball import Ball, Point

@@ -1,6 +1,5 @@
 """What all estimators of the family share: parameters checked, a problem solved, its warnings, labels predicted."""
 
-import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -35,6 +34,7 @@ from gaussguru._estimators.validation import (
     check_sigma,
     check_verbose,
     check_weights,
+    outside,
 )
 from gaussguru._frames import as_numbers, is_frame
 from gaussguru._linalg import Array, Intercept
@@ -474,20 +474,13 @@ def with_advice(problem: str, advice: Mapping[str, str], names: Mapping[str, str
     return f"{problem}: {advised}" if advised else problem
 
 
-def outside() -> int:
-    """Return how many frames up from the caller of this function the first one outside the package is."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
 def check_errors_given(estimator: Any, X_err: Any) -> None:
     """Raise if samples come without error bars to a classifier that was fitted with them."""
     if estimator.has_errors_ and X_err is None:
         raise ValueError(
             "X_err is missing: this classifier was fitted with error bars, so predictions need the error bars of their "
-            "samples. Pass X_err=0 if the values are exact"
+            "samples. Pass X_err=0 if the values are exact. In cross_val_score and searches, give "
+            "gaussguru.Measured(X, X_err) as X: scorers such as 'neg_log_loss' are not passed X_err"
         )
 
 

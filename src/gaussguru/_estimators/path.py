@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._errors import split_errors
-from gaussguru._estimators.base import SCALE, advised, outside
+from gaussguru._estimators.base import SCALE, advised
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.problem import pose
 from gaussguru._estimators.validation import (
@@ -23,6 +23,7 @@ from gaussguru._estimators.validation import (
     check_samples,
     check_sigma,
     explain_not_finite,
+    outside,
 )
 from gaussguru._linalg import Array
 from gaussguru._solvers.result import Result

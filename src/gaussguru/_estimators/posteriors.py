@@ -8,7 +8,7 @@ from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
 from gaussguru._errors import AffineComponents, Measured, scaled, split_errors
-from gaussguru._estimators.validation import Samples, check_samples, check_weights
+from gaussguru._estimators.validation import Samples, check_samples, check_weights, warn_of_error_columns
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.population import Deconvolve
@@ -27,6 +27,8 @@ def rank_of(n_samples: int, n_features: int) -> int | None:
 def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
     """Return measured values as an array, and their errors."""
     X, X_err = split_errors(X, X_err)
+    if reset:
+        warn_of_error_columns(X)
     values: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
     if X_err is None and not np.isfinite(values).all():
         what = "NaN" if np.isnan(values).any() else "infinity"

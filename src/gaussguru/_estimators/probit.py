@@ -15,9 +15,17 @@ from sklearn.utils import assert_all_finite
 from gaussguru._data.rows import Block, BlockMap, Rows, piece_rows
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Errors, check_products, split_errors
-from gaussguru._estimators.base import Classifier, LinearScores, outside
+from gaussguru._estimators.base import Classifier, LinearScores
 from gaussguru._estimators.streamed import note_features, surveyed
-from gaussguru._estimators.validation import Samples, check_count, check_flag, check_jobs, check_real, check_samples
+from gaussguru._estimators.validation import (
+    Samples,
+    check_count,
+    check_flag,
+    check_jobs,
+    check_real,
+    check_samples,
+    outside,
+)
 from gaussguru._linalg import LOST, Array, Intercept, diagonal
 from gaussguru._problems.probit import Probit
 from gaussguru._solvers.modified_newton import Minimum, minimise

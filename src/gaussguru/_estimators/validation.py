@@ -2,6 +2,8 @@
 
 import math
 import numbers
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import canonical, signed_weights
-from gaussguru._frames import check_unmasked, take_rows, unmasked
+from gaussguru._frames import check_unmasked, column_names, take_rows, unmasked
 from gaussguru._linalg import Array, Index
 
 # Below, quotients of slacks and noise overflow.
@@ -134,12 +136,36 @@ _DTYPES = (np.float64, np.float32)
 _ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(_DTYPES), "order": "C"}
 
 
+def outside() -> int:
+    """Return how many frames up from the caller of this function the first one outside the package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def warn_of_error_columns(X: Any) -> None:
+    """Warn if columns of a DataFrame are named as the errors of others: they would be features."""
+    names = column_names(X)
+    if names is None:
+        return
+    known = {*names.tolist()}
+    if errors := [name for name in known if "_err" in name and name.split("_err")[0] in known]:
+        warnings.warn(
+            f"X has columns that are named as the errors of others, {sorted(errors)[:3]!r}, and are features now: "
+            "X, X_err = gaussguru.preprocessing.errors_from_frame(X) takes them apart",
+            stacklevel=outside(),
+        )
+
+
 def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: bool = False) -> Any:
     """Return X as C-contiguous or canonical CSR, float32 or float64; copied only where it is neither."""
     if _is_plain(X, estimator, reset=reset):
         if estimator is not None and reset:
             estimator.n_features_in_ = X.shape[1]
         return np.ascontiguousarray(X)
+    if reset:
+        warn_of_error_columns(X)
     X = unmasked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind == "c":

@@ -51,7 +51,7 @@ from gaussguru.cli.console import (
     warn,
 )
 from gaussguru.losses import LOSSES
-from gaussguru.models import Model, load_model, save_model, shrunk_errors
+from gaussguru.models import Model, read_model, save_model, shrunk_errors
 from gaussguru.noise import NOISES
 from gaussguru.report import Report, evaluation_report
 from gaussguru.report.pool import pool_in_words, pool_table
@@ -510,7 +510,7 @@ def _load(model: str, file: str, limits: Limits) -> Model:
     """Return a model to be used on a file."""
     if model == file == "-":
         raise TableError("MODEL and FILE cannot both be standard input")
-    return load_model(model, limits=limits)
+    return read_model(model, limits=limits)
 
 
 @app.command()
@@ -796,4 +796,4 @@ def path(
 @app.command()
 def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
     """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
-    tell(load_model(model, limits=_limits(unpacked=max_unpacked)).card)
+    tell(read_model(model, limits=_limits(unpacked=max_unpacked)).card)

@@ -1,14 +1,11 @@
-"""Error bars from tables, from numbers with uncertainties, and from repeated measurements."""
+"""Error bars from tables, and from numbers with uncertainties."""
 
 import warnings
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from sklearn.utils import check_array
-from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
 from gaussguru._frames import as_numbers, is_frame, like
@@ -285,97 +282,3 @@ def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
     X, X_err : arrays or DataFrames of shape (n_samples, n_features)
     """
     return split_uncertainties(X)
-
-
-@dataclass(frozen=True)
-class ReplicateNoise:
-    """Noise estimated from repeated measurements, with standard errors.
-
-    Attributes
-    ----------
-    sigma, sigma_error : float
-        Noise level per direction, ``sqrt(trace(covariance) / n_features)``.
-    std, std_error : ndarray of shape (n_features,)
-        Standard deviation of each feature.
-    covariance, covariance_error : ndarray of shape (n_features, n_features)
-    degrees_of_freedom : int
-        Measurements beyond the first of each group.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gaussguru.preprocessing import noise_from_replicates
-    >>> rng = np.random.default_rng(0)
-    >>> objects = np.repeat(np.arange(200), 3)
-    >>> readings = rng.normal(size=(200, 2))[objects] + rng.normal(scale=[0.1, 0.5], size=(600, 2))
-    >>> noise_from_replicates(readings, objects).std.round(1).tolist()
-    [0.1, 0.5]
-    """
-
-    sigma: float
-    sigma_error: float
-    std: Array
-    std_error: Array
-    covariance: Array
-    covariance_error: Array
-    degrees_of_freedom: int
-
-
-def noise_from_replicates(X: Any, groups: Any) -> ReplicateNoise:
-    """Estimate the noise from repeated measurements of the same objects.
-
-    ::
-
-        C = sum_g sum_{i in g} (x_i - mean_g)(x_i - mean_g)' / nu,     nu = sum_g (n_g - 1)
-
-    is unbiased, if the noise is the same for all objects. The standard errors are those of Gaussian noise:
-    ``sqrt((C_jj C_kk + C_jk^2) / nu)`` for the covariance, ``std / sqrt(2 nu)`` for a standard deviation, and
-    ``||C||_F / (n_features sigma sqrt(2 nu))`` for ``sigma``, with an unbiased estimate of ``||C||_F^2``.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        The measurements.
-    groups : array-like of shape (n_samples,)
-        Which of them are of the same object. An object measured once says nothing of the noise.
-
-    Returns
-    -------
-    ReplicateNoise
-    """
-    X = check_array(X, dtype=np.float64, input_name="X")
-    groups = column_or_1d(groups)
-    if len(groups) != len(X):
-        raise ValueError(f"groups must have one entry for each of the {len(X)} samples of X; got {len(groups)}")
-    if groups.dtype.kind == "f" and np.isnan(groups).any():
-        raise ValueError("groups has NaN: every sample must say which object it is of")
-    names, members = np.unique(groups, return_inverse=True)
-    counts = np.bincount(members)
-    nu = len(X) - len(names)
-    if nu == 0:
-        raise ValueError(
-            f"groups must have at least one object that was measured twice; got {len(names)}, all measured once"
-        )
-    means = np.zeros((len(names), X.shape[1]))
-    centre = X.mean(axis=0)  # subtracted first: sums of large numbers lose digits
-    np.add.at(means, members, X - centre)
-    means /= counts[:, np.newaxis]
-    rest = X - centre - means[members]
-    C = rest.T @ rest / nu
-    variances = np.diag(C).copy()
-    std, trace, d = np.sqrt(variances), float(variances.sum()), len(C)
-    square = float(np.square(C).sum())
-    if nu > 1:
-        # Unbiased for Wishart matrices, and never below what the trace allows.
-        square = nu**2 / ((nu - 1) * (nu + 2)) * (square - trace**2 / nu)
-    square = max(square, trace**2 / d)
-    sigma = float(np.sqrt(trace / d))
-    return ReplicateNoise(
-        sigma=sigma,
-        sigma_error=float(np.sqrt(square / (2 * nu)) / (d * sigma)) if sigma > 0 else 0.0,
-        std=std,
-        std_error=std / np.sqrt(2 * nu),
-        covariance=C,
-        covariance_error=np.sqrt((np.outer(variances, variances) + np.square(C)) / nu),
-        degrees_of_freedom=int(nu),
-    )

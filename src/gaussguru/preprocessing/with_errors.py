@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._data.em import population_of
 from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
-from gaussguru._estimators.validation import check_choice
+from gaussguru._estimators.validation import check_choice, warn_of_error_columns
 from gaussguru._frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
+from gaussguru._linalg import Index
 from gaussguru.preprocessing.affine import AffineMap, dense
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
@@ -161,8 +162,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         if X_err is None:
             self._check_finite(X, None)
             return self.transformer_.transform(X)
-        if len(self._exact):
-            part = MeasuredBranches.of(self.transformer_, X, self._exact)
+        if len(exact := exact_columns(self.transformer_, X)):
+            part = MeasuredBranches.of(self.transformer_, X, exact)
             found = self._carried(part, *part.measured_part(X, X_err))
             return Measured.checked(*part.joined_outputs(X, found.X, found.err))
         found = self._carried(self.transformer_, X, X_err)
@@ -200,6 +201,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     def _as_table(self, X: Any, *, reset: bool) -> Any:
         """Return X as an array, CSR matrix or DataFrame with the features of the fit."""
         X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else check_array(X, **_ARRAY_OPTIONS)
+        if reset:
+            warn_of_error_columns(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X
 
@@ -221,9 +224,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             X, X_err = self._as_table(X, reset=True), _without_limits(X_err)
             inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
             inner = inner if self.transformer is None else clone(self.transformer)
-            self._exact = exact_columns(inner, X)
-            if len(self._exact):
-                self._fit_branches(inner, X, y, X_err)
+            if len(exact := exact_columns(inner, X)):
+                self._fit_branches(inner, X, y, X_err, exact)
                 return
             self._check_finite(X, X_err)
             self.population_ = None if sp.issparse(X) else population_of(X, X_err)
@@ -233,9 +235,9 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             self.__dict__ = before
             raise
 
-    def _fit_branches(self, inner: Any, X: Any, y: Any, X_err: Any) -> None:
+    def _fit_branches(self, inner: Any, X: Any, y: Any, X_err: Any, exact: Index) -> None:
         """Fit a ColumnTransformer with exact columns, and find the map of its measured branches."""
-        columns = np.setdiff1d(np.arange(X.shape[1]), self._exact)
+        columns = np.setdiff1d(np.arange(X.shape[1]), exact)
         if not len(columns):
             raise ValueError(
                 "X must have a column that can have errors; got categories alone, which need no WithErrors"
@@ -246,7 +248,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self.population_ = population_of(measured, errors)
         fill = MeasuredBranches(inner, columns, columns, None).join
         self.transformer_ = inner.fit(fill(X, self._seen(inner, measured, errors)), y)
-        part = MeasuredBranches.of(self.transformer_, X, self._exact)
+        part = MeasuredBranches.of(self.transformer_, X, exact)
         self._map = self._map_of(part, self._fill(measured, errors, mixed=False)[0])
 
     def _seen(self, transformer: Any, X: Any, X_err: Any) -> Any:
