@@ -22,7 +22,7 @@ from support.data import MEASURED, clouds, groups, measured
 from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier
-from gaussguru._errors import Covariances, Diagonal, Factored, PerSample, check_errors, finite_least
+from gaussguru._errors import Combined, Covariances, Diagonal, Factored, PerSample, check_errors, finite_least
 from gaussguru._problems.protocol import MAX_UNKNOWNS
 from gaussguru.errors import LowRank, Measured, Population
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer
@@ -401,10 +401,12 @@ def test_a_descent_comes_close_to_the_optimum_and_may_be_continued():
 
 
 @every_form
-def test_forms_agree_with_their_covariances(form):
+@pytest.mark.parametrize("compact", [False, True])
+def test_forms_agree_with_their_covariances(form, compact):
     n, d = 30, 3
     X_err = form(n, d)
     errors, Sigma = check_errors(X_err, np.zeros((n, d))), matrices(X_err, n, d)
+    errors = errors.compact() if compact else errors
     rng = np.random.default_rng(0)
     u, v, t = rng.standard_normal(d), rng.standard_normal(d), rng.uniform(0, 1, n)
     np.testing.assert_allclose(errors.variances(np.vstack([u, v])), np.column_stack([Sigma @ u @ u, Sigma @ v @ v]))
@@ -415,8 +417,9 @@ def test_forms_agree_with_their_covariances(form):
     out = np.zeros((d, d))
     errors.add(t, out)
     np.testing.assert_allclose(out, np.einsum("i,ijk->jk", t, Sigma), atol=1e-13)
-    draws = np.array([errors.sample(rng)[7] for _ in range(4000)])
-    np.testing.assert_allclose(np.cov(draws.T), Sigma[7], atol=0.1)
+    if not compact:
+        draws = np.array([errors.sample(rng)[7] for _ in range(4000)])
+        np.testing.assert_allclose(np.cov(draws.T), Sigma[7], atol=0.1)
     # The support function of the sum of ellipsoids is at least u.v wherever the length of v is at most 1.
     roots = errors.roots(t)
     length = errors.length(v, roots)
@@ -424,7 +427,7 @@ def test_forms_agree_with_their_covariances(form):
         for direction in rng.standard_normal((200, d)):
             assert direction @ v / length <= t @ np.sqrt(Sigma @ direction @ direction) * (1 + 1e-9)
     assert errors.n_samples == n
-    assert isinstance(errors, PerSample | Diagonal | Factored | Covariances)
+    assert isinstance(errors, PerSample | Diagonal | Factored | Covariances | Combined)
 
 
 @pytest.mark.parametrize("wrong", ["columns", "rows", "names"])

@@ -10,7 +10,9 @@ from support.error_bars import bars, covariances, every_form, matrices, value
 
 from gaussguru import GuruClassifier
 from gaussguru._data.rows import Rows
-from gaussguru._errors import Diagonal, Factored, check_errors
+from gaussguru._errors import Combined, Diagonal, Factored, Population, SparseFactors, check_errors
+from gaussguru._estimators.path import follow
+from gaussguru._estimators.validation import check_samples
 from gaussguru._problems.measured import Local, Measured
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.newton import Newton
@@ -21,7 +23,7 @@ from gaussguru.noise import Isotropic
 def problem(n_classes=3, form=bars, blur=0.3, sigma=0.2, l2=0.0, fit_intercept=True, loss=None, n=40, d=3):
     X, y = groups([n // n_classes] * n_classes, d)
     weight = np.random.default_rng(4).uniform(0.2, 2.0, len(y))
-    rows = Rows(X, y, weight, n_classes, check_errors(form(len(y), d), X))
+    rows = Rows(X, y, weight, n_classes, check_errors(form(len(y), d), X).compact())
     noise = Isotropic(sigma) if sigma else None
     made = Measured(rows, loss or LOSSES["gaussian"], noise, l2, fit_intercept, Smoothing(blur=blur))
     return made, X, y, weight
@@ -80,6 +82,61 @@ def test_tangent_is_the_derivative_by_log_blur(form, loss, n_classes, fit_interc
         tangent = made.visit(x).tangent(Smoothing(blur=0.3 * (1 - fraction)))
         difference = (up - down) / (2 * h)
         np.testing.assert_allclose(tangent, difference, rtol=1e-4, atol=1e-5 * np.abs(difference).max())
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("correlated", [0.0, 0.1, 1.0])
+def test_gaps_make_few_samples_dense(n_classes, correlated):
+    """Samples without gaps are read by compiled loops, others by their few entries: all as with full factors."""
+    rng, n, d = np.random.default_rng(0), 500, 12
+    X, y = rng.standard_normal((n, d)), rng.integers(0, n_classes, n)
+    gone = (rng.random((n, d)) < 0.1) & (rng.random(n) < correlated)[:, np.newaxis]
+    if correlated == 1:
+        gone[np.arange(n), rng.integers(0, d, n)] = True
+    root = rng.standard_normal((d, d))
+    population = Population(X.mean(axis=0), X.std(axis=0), root @ root.T)
+    filled = population.fill(np.where(gone, np.nan, X), np.where(gone, np.inf, bars(n, d)))
+    full = check_errors(filled[1], X)
+    compact = full.compact()
+    assert type(full) is Factored
+    assert type(compact) is {0.0: Diagonal, 0.1: Combined, 1.0: SparseFactors}[correlated]
+    assert compact.work < full.work
+    weight = rng.uniform(0.0, 2.0, n)
+    made, plain = (
+        Measured(Rows(filled[0], y, weight, n_classes, errors), LOSSES["gaussian"], Isotropic(0.2), 0.1, True)
+        for errors in (compact, full)
+    )
+    x = made.unknowns(rng.standard_normal((n_classes, d)), rng.standard_normal(n_classes))
+    one, other = made.visit(x), plain.visit(x)
+    p = rng.standard_normal(len(one.gradient))
+    for mine, theirs in (
+        (one.value, other.value),
+        (one.gradient, other.gradient),
+        (one.hessian(), other.hessian()),
+        (one.product(p), other.product(p)),
+        (made.slopes(one.point), plain.slopes(other.point)),
+        (one.displaced(np.zeros((n_classes, d)), np.zeros(n_classes)).gradient, other.gradient),
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+    parts = [compact.take(slice(0, 100)), compact.take(np.arange(100, n))]
+    joined = parts[0].joined(parts)
+    np.testing.assert_allclose(joined.dense(), compact.dense())
+    np.testing.assert_allclose(joined.scaled(3.0).variances(root), 9 * full.variances(root))
+
+
+def test_a_path_of_exact_samples_is_followed_as_without_errors():
+    """A solution is where the next one begins; from zero every level took some thirty iterations."""
+    X, y = groups([150, 150, 150], 4)
+    X, y = X + 0.5 * np.random.default_rng(0).standard_normal(X.shape), np.asarray(y)
+    model, samples = GuruClassifier(1.0), check_samples(X, y)
+    paths = [
+        [clf for clf, _ in follow(model, samples, np.geomspace(1.0, 0.01, 12), errors, map)]
+        for errors in (None, np.zeros(X.shape))
+    ]
+    for plain, exact in zip(*paths, strict=True):
+        assert exact.objective_ == pytest.approx(plain.objective_, rel=1e-5)
+    plain, exact = (sum(clf.n_iter_ for clf in path) for path in paths)
+    assert exact <= 1.5 * plain
 
 
 @every_loss

@@ -18,12 +18,24 @@ def covariances(n, d, seed=0, rank=None):
     return factors @ factors.transpose(0, 2, 1)
 
 
+def some_correlated(n, d, seed=3):
+    """Return errors that are correlated in some samples, by factors that are mostly 0, as gaps leave them."""
+    rng = np.random.default_rng(seed)
+    std, factors = bars(n, d, seed), np.zeros((n, d, d))
+    rows = np.flatnonzero(rng.random(n) < 0.4)
+    factors[rows] = std[rows, np.newaxis] * np.eye(d)
+    factors[rows, 0] = 0.3 * rng.standard_normal((len(rows), d))
+    std[rows] = 0.0
+    return LowRank(factors, std)
+
+
 FORMS = {
     "a sample": lambda n, d: np.random.default_rng(1).uniform(0.1, 1.0, n),
     "a value": bars,
     "sparse": lambda n, d: sp.csr_array(bars(n, d)),
     "covariances": covariances,
     "low rank": lambda n, d: LowRank(np.random.default_rng(2).standard_normal((n, d, 2)) * 0.3, bars(n, d)),
+    "some correlated": some_correlated,
 }
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 

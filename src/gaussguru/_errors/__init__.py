@@ -8,7 +8,7 @@ which ``checks`` makes of parsed ones.
 
 from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
 from gaussguru._errors.checks import check_causes, check_errors, check_products
-from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample, Roots
+from gaussguru._errors.forms import Combined, Covariances, Diagonal, Errors, Factored, PerSample, Roots, SparseFactors
 from gaussguru._errors.given import AffineComponents, Asymmetric, Components, Limits, LowRank, with_more
 from gaussguru._errors.missing import (
     LEAST,
@@ -39,6 +39,7 @@ __all__ = [
     "ROUNDING",
     "AffineComponents",
     "Asymmetric",
+    "Combined",
     "Components",
     "Covariances",
     "Diagonal",
@@ -51,6 +52,7 @@ __all__ = [
     "PerSample",
     "Population",
     "Roots",
+    "SparseFactors",
     "any_roots",
     "check_causes",
     "check_errors",

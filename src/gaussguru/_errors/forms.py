@@ -11,7 +11,7 @@ The rest of the library uses it only through
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -61,6 +61,22 @@ class Errors(ABC):
     def seen(self, *directions: Array) -> "Seen":
         """Return what directions see of the errors: products between them, and pulls along them."""
         return Directions(self, directions)
+
+    def compact(self) -> "Errors":
+        """Return the same errors in the form that a problem computes with in the least time."""
+        return self
+
+    @property
+    def groups(self) -> "list[tuple[Index | None, Errors]]":
+        """The forms of which the errors are made: numbers of samples, None for all, and their errors.
+
+        Standard deviations have a row for every sample, also of other groups: compiled loops read rows by number.
+        """
+        return [(None, self)]
+
+    def rooted(self, independent: Array) -> Array:
+        """Return ``sum_i t_i e_ij`` of independent errors, (n_features,), in the shape of :meth:`roots`."""
+        return independent
 
     @property
     def work(self) -> tuple[float, float]:
@@ -453,6 +469,23 @@ class Factored(Errors):
             result += np.einsum("ij,ij->j", self.std, along[:, :-rank] if rank else along)
         return np.asarray(result)
 
+    def compact(self) -> Errors:
+        """Return samples whose factors are 0 as standard deviations, and factors that are mostly 0 as sparse ones.
+
+        Such factors stand for values that were not measured (:meth:`gaussguru.errors.Population.fill`).
+        """
+        correlated = np.flatnonzero(self.factors.any(axis=(1, 2)))
+        if not len(correlated):
+            return Diagonal(np.ascontiguousarray(self.std))
+        dense = self.take(correlated)
+        sparse = None if dense._has_own else SparseFactors.of(dense)
+        errors = dense if sparse is None or 2 * sparse.n_stored > dense.factors.size else sparse
+        if len(correlated) == self.n_samples:
+            return errors
+        std = np.array(self.std)
+        std[correlated] = 0.0
+        return Combined(std, correlated, errors)
+
     @cached_property
     def _has_own(self) -> bool:
         """Whether something is independent."""
@@ -650,3 +683,291 @@ class Covariances(Errors):
     def along(self, U: Array) -> Array:
         """Return ``U R_i'``."""
         return np.asarray(U @ self._uppers.transpose(0, 2, 1))
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Sparse matrices of one shape (height, width), one for each sample.
+
+    Parameters
+    ----------
+    tall : CSR array (n_samples * height, width): one matrix below the other
+    wide : CSR array (n_samples, height * width): the same numbers, a row for each matrix
+    """
+
+    tall: Any
+    wide: Any
+
+    @classmethod
+    def of(cls, matrices: Array) -> "Stacked":
+        """Return the matrices of an array (n_samples, height, width)."""
+        n, height, width = matrices.shape
+        return cls(sp.csr_array(matrices.reshape(n * height, width)), sp.csr_array(matrices.reshape(n, height * width)))
+
+    @property
+    def height(self) -> int:
+        """The number of rows of a matrix."""
+        return int(self.wide.shape[1]) // int(self.tall.shape[1])
+
+    def times(self, U: Array) -> Array:
+        """Return ``A_i u`` for every row u of U, of shape (len(U), n_samples, height)."""
+        return np.asarray((self.tall @ U.T).T).reshape(len(U), self.wide.shape[0], self.height)
+
+    def total(self, t: Array) -> Array:
+        """Return ``sum_i t_i A_i``."""
+        return np.asarray(self._wide_transposed @ t).reshape(self.height, self.tall.shape[1])
+
+    def back(self, along: Array) -> Array:
+        """Return ``sum_i A_i' c_i`` for the rows ``c_i`` of an array."""
+        return np.asarray(self._tall_transposed @ along.reshape(-1))
+
+    @cached_property
+    def _wide_transposed(self) -> Any:  # views of the same numbers; to make them takes as long as a product
+        return self.wide.T
+
+    @cached_property
+    def _tall_transposed(self) -> Any:
+        return self.tall.T
+
+    def take(self, index: Index) -> "Stacked":
+        """Return those of some samples."""
+        rows = (index[:, np.newaxis] * self.height + np.arange(self.height)).ravel()
+        return Stacked(self.tall[rows], self.wide[index])
+
+    def scaled(self, factor: float) -> "Stacked":
+        """Return all matrices multiplied by a factor."""
+        return Stacked(self.tall * factor, self.wide * factor)
+
+    @staticmethod
+    def joined(parts: "Sequence[Stacked]") -> "Stacked":
+        """Return the matrices of some parts."""
+        return Stacked(*(sp.vstack([getattr(part, name) for part in parts], format="csr") for name in ("tall", "wide")))
+
+
+@dataclass(frozen=True)
+class SparseFactors(Errors):
+    """Covariances ``F_i F_i'``, most of whose entries are 0.
+
+    Parameters
+    ----------
+    factors : ``F_i'``
+    covariances : their products
+    """
+
+    factors: Stacked
+    covariances: Stacked
+    # Slices that were taken: every pass over the samples takes the same.
+    _slices: "dict[tuple[int, int], SparseFactors]" = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, errors: Factored) -> "SparseFactors":
+        """Return errors that are factors alone."""
+        return cls(Stacked.of(errors.factors.transpose(0, 2, 1)), Stacked.of(errors.dense()))
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return int(self.factors.wide.shape[0])
+
+    @property
+    def n_stored(self) -> int:
+        """The number of entries of factors and covariances that are stored."""
+        return int(self.factors.tall.nnz + self.covariances.tall.nnz)
+
+    def variances(self, U: Array) -> Array:
+        """Return ``||F_i' u||^2``."""
+        along = self.factors.times(U)
+        return np.asarray(np.einsum("kir,kir->ik", along, along))
+
+    def seen(self, *directions: Array) -> "Roots":
+        """Return what directions see of the errors."""
+        return Roots(self, self.factors.times(np.array(directions)))
+
+    def back(self, along: Array) -> Array:
+        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array."""
+        return self.factors.back(along)
+
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``."""
+        return np.asarray(self.covariances.times(u[np.newaxis])[0])
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum_i t_i Sigma_i u``."""
+        return self.seen(u).pull(t)
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``(F_i' u).(F_i' v)``."""
+        return self.seen(u, v).between(0, 1)
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum_i t_i Sigma_i``."""
+        out += self.covariances.total(t)
+
+    def roots(self, t: Array) -> Array:
+        """Return 0, as nothing is independent, and beside it ``sum_i t_i F_i``."""
+        return np.column_stack([np.zeros(self.factors.tall.shape[1]), self.factors.total(t).T])
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return the length of v in the sum of the roots."""
+        return Factored.length(v, roots, own)
+
+    def dense(self) -> Array:
+        """Return all covariances."""
+        d = self.covariances.height
+        return np.asarray(self.covariances.wide.toarray().reshape(-1, d, d))
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """A product reads the factors twice, a Gram matrix the covariances."""
+        n, size = max(1, self.n_samples), self.factors.tall.shape[1]
+        return 1.0 + 2 * self.factors.tall.nnz / (n * size), 3.0
+
+    @property
+    def width(self) -> int:
+        """Mean number of entries of a sample."""
+        return self.n_stored // max(1, self.n_samples)
+
+    @property
+    def is_large(self) -> bool:
+        """They are."""
+        return True
+
+    def scaled(self, factor: float) -> "SparseFactors":
+        """Return all errors multiplied by a factor."""
+        return SparseFactors(self.factors.scaled(factor), self.covariances.scaled(factor**2))
+
+    def take(self, index: Index | slice) -> "SparseFactors":
+        """Return those of some samples."""
+        if not isinstance(index, slice):
+            return SparseFactors(self.factors.take(index), self.covariances.take(index))
+        first, end, _ = index.indices(self.n_samples)
+        if (first, end) not in self._slices:
+            rows = np.arange(first, end)
+            self._slices[first, end] = self.take(rows)
+        return self._slices[first, end]
+
+    def joined(self, parts: "Sequence[SparseFactors]") -> "SparseFactors":
+        """Return those of all samples of some parts."""
+        return SparseFactors(
+            Stacked.joined([part.factors for part in parts]), Stacked.joined([part.covariances for part in parts])
+        )
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.asarray(self.take(slice(i, i + 1)).dense()[0])
+
+
+@dataclass(frozen=True)
+class Combined(Errors):
+    """Independent errors of most samples, and correlated ones of some.
+
+    Parameters
+    ----------
+    std : array (n_samples, n_features): standard deviations, 0 for samples with correlated errors
+    index : array (n_correlated,): the numbers of these samples, in ascending order
+    correlated : their errors
+    """
+
+    std: Array
+    index: Index
+    correlated: Errors
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return len(self.std)
+
+    @cached_property
+    def independent(self) -> Diagonal:
+        """The standard deviations."""
+        return Diagonal(self.std)
+
+    @cached_property
+    def groups(self) -> "list[tuple[Index | None, Errors]]":
+        """Samples with independent errors, and those with correlated ones."""
+        others = np.ones(self.n_samples, dtype=bool)
+        others[self.index] = False
+        return [(np.flatnonzero(others), self.independent), (self.index, self.correlated)]
+
+    def _merged(self, result: Array, correlated: Array) -> Array:
+        result[self.index] = correlated
+        return result
+
+    def variances(self, U: Array) -> Array:
+        """Return ``u' Sigma_i u``."""
+        return self._merged(self.independent.variances(U), self.correlated.variances(U))
+
+    def times(self, u: Array) -> Array:
+        """Return ``Sigma_i u``."""
+        return self._merged(self.independent.times(u), self.correlated.times(u))
+
+    def pull(self, t: Array, u: Array) -> Array:
+        """Return ``sum_i t_i Sigma_i u``."""
+        return self.independent.pull(t, u) + self.correlated.pull(t[self.index], u)
+
+    def between(self, u: Array, v: Array) -> Array:
+        """Return ``u' Sigma_i v``."""
+        return self._merged(self.independent.between(u, v), self.correlated.between(u, v))
+
+    def add(self, t: Array, out: Array) -> None:
+        """Add ``sum_i t_i Sigma_i``."""
+        self.independent.add(t, out)
+        self.correlated.add(t[self.index], out)
+
+    def roots(self, t: Array) -> Array:
+        """Return the sum of ``t_i`` times standard deviations, and beside it that of roots of all ``Sigma_i``."""
+        return self.rooted(self.independent.roots(t)) + self.correlated.roots(t[self.index])
+
+    def rooted(self, independent: Array) -> Array:
+        """Return ``sum_i t_i e_ij`` of independent errors in the shape of :meth:`roots`: as a column and a diagonal."""
+        result = np.zeros_like(self.correlated.take(slice(0)).roots(np.empty(0)))
+        result[:, 0] = independent
+        # A root of fewer columns than features is of no use to length().
+        diagonal(result[:, 1:])[:] = independent[: result.shape[1] - 1]
+        return result
+
+    @staticmethod
+    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
+        """Return the length of v in the sum of the roots, or in that of the standard deviations if it is shorter."""
+        return Factored.length(v, roots, own)
+
+    def dense(self) -> Array:
+        """Return all covariances."""
+        return self._merged(np.square(self.std)[:, :, np.newaxis] * np.eye(self.std.shape[1]), self.correlated.dense())
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """In proportion to the samples with correlated errors."""
+        share, (product, gram) = len(self.index) / self.n_samples, self.correlated.work
+        return 1.0 + share * (product - 1.0), 1.0 + share * (gram - 1.0)
+
+    @property
+    def is_large(self) -> bool:
+        """The correlated errors are."""
+        return True
+
+    def scaled(self, factor: float) -> "Combined":
+        """Return all errors multiplied by a factor."""
+        return Combined(self.std * factor, self.index, self.correlated.scaled(factor))
+
+    def take(self, index: Index | slice) -> "Combined":
+        """Return those of some samples."""
+        places = np.full(self.n_samples, -1)
+        places[self.index] = np.arange(len(self.index))
+        correlated = places[index]
+        among = np.flatnonzero(correlated >= 0)
+        return Combined(self.std[index], among, self.correlated.take(correlated[among]))
+
+    def joined(self, parts: "Sequence[Combined]") -> "Combined":
+        """Return those of all samples of some parts."""
+        firsts = np.cumsum([0, *(part.n_samples for part in parts)])
+        return Combined(
+            np.concatenate([part.std for part in parts]),
+            np.concatenate([part.index + first for part, first in zip(parts, firsts[:-1], strict=True)]),
+            self.correlated.joined([part.correlated for part in parts]),
+        )
+
+    def covariance(self, i: int) -> Array:
+        """Return ``Sigma_i``."""
+        return np.asarray(self.take(slice(i, i + 1)).dense()[0])

@@ -146,7 +146,7 @@ class Population:
         values = np.where(missing, self.means, as_numbers(X, "X"))
         T = positive(self.covariance, units_of(self.means, self.spreads))
         gaps = np.flatnonzero(missing.any(axis=1))
-        replaced = np.zeros((n, d, d)) if correlated and noise.covariances is None else noise.covariances
+        factors = np.zeros((n, d, d) if correlated and noise.covariances is None else 0)
         for rows in (gaps[block] for block in row_blocks(len(gaps), d * d, cached=True)):
             known, S = ~missing[rows], noise.of_rows(rows)
             G, rest = _given_rest(T, S, known)
@@ -154,14 +154,19 @@ class Population:
             if not correlated:
                 noise.widen(rows, np.sqrt(np.maximum(np.einsum("ijj->ij", rest), 0.0)))
                 continue
-            crossed = G @ S
-            whole = S + crossed + crossed.transpose(0, 2, 1) + rest
-            assert replaced is not None
-            replaced[rows] = whole if noise.covariances is not None else any_roots(whole)
+            crossed, whole = G @ S, np.eye(d) + G
+            if noise.covariances is not None:
+                noise.covariances[rows] = S + crossed + crossed.transpose(0, 2, 1) + rest
+                continue
+            # Sigma = (I + G) S (I + G)' + R with R = rest - G S G': a factor of that is 0 for most pairs of features.
+            measured = known[:, np.newaxis] * np.eye(d)
+            root = any_roots(rest - crossed @ G.transpose(0, 2, 1) + measured) - measured
+            factors[rows] = whole * noise.std[rows, np.newaxis] + root
+            noise.factors[rows] = whole @ noise.factors[rows]
         if not correlated or noise.covariances is not None:
             return like(X, values), noise.result
-        noise.std[gaps], noise.factors[gaps] = 0.0, 0.0
-        return like(X, values), LowRank(np.concatenate([replaced, noise.factors], axis=2), noise.std)
+        noise.std[gaps] = 0.0
+        return like(X, values), LowRank(np.concatenate([factors, noise.factors], axis=2), noise.std)
 
     def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
         """Return X and X_err with mean and spread of a feature where it was not measured, whatever the others are."""

@@ -140,6 +140,8 @@ def pose(
         errors = errors.scaled(units.x)
     if model.noise is None and errors is None:
         errors = Errors.none(len(labels), X.shape[1])
+    if errors is not None:
+        errors = errors.compact()
     if errors is not None and errors.is_large and np.any(labels[1:] < labels[:-1]):
         places = np.argsort(labels, kind="stable")
         X, labels, errors = X[places], labels[places], errors.take(places)

@@ -74,7 +74,9 @@ class Measured(PairProblem[Point]):
     def task(self) -> "Task":
         """What every task knows; there are compiled loops for losses with a code and one form of error bars."""
         errors = self.rows.errors
-        return Task(self.n_classes, self.loss, self.loss.code >= 0 and errors is not None and errors.is_dense_diagonal)
+        groups = () if errors is None else errors.groups
+        compiled = self.loss.code >= 0 and any(form.is_dense_diagonal for _, form in groups)
+        return Task(self.n_classes, self.loss, compiled)
 
     def constant_slopes(self) -> Array:
         """Return 0 for every row, or every row and class."""
@@ -93,7 +95,7 @@ class Measured(PairProblem[Point]):
         parts, cells = self.rows.both(_visit, *before, task=task, W=W, b=b, own=own, step=step)
         pull, noise = cells[..., :d], cells[..., d:-4]
         value, mass, tension, gain = cells[..., -4:].transpose(2, 0, 1)
-        forces = (noise * (W[:, np.newaxis] - W) if task.compiled else noise) - pull
+        forces = noise * (W[:, np.newaxis] - W) - pull
         variances = noise + noise.swapaxes(0, 1) if task.compiled else None
         total = float(value.sum()) + self.ridge(W)
         return Point(W, b, total, mass, gain, tension, forces, variances, own, *self.rows.unzipped(parts, 2))
@@ -176,8 +178,11 @@ class Local(PairLocal[Point]):
 
     @property
     def noisy(self) -> float:
-        """``sum t blur^2``, the part of F that the blur makes: all of it where samples are exact."""
-        return float(self.problem.smoothing.blur**2 * self.point.tension.sum())
+        """``sum t (u' N u + blur^2)``, the part of F that noise of the model and blur make.
+
+        Error bars do not count: they may be large of some samples, and leave others with kinks.
+        """
+        return float(np.vdot(self.point.tension, self.point.own))
 
     @property
     def least_scale(self) -> float:
@@ -232,8 +237,10 @@ class Local(PairLocal[Point]):
         """
         n = len(edges[0])
         # The noise of the model may be room enough: that saves the roots of the errors, unless a compiled loop makes
-        # them, which takes as long without.
-        for rooted in (False, True) if self.problem.shared.is_full and not self.problem.task.compiled else (True,):
+        # all of them, which takes as long without.
+        problem, errors = self.problem, self.problem.rows.errors
+        compiled = problem.task.compiled and errors is not None and errors.is_dense_diagonal
+        for rooted in (False, True) if problem.shared.is_full and not compiled else (True,):
             yield ray([1.0] * n, [0.0] * n, partial(self._fits, kept, edges, flow, rooted), twice=False)
 
     def _fits(self, kept: Array, edges: tuple[Index, ...], flow: Flow, rooted: bool, factor: float) -> Iterator[float]:
@@ -289,37 +296,55 @@ class Local(PairLocal[Point]):
 # --- tasks ---------------------------------------------------------------------------------------------------
 
 
+class ComparedRows(NamedTuple):
+    """Rows of class c, compared with class k.
+
+    ``other`` is the place of k among the classes but c. ``numbers``, ``X``, ``errors`` and ``weights`` are those of the
+    rows. A ``compiled`` loop is given values, errors and weights of the whole block, and reads the rows of the numbers.
+    """
+
+    compiled: bool
+    c: int
+    k: int
+    other: int
+    numbers: Index
+    X: Any
+    errors: Any
+    weights: Array
+
+
 class Task(NamedTuple):
-    """What every task knows: the number of classes, the loss, and whether loops are compiled."""
+    """What every task knows: number of classes, loss, and whether loops over independent errors are compiled."""
 
     n_classes: int
     loss: Loss
     compiled: bool
 
-    def parts(self, block: Block) -> Iterator[tuple[int, int, int, Index, Any, Any, Array]]:
-        """Yield the rows of a block by class, with every other class; in pieces that stay in cache if not compiled.
+    def parts(self, block: Block) -> Iterator[ComparedRows]:
+        """Yield the rows of a block by form of their errors, by class, and with every other class.
 
-        That is their class c, another k and its place among the classes but c; and the places, values, errors and
-        weights of the rows. A compiled loop is given those of the whole block, and reads the rows at the places. Of two
-        classes it is given the rows of both, as class 1, and returns the sums over class c and those over class k.
+        Rows of a compiled loop come together, others in pieces that stay in cache. Of two classes a compiled loop is
+        given the rows of both, as class 1, and returns the sums over class c and those over class k.
         """
-        n, errors = block.n_rows, block.errors
-        assert errors is not None
-        both, step = self.compiled and self.n_classes == 2, max(1, n)
-        if not self.compiled:
-            step = max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
-        for c in (1,) if both else range(self.n_classes):
-            mine = _everyone(n) if both else np.flatnonzero(block.labels == c)
-            others = [k for k in range(self.n_classes) if k != c]
-            for index in (mine[first : first + step] for first in range(0, len(mine), step)):
-                given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
-                if not self.compiled:
-                    # Rows that lie together are not copied: where it matters they are sorted by class.
-                    adjacent = index[-1] - index[0] < len(index)
-                    where = slice(index[0], index[-1] + 1) if adjacent else index
-                    given = (block.X[where], errors.take(where), block.weights[where])
-                for other, k in enumerate(others):
-                    yield c, k, other, index, *given
+        assert block.errors is not None
+        for among, errors in block.errors.groups:
+            compiled = self.compiled and errors.is_dense_diagonal
+            rows = _everyone(block.n_rows) if among is None else among
+            both, step = compiled and self.n_classes == 2, max(1, len(rows))
+            if not compiled:
+                step = max(errors.least_rows, piece_rows(block.X.shape[1] + errors.width))
+            # Entries of the errors of correlated rows are numbered among these.
+            numbered = among is not None and not errors.is_dense_diagonal
+            for c in (1,) if both else range(self.n_classes):
+                mine = _everyone(len(rows)) if both else np.flatnonzero(block.labels[rows] == c)
+                for place in (mine[first : first + step] for first in range(0, len(mine), step)):
+                    index = rows[place]
+                    given: tuple[Any, ...] = (block.view, errors, block.signed_weight)
+                    if not compiled:
+                        some = errors.take(_where(place if numbered else index))
+                        given = (block.X[_where(index)], some, block.weights[index])
+                    for other, k in enumerate(k for k in range(self.n_classes) if k != c):
+                        yield ComparedRows(compiled, c, k, other, index, *given)
 
     def weigh(self, s: Array, a: Array, z: Array) -> tuple[Array, Array, Array, Array]:
         """Return ``s f``, ``s f'``, ``s f''/a`` and ``s f*/a``."""
@@ -331,6 +356,11 @@ class Task(NamedTuple):
 def _everyone(n: int) -> Index:
     """Return the places of all rows of a block; most blocks have as many."""
     return np.arange(n)
+
+
+def _where(index: Index) -> Index | slice:
+    """Return adjacent rows as a slice, which copies nothing: where it matters rows are sorted by class."""
+    return slice(index[0], index[-1] + 1) if index[-1] - index[0] < len(index) else index
 
 
 def _least(block: Block, scale: Array) -> float:
@@ -351,14 +381,15 @@ def _visit(
 ) -> tuple[tuple[Array, Array], Array]:
     """Return a and z of every row; and of every cell pull, noise and the sums of ``s a f``, ``s f'``, t and ``s f``.
 
+    The noise is ``sum t e^2`` of compiled loops; others subtract ``sum t Sigma_i u`` from the pull ``sum s f' x``.
     With a step to ``W, b``, margins are those of a and z before it, less what the step adds.
     """
     C, d = task.n_classes, block.X.shape[1]
     scale, slack = np.empty((2, C - 1, block.n_rows))
     cells = np.zeros((C, C, 2 * d + 4))
-    for c, k, other, index, X, errors, s in task.parts(block):
+    for compiled, c, k, other, index, X, errors, s in task.parts(block):
         u, shift = W[c] - W[k], float(b[c] - b[k])
-        if task.compiled:
+        if compiled:
             place = (errors.std, s, u, shift, float(own[c, k]), scale[other], slack[other])
             sums: Any = _binding.measured(task.loss.code, X, index, *place)
         else:
@@ -372,22 +403,22 @@ def _visit(
             gain, pulled, _, tension = task.weigh(s, a, z)
             scale[other, index], slack[other, index] = a, z
             totals = [gain @ a, pulled.sum(), tension.sum(), gain.sum()]
-            sums = [np.concatenate([X.T @ pulled, seen.pull(tension), totals])]
+            sums = [np.concatenate([X.T @ pulled - seen.pull(tension), np.zeros(d), totals])]
         for cell, of_cell in zip(((c, k), (k, c)), sums, strict=False):
             cells[cell] += of_cell
     return (scale, slack), cells
 
 
 def _hessian(block: Block, scale: Array, slack: Array, task: Task, W: Array, metric: Array) -> Array:
-    """Return the Gram matrices of the pairs without the part ``t N``.
+    """Return the lower triangles of the Gram matrices of the pairs, without the part ``t N``.
 
-    Those of a compiled loop are lower triangles, and have no ``t Sigma_i`` either.
+    Rows of a compiled loop have no ``t Sigma_i`` either.
     """
     d, place = block.X.shape[1], {pair: number for number, pair in enumerate(pairs_of(task.n_classes))}
     result = np.zeros((len(place), d + 1, d + 1))
-    for c, k, other, index, X, errors, s in task.parts(block):
+    for compiled, c, k, other, index, X, errors, s in task.parts(block):
         u, own, whole = W[c] - W[k], metric[c] - metric[k], result[place[min(c, k), max(c, k)]]
-        if task.compiled:
+        if compiled:
             at = (scale[other], slack[other])
             whole += _binding.measured_gram(task.loss.code, X, index, errors.std, s, u, own, *at)
             continue
@@ -409,9 +440,9 @@ def _product(block: Block, scale: Array, slack: Array, task: Task, W: Array, P: 
     A compiled loop also leaves out what the errors add to the step itself.
     """
     d, out, turns = block.X.shape[1], np.zeros_like(P), np.zeros_like(rise)
-    for c, k, other, index, X, errors, s in task.parts(block):
+    for compiled, c, k, other, index, X, errors, s in task.parts(block):
         u, step = W[c] - W[k], P[c] - P[k]
-        if task.compiled:
+        if compiled:
             place = (errors.std, s, u, np.ascontiguousarray(step[:-1]), step[-1], float(rise[c, k]))
             sums = _binding.measured_product(task.loss.code, X, index, *place, scale[other], slack[other])
             change, turned = np.append(sums[:d] + sums[d:-2] * u, sums[-2]), sums[-1]
@@ -436,12 +467,12 @@ def _room(block: Block, slack: Array, task: Task, factor: float, rooted: bool) -
     assert every is not None
     shape = every.take(slice(0)).roots(np.empty(0)).shape if rooted else (0,)
     sums, roots = np.zeros((C, C, 2)), np.zeros((C, C, *shape))
-    for c, k, other, index, _, errors, s in task.parts(block):
-        if task.compiled:
+    for compiled, c, k, other, index, _, errors, s in task.parts(block):
+        if compiled:
             place = (index, errors.std if rooted else None, s, slack[other], factor)
             for cell, of_cell in zip(((c, k), (k, c)), _binding.measured_room(loss.code, *place), strict=True):
                 sums[cell] += of_cell[-2:]
-                roots[cell] += of_cell[:-2]
+                roots[cell] += every.rooted(of_cell[:-2]) if rooted else 0.0
             continue
         slope = loss.slope(slack[other, index])
         full = loss.conjugate(slope)
