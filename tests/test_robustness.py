@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -46,6 +47,7 @@ from gaussguru.probabilities import (
     score_covariance,
     score_roots,
     top_probabilities,
+    trivariate_normal,
 )
 from gaussguru.robustness import (
     NotLinearError,
@@ -135,6 +137,42 @@ def test_bivariate_normal(correlation):
 def test_bivariate_normal_at_the_origin():
     r = np.linspace(-1, 1, 9)
     np.testing.assert_allclose(bivariate_normal(np.zeros(9), np.zeros(9), r), 0.25 + np.arcsin(r) / (2 * np.pi))
+
+
+@pytest.mark.parametrize("size", [0.0, 0.5, 0.99, 0.999999])
+def test_trivariate_normal(size):
+    """Against another integral, over the first variable, of bivariate probabilities of the others."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        h, axes = rng.standard_normal(3), rng.standard_normal((3, 3)) * np.array([1.0, 1.0 - size, 1.0 - size])
+        covariance = axes @ axes.T
+        R = covariance / np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+        r12, r13, r23 = R[0, 1], R[0, 2], R[1, 2]
+        left = np.sqrt(1 - r12**2), np.sqrt(1 - r13**2)
+        inner = (r23 - r12 * r13) / (left[0] * left[1])
+
+        def integrand(t, h=h, r12=r12, r13=r13, left=left, inner=inner):
+            among = bivariate_normal((h[1] - r12 * t) / left[0], (h[2] - r13 * t) / left[1], np.clip(inner, -1, 1))
+            return np.exp(-0.5 * t * t) / np.sqrt(2 * np.pi) * float(among)
+
+        breaks = sorted(point for point in (h[1] / r12, h[2] / r13) if -9 < point < h[0])
+        exact, _ = quad(integrand, -9, h[0], points=breaks or None, epsabs=1e-12, epsrel=1e-12, limit=500)
+        ours = trivariate_normal(h[:, np.newaxis], np.array([[r12], [r13], [r23]]))[0]
+        assert ours == pytest.approx(exact, abs=1e-9 if size < 0.99 else 1e-4)
+    free = np.array([[0.3], [-np.inf], [np.inf]])
+    assert trivariate_normal(free, np.zeros((3, 1)))[0] == 0
+    assert trivariate_normal(np.abs(free), np.full((3, 1), 0.4))[0] == pytest.approx(ndtr(0.3))
+
+
+def test_probabilities_that_do_not_add_up_are_found_by_sampling():
+    """Nearly flat noise, of which the integral of four classes has too few points."""
+    rng = np.random.default_rng(1)
+    axes = rng.standard_normal((60, 4, 4)) * np.array([1e3, 1.0, 1.0, 1.0])
+    scores, covariance = 5 * rng.standard_normal((60, 4)), axes @ axes.transpose(0, 2, 1) + 0.5 * np.eye(4)
+    probabilities, errors = top_probabilities(scores, covariance)
+    assert (errors > 1e-6).any()
+    assert errors.max() < 0.01
+    check_frequencies(probabilities, errors, drawn(scores, covariance, rng))
 
 
 @pytest.mark.parametrize(("n_classes", "rank"), [(3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 4), (6, 3), (10, 10)])

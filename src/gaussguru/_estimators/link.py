@@ -216,9 +216,10 @@ def exact_log_probabilities(margins: Margins, roots: Array, alpha: float, beta: 
     n, n_components, n_classes, _ = roots.shape
     result, overlap = np.zeros((n, n_classes)), np.sqrt(0.5) * np.eye(n_classes)
     for k in range(n_components):
-        scores = alpha * (margins.centre + kappa * margins.apart[:, k]) + beta
-        among, _ = rooted_probabilities(scores, joined_roots(alpha * kappa * roots[:, k], overlap))
-        result += margins.weights[:, k, np.newaxis] * among
+        rows = np.flatnonzero(margins.weights[:, k] > FAINT)  # others change no digit
+        scores = alpha * (margins.centre[rows] + kappa * margins.apart[rows, k]) + beta
+        among, _ = rooted_probabilities(scores, joined_roots(alpha * kappa * roots[rows, k], overlap))
+        result[rows] += margins.weights[rows, k, np.newaxis] * among
     faint = result < FAINT
     some = faint.any(axis=1)
     with np.errstate(divide="ignore"):
