@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import importlib.util
+import inspect
 import re
 import shutil
 import subprocess
@@ -331,3 +332,34 @@ def test_an_sdist_has_sources_tests_and_no_data(tmp_path):
     } <= names
     assert not [name for name in names if re.search(r"\.(so|pyd|pyc|npz|npy|csv\.gz|parquet|model)$", name)]
     assert not [name for name in names if name.startswith((".ci/", ".github/", "docs/_build", "docs/auto_examples"))]
+
+
+HEAVY = ("numpy", "scipy", "sklearn", "pandas", "pyarrow", "matplotlib", "skops", "narwhals")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["--version"], ["no-such-command"]])
+def test_help_imports_little(arguments):
+    """What is imported, not how long it takes: these are seconds."""
+    script = "import sys; from gaussguru import cli; cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    run = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    loaded = set(run.stderr.splitlines()[-1].split())
+    assert not loaded.intersection(HEAVY)
+    assert len(loaded) < 400
+
+
+def test_names_are_imported_when_they_are_used():
+    script = (
+        f"import sys, gaussguru; assert not set(sys.modules) & {set(HEAVY)!r}; from gaussguru import *; print(*dir())"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) >= set(gaussguru.__all__)
+    assert set(gaussguru._HOMES) == set(gaussguru.__all__)
+
+
+def test_help_lists_every_command():
+    """Names and docstrings come from the source of the modules, those of the commands from what they register."""
+    cli = pytest.importorskip("gaussguru.cli")
+    for module in cli.MODULES:
+        importlib.import_module(f"gaussguru.cli.{module}")
+    registered = {info.callback.__name__: inspect.getdoc(info.callback) for info in cli.app.registered_commands}
+    assert {name: text for name, (_, text) in cli.console._documented().items()} == registered

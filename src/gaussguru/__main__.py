@@ -8,6 +8,8 @@ def main() -> int:
     """Run the command, or say what is to be installed for it."""
     try:
         from gaussguru import cli  # noqa: PLC0415  not there without the extra
+
+        cli.load(sys.argv[1:])
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("gaussguru"):
             raise

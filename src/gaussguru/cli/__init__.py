@@ -1,6 +1,24 @@
 """The ``gaussguru`` command: train, predict and judge robustness on table files; the demo; the thesis again."""
 
-from gaussguru.cli import tables, trials  # noqa: F401 - what registers the commands
-from gaussguru.cli.console import BROKEN_PIPE, INTERRUPTED, MENDABLE, NOT_CERTIFIED, TERMINATED, app, main
+import importlib
+from types import ModuleType
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "MENDABLE", "NOT_CERTIFIED", "TERMINATED", "app", "main"]
+from gaussguru.cli.console import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    MENDABLE,
+    MODULES,
+    NOT_CERTIFIED,
+    TERMINATED,
+    app,
+    load,
+    main,
+)
+
+__all__ = ["BROKEN_PIPE", "INTERRUPTED", "MENDABLE", "NOT_CERTIFIED", "TERMINATED", "app", "load", "main"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in MODULES:
+        return importlib.import_module(f"gaussguru.cli.{name}")
+    raise AttributeError(f"module 'gaussguru.cli' has no attribute {name!r}")

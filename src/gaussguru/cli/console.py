@@ -2,13 +2,16 @@
 
 Data goes to files or standard output, all talk to standard error. Commands are functions registered with
 ``@app.command``; they raise ValueError or OSError for what the user can mend, and :func:`main` turns that into one line
-and an exit code.
+and an exit code. Their modules, which import much, are imported when one of their commands is to run.
 """
 
+import ast
+import importlib
 import io
 import json
 import math
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -23,21 +26,24 @@ import rich.table
 import typer
 
 import gaussguru
-from gaussguru._tables.files import TableError, check_writable
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 3, 130, 141, 143
 # Characters of a line of talk: files may have names, labels and values of any length.
 LONGEST_LINE = 1000
 
-app = typer.Typer(
-    name="gaussguru",
-    help="Classification of tables whose columns have measurement errors.",
-    epilog="Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven optimal, "
-    "or not at an optimum where nothing can be proven (its model is written), 130 interrupted, 143 terminated.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+# Modules of this package that register commands.
+MODULES = ("tables", "trials")
+
+SETTINGS: dict[str, Any] = {
+    "name": "gaussguru",
+    "help": "Classification of tables whose columns have measurement errors.",
+    "epilog": "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven "
+    "optimal, or not at an optimum where nothing can be proven (its model is written), 130 interrupted, 143 terminated.",
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+}
+app = typer.Typer(**SETTINGS)
 talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -71,7 +77,7 @@ def main(arguments: list[str]) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by who started the command; it has nothing to say, or hears nothing
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the command runs
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(load(arguments))
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False
     caught: dict[str, None] = {}
@@ -109,6 +115,28 @@ def main(arguments: list[str]) -> int:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def load(arguments: list[str]) -> typer.Typer:
+    """Return the application with the command that the arguments begin with, or one that knows names and help only."""
+    listing = typer.Typer(**SETTINGS)
+    for name, (module, help_text) in _documented().items():
+        if arguments[:1] == [name]:
+            importlib.import_module(module)
+            return app
+        listing.command(name, help=help_text)(lambda: None)
+    listing.callback()(common)
+    return listing
+
+
+def _documented() -> dict[str, tuple[str, str]]:
+    """Return the module and the docstring of every command, from the source of the modules."""
+    commands = {}
+    for module in MODULES:
+        for node in ast.parse(pkgutil.get_data(__package__, f"{module}.py") or b"").body:
+            if isinstance(node, ast.FunctionDef) and "app.command()" in map(ast.unparse, node.decorator_list):
+                commands[node.name] = f"{__package__}.{module}", ast.get_docstring(node) or ""
+    return commands
+
+
 def _fail(message: str, code: int) -> int:
     talk.quiet = False
     say("gaussguru: " + message)
@@ -131,6 +159,8 @@ def warn(messages: Iterable[str]) -> None:
 
 def check_output(path: str, *, force: bool) -> None:
     """Raise before any work if a file cannot be written."""
+    from gaussguru._tables.files import TableError, check_writable  # noqa: PLC0415  imports much
+
     if os.path.isfile(path) and not force:
         raise TableError(f"{path} exists; give --force to replace it")
     check_writable(path, force=True)
