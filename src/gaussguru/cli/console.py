@@ -38,7 +38,8 @@ SETTINGS: dict[str, Any] = {
     "name": "gaussguru",
     "help": "Classification of tables whose columns have measurement errors.",
     "epilog": "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven "
-    "optimal, or not at an optimum where nothing can be proven (its model is written), 130 interrupted, 143 terminated.",
+    "optimal, or not at an optimum where nothing can be proven (its model is written), 130 interrupted, 143 "
+    "terminated.",
     "add_completion": False,
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
