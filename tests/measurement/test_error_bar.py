@@ -1,6 +1,7 @@
 """ErrorBarClassifier(model="linear"): what it chooses, fits and predicts, against loops and formulas by hand."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,10 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier
 from gaussguru._estimators import comparison, error_bar
 from gaussguru._estimators.families import linear_families
+from gaussguru._estimators.pool import warn_if_uninformed
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
@@ -599,3 +601,31 @@ def test_no_probability_is_above_one():
     logs = clf.predict_log_proba(far, np.full(far.shape, 0.05))
     assert logs.max() <= 0.0
     assert np.exp(logs).max() <= 1.0
+
+
+# --- labels that the features do not tell -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["linear", "rbf", "population", "boosting"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_classifier_no_better_than_the_class_frequencies_says_so(model, n_classes):
+    rng = np.random.default_rng(2)
+    X, errors = rng.normal(size=(120, 2)), rng.uniform(0.1, 0.5, (120, 2))
+    labels = np.arange(120) % n_classes
+    classifier = ErrorBarClassifier(model=model, n_components=1, cv=2)
+    with pytest.warns(CollapseWarning, match=r"not better than the class frequencies \(log loss .*, and (0.69|1.1)"):
+        classifier.fit(X, labels, X_err=errors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier.fit(X + 2.0 * labels[:, np.newaxis], labels, X_err=errors)
+
+
+def test_the_gain_over_the_class_frequencies_is_held_against_its_standard_error():
+    labels, weights = np.array([0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0])
+    gains = np.array([0.1, 0.3, -0.1, 0.3])  # 0.15 with a standard error of 0.083
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_if_uninformed(np.log(2) - gains, labels, weights, 2)
+        warn_if_uninformed(np.log(2) - np.r_[gains, -9.0], np.r_[labels, 0], np.r_[weights, 0.0], 2)
+    with pytest.warns(CollapseWarning, match="standard error of the difference 0.083"):
+        warn_if_uninformed(np.log(2) - (gains - 0.07), labels, weights, 2)

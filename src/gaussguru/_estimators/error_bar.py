@@ -27,7 +27,7 @@ from gaussguru._estimators.families import fitted_to, linear_families
 from gaussguru._estimators.features import FeatureColumns
 from gaussguru._estimators.link import Calibration
 from gaussguru._estimators.members import FEW, LANDMARKS, MODELS, REPEATS, LabelledColumns, members_of
-from gaussguru._estimators.pool import Copies, Trial, fit_pool
+from gaussguru._estimators.pool import Copies, Trial, fit_pool, warn_if_uninformed
 from gaussguru._estimators.posteriors import Table, View, checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of
 from gaussguru._estimators.validation import (
@@ -144,6 +144,12 @@ class ErrorBarClassifier(ByProbability, Classifier):
         not depend on it.
     verbose : int, default=0
         Whether to print the steps of a fit.
+
+    Warns
+    -----
+    CollapseWarning
+        If the log loss of held-out samples is not below that of the class frequencies by more than the standard error
+        of the difference.
 
     Attributes
     ----------
@@ -377,7 +383,9 @@ class ErrorBarClassifier(ByProbability, Classifier):
         folds = [(rows[train], rows[test]) for train, test in _among(folds, rows, len(weights))]
         families = linear_families(table, rows, weights)
         compared = compare(table, families, folds, weights, self.n_jobs)
-        return self._fit_calibrated(compared.candidate(compared.best()), compared.described)
+        best = compared.best()
+        warn_if_uninformed(compared.losses[best], *compared.truth)
+        return self._fit_calibrated(compared.candidate(best), compared.described)
 
     def _fit_calibrated(self, chosen: Candidate, scores: dict[str, NDArray[Any]]) -> Self:
         """Fit the method chosen to all posteriors, with the calibration of its scores."""

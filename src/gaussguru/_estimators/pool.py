@@ -26,6 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from gaussguru._data.rows import BlockMap
 from gaussguru._data.threads import Pool as Threads
 from gaussguru._data.threads import n_threads
+from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.features import Columns, FeatureColumns, with_noise
 from gaussguru._estimators.members import (
     COLUMNS,
@@ -39,6 +40,7 @@ from gaussguru._estimators.members import (
     log_losses,
     probabilities_of,
 )
+from gaussguru._estimators.validation import outside
 from gaussguru._linalg import Array, Index, log_sum
 from gaussguru.sources import stacked
 
@@ -184,6 +186,26 @@ def fit_pool(
     return pool, _scores(pool, [(member.name, p) for member, p in found + others], truth)
 
 
+def warn_if_uninformed(losses: Array, labels: Index, weights: Array, n_classes: int) -> None:
+    """Warn unless log losses of held-out samples are below those of the class frequencies.
+
+    By more than the standard error of the mean difference, from sample to sample.
+    """
+    totals = np.bincount(labels, weights, n_classes)
+    of_frequencies = -np.log(totals / totals.sum())[labels]
+    shares = weights / weights.sum()
+    gain = shares @ (of_frequencies - losses)
+    error = np.sqrt(np.square(shares) @ np.square(of_frequencies - losses - gain))
+    if gain <= error:
+        warnings.warn(
+            f"on held-out samples this classifier is not better than the class frequencies (log loss "
+            f"{shares @ losses:.3g}, and {shares @ of_frequencies:.3g} for these; standard error of the difference "
+            f"{error:.2g}): the features, with their errors, do not tell the classes, or samples are too few",
+            CollapseWarning,
+            stacklevel=outside(),
+        )
+
+
 def _gates(gate: Array, vagueness: Array) -> Array:
     """Return the probabilities that samples are as measured, and that they are noisier copies, (n, 2)."""
     g = expit(gate[0] + gate[1] * vagueness)
@@ -260,6 +282,7 @@ def _scores(
     losses = np.array([
         [np.average(log_losses(p[s], truth[s].labels), weights=own) for s in range(len(truth))] for _, p in rows
     ])  # fmt: skip
+    warn_if_uninformed(log_losses(together[0], first.labels), first.labels, own, pool.n_classes)
     nothing = np.full(len(rows) - n_members, np.nan)
     return {
         "member": np.array([name for name, _ in rows]),
