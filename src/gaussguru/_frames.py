@@ -93,7 +93,8 @@ def places_of(columns: Any, table: Any) -> Index:
         if unknown := [name for name in columns if name not in known]:
             raise ValueError(f"columns must be names of features, {list(known)!r}; got {unknown!r}")
         columns = [known[name] for name in columns]
-    return np.asarray(np.arange(n_columns)[columns if columns else slice(0)])
+    chosen = np.asarray(columns)
+    return np.arange(n_columns)[chosen if chosen.size else slice(0)]
 
 
 def text_columns(table: Any) -> Index:
