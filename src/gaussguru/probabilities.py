@@ -475,7 +475,7 @@ def trivariate_normal(h: Array, correlations: Array) -> Array:
         u = third / np.sqrt(np.maximum(rest * determinant, TINY))
         total += np.arcsin(r) * (weights * density * ndtr(u)).sum(axis=0)
     result = ndtr(h1) * bivariate_normal(h2, h3, r23) + total / (2 * np.pi)
-    return np.clip(result, 0.0, 1.0)
+    return np.asarray(np.clip(result, 0.0, 1.0))
 
 
 @cache
