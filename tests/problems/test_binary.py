@@ -63,6 +63,19 @@ def symmetric(lower):
 
 
 @every_loss
+def test_length_to_rounding(loss):
+    """A step in the length is not refused because F of many rows rises by its rounding."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((20_000, 3))
+        problem = make(X, X[:, 0] + 2 * rng.standard_normal(20_000), None, loss=loss, fit_intercept=False, sigma=4.0)
+        best = problem.rescaled(problem.point(np.array([1.0, 0.1, 0.0, 0.0])), 0.0)
+        for stretch in 1 + 10.0 ** rng.uniform(-10, -6, 4):
+            again = problem.rescaled(problem.stretched(best, best.stretch * stretch, 0.0), 0.0)
+            assert abs(problem.plane(again)[0]) <= 1e-13 * problem.weight
+
+
+@every_loss
 @every_form
 @options
 def test_value_and_derivatives_match_the_oracle(loss, form, l2, fit_intercept):

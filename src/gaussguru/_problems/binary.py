@@ -402,7 +402,7 @@ class Binary(SpannedProblem[Point]):
         t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0), reach / max(abs(step_b), reach))
         while t > 1e-18:
             trial = self.stretched(point, point.stretch * (1 + t * step_c), point.b + t * step_b)
-            if trial.value <= point.value - 1e-4 * t * decrease + 4 * EPS * point.value:
+            if trial.value <= point.value * (1 + LOST) - 1e-4 * t * decrease:
                 return trial
             t *= 0.3
         return None

@@ -121,9 +121,13 @@ class Dual:
 
 def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
     """Update the bounds by a dual point, by a primal one, and by the slopes of the best one."""
-    dual, size = problem.dual_value(problem.rows.split(alpha)), norm(w)
-    # What is proven without a ridge is the value of alpha shrunk until it is feasible.
-    run.raise_dual(dual, alpha if problem.l2 else alpha * (dual / float(problem.rows.weights @ alpha)))
+
+    def raise_dual(dual: float, alpha: Array) -> None:
+        # What is proven without a ridge is the value of alpha shrunk until it is feasible.
+        run.raise_dual(dual, alpha if problem.l2 else alpha * (dual / float(problem.rows.weights @ alpha)))
+
+    raise_dual(problem.dual_value(problem.rows.split(alpha)), alpha)
+    size = norm(w)
     if size > 0 and 1e-100 < length < 1e100:
         # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
         point = problem.rescaled(problem.point(problem.unknowns(length / size * w, b)), 0.0)
@@ -131,7 +135,7 @@ def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length
     if not run.is_closed and run.best is not None and run.best.value > 0:
         # The last digits: slopes of the recovered point are a dual point whose error is of second order.
         slopes, _ = problem.expand(run.best).certificate(run.target, thorough=True)
-        run.raise_dual(slopes.dual, problem.slopes(run.best))
+        raise_dual(slopes.dual, problem.slopes(run.best))
 
 
 class _Equations:
