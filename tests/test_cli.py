@@ -503,6 +503,32 @@ def test_missing_values_of_a_prediction_are_treated_as_in_the_fit(run, rule):
     np.testing.assert_allclose(found["flip_probability"], flip_probability(classifier, samples), rtol=1e-9)
 
 
+def test_an_evaluation_begins_with_a_verdict(run, fails):
+    """And names the rows that are most wrong, by their numbers in the file and by columns of it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    frame = pd.DataFrame({"id": [f"s{i}" for i in range(200)], "x": x, "z": rng.normal(size=200)})
+    frame["y"] = np.where(x + 0.5 * rng.normal(size=200) > 0, "up", "down")
+    frame.loc[[3, 77], "x"] = np.nan
+    frame.to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--drop", "id", "--missing", "drop", "--sigma", "0.3", "-o", "m"))
+    shown = succeeds(run("evaluate", "m", "t.csv", "--keep", "id"))
+    assert shown.startswith("Better than the class frequencies: accuracy 0.")
+    found = json.loads(succeeds(run("evaluate", "m", "t.csv", "--keep", "id", "--json")))
+    assert found["rows_left_out"] == 2
+    worst = found["most_wrong"]
+    assert worst["id"] == [f"s{row - 1}" for row in worst["row"]]
+    assert [frame.y[row - 1] for row in worst["row"]] == worst["true"]
+    assert worst["true"] != worst["predicted"]
+    assert all(name in shown for name in worst["id"])
+    classes = found["classes"]
+    assert classes["rows"] == [sum(frame.dropna().y == name) for name in ("down", "up")]
+    assert [a + b for a, b in zip(classes["as down"], classes["as up"], strict=True)] == classes["rows"]
+    assert found["baseline"]["accuracy"] == max(classes["frequency"])
+    fails("evaluate", "m", "t.csv", "--keep", "id", "--report", "r.html", words=["--keep", "--report"])
+    fails("evaluate", "m", "t.csv", "--keep", "name", words=["t.csv", "name"])
+
+
 def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
     toy().to_csv("t.csv", index=False)
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
@@ -886,7 +912,7 @@ def test_a_report_has_the_numbers_of_the_evaluation(run, kind, levels):
     np.testing.assert_allclose(shares, curve["accuracy"], atol=0.05 if kind == "kernel" else 1e-4)
     if kind == "kernel":
         return
-    shown = {row[0]: row[1] for row in page.table("", "share")}
+    shown = {row[0]: row[1] for row in page.table("", "model")}
     assert float(shown["expected accuracy"].removesuffix(" %")) / 100 == pytest.approx(
         found["expected_accuracy"], abs=1e-4
     )

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss
+from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PowerTransformer, StandardScaler
@@ -272,12 +272,21 @@ def test_evaluation_says_what_the_library_computes(cancer, tmp_path):
     page = check_alone(report.save(tmp_path / "a.html").read_text())
     assert report.html() == evaluation_report(model, X, y, title=HOSTILE, date="2026-01-01").html()
     assert page.headings == [
-        "Accuracy", "Confusion matrix", "Accuracy under noise", "Doubtful predictions", "Choice of the noise level",
-        "Certificate", "Model card",
+        "Accuracy", "Confusion matrix", "Weights of the features", "Accuracy under noise", "Doubtful predictions",
+        "Choice of the noise level", "Certificate", "Model card",
     ]  # fmt: skip
-    shares = {row[0]: row[1] for row in page.table("", "share")}
+    shares = {row[0]: row[1] for row in page.table("", "model")}
     assert shares["accuracy"] == f"{100 * model.score(X, y):.2f} %"
-    assert shares["most frequent class"] == f"{100 * max(np.mean(y == 'benign'), np.mean(y != 'benign')):.2f} %"
+    shares_of_classes = {row[0]: row[2] for row in page.table("", "model")}
+    assert shares_of_classes["accuracy"] == f"{100 * max(np.mean(y == 'benign'), np.mean(y != 'benign')):.2f} %"
+    assert page.texts[1].startswith(f"Better than the class frequencies: accuracy {model.score(X, y):.2f} against ")
+    assert float(shares["AUC"]) == pytest.approx(roc_auc_score(y, model.decision_function(X)), abs=1e-4)
+    weights = {row[0]: float(row[1]) for row in page.table("feature", "weight")}
+    for name, weight in weights.items():
+        j = list(X.columns).index(name)
+        spread = model[0].transform(X)[:, j].std()
+        assert weight == pytest.approx(model[1].coef_[0, j] * spread, rel=1e-3)
+    assert len(weights) == X.shape[1]
     assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y):.2f} %"
     counts = [[int(cell) for cell in row[1:3]] for row in page.table("true class")]
     np.testing.assert_array_equal(counts, confusion_matrix(y, model.predict(X)))
@@ -310,7 +319,7 @@ def test_evaluation_with_error_bars_and_what_was_not_measured(cancer):
     report = evaluation_report(model, X, y, X_err)
     page = check_alone(report.html())
     assert report._parts == evaluation_report(model, Measured(X, X_err), y)._parts
-    shares = {row[0]: row[1] for row in page.table("", "share")}
+    shares = {row[0]: row[1] for row in page.table("", "model")}
     assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y, X_err=X_err):.2f} %"
     curve = {float(row[0]): row[1] for row in page.table("noise level")}
     assert curve[1.0] == shares["expected accuracy"]
@@ -336,12 +345,13 @@ def test_evaluation_of_measurements_says_what_the_library_computes(n_classes):
     assert report.html() == evaluation_report(model, Measured(X, E), y, title=HOSTILE, date="2026-01-01",
                                               remeasure=0.25).html()  # fmt: skip
     assert page.headings == [
-        "Accuracy", "Confusion matrix", "Population and reliability", "Probabilities", "Accuracy with larger errors",
+        "Accuracy", "Confusion matrix", "Weights of the features", "Population and reliability", "Probabilities",
+        "Accuracy with larger errors",
         "Measure these again", "Doubtful predictions", *(["Certificate"] if model.method_ != "probit" else []),
         "Model card", "Left out",
     ]  # fmt: skip
     expected = model.predict_proba(X, E)
-    shares = {row[0]: row[1] for row in page.table("", "share")}
+    shares = {row[0]: row[1] for row in page.table("", "model")}
     assert shares["accuracy"] == f"{100 * model.score(X, y, X_err=E):.2f} %"
     assert shares["expected accuracy"] == f"{100 * expected.max(axis=1).mean():.2f} %"
     # The least reliable feature has the largest errors, and one value of another was not measured.
@@ -352,10 +362,9 @@ def test_evaluation_of_measurements_says_what_the_library_computes(n_classes):
     assert [row[2] for row in rows] == ["0.00 %", "0.00 %", "0.33 %"]
     area = predictive_of_errors(np.where(np.isnan(X), np.inf, E), y)
     assert any(f"ROC curve of {area:.3f}" in text and "Warning" not in text for text in page.texts)
-    scores = {row[0]: float(row[1]) for row in page.table("", "model")}
-    assert scores["log loss"] == pytest.approx(log_loss(y, expected), abs=6e-5)
+    assert float(shares["log loss"]) == pytest.approx(log_loss(y, expected), abs=6e-5)
     truth, chance = (y == "yes", expected[:, 1]) if n_classes == 2 else (y, expected)
-    assert scores["Brier score"] == pytest.approx(brier_score_loss(truth, chance), abs=6e-5)
+    assert float(shares["Brier score"]) == pytest.approx(brier_score_loss(truth, chance), abs=6e-5)
     rows = page.table("errors", "samples")
     assert [row[0] for row in rows] == ["small", "medium", "large"]
     assert [int(row[1]) for row in rows] == [100] * 3
@@ -435,11 +444,10 @@ def test_evaluation_of_probabilities_without_a_score(model, n_classes):
     report = evaluation_report(model, X, y, E, noise_levels=[1.0, 2.0])
     page = check_alone(report.html())
     expected = model.predict_proba(X, E)
-    shares = {row[0]: row[1] for row in page.table("", "share")}
+    shares = {row[0]: row[1] for row in page.table("", "model")}
     assert shares["accuracy"] == f"{100 * model.score(X, y, X_err=E):.2f} %"
     assert shares["expected accuracy"] == f"{100 * expected.max(axis=1).mean():.2f} %"
-    scores = {row[0]: float(row[1]) for row in page.table("", "model")}
-    assert scores["log loss"] == pytest.approx(log_loss(y, expected), abs=6e-5)
+    assert float(shares["log loss"]) == pytest.approx(log_loss(y, expected), abs=6e-5)
     assert [row[0] for row in page.table("errors", "samples")] == ["small", "medium", "large"]
     assert page.table("noise level", "accuracy")[0][1] == shares["accuracy"]
     pooled = isinstance(model, ErrorBarClassifier)
@@ -482,7 +490,7 @@ def test_evaluation_of_labels_that_depend_on_error_bars(steps, final):
     X.iloc[4, 1] = np.nan
     seen = Measured(X, E)
     page = check_alone(evaluation_report(model, X, y, E, noise_levels=[0.0, 1.0]).html())
-    shares = {row[0]: row[1] for row in page.table("", "share")}
+    shares = {row[0]: row[1] for row in page.table("", "model")}
     assert shares["accuracy"] == f"{100 * model.score(seen, y):.2f} %" == page.table("noise level", "accuracy")[0][1]
     assert shares["expected accuracy"] == f"{100 * expected_accuracy(model, X, y, X_err=E):.2f} %"
     assert "depends on the errors as well" in left_out(page)["Distance to the boundary"]
@@ -563,7 +571,7 @@ def test_evaluation_of_a_kernel():
     curve = page.table("noise level")
     assert [row[0] for row in curve] == ["0", "0.5"]
     assert curve[0][1:] == [f"{100 * model.score(X, two):.2f} %", "0.00 %"]
-    shares = {row[0]: row[1] for row in page.table("", "share")}
+    shares = {row[0]: row[1] for row in page.table("", "model")}
     expected = model.predict_proba(X)[np.arange(len(X)), two.astype(int)].mean()
     assert shares["expected accuracy"] == f"{100 * expected:.2f} %"
     three = KernelGuruClassifier(0.3).fit(X, y)
@@ -596,7 +604,8 @@ def test_evaluation_of_what_scikit_learn_has():
     page = check_alone(evaluation_report(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y), X, y).html())
     assert set(left_out(page)) == {"Doubtful predictions", "Certificate"}
     page = check_alone(evaluation_report(SVC().fit(X, y), X, y, noise_levels=[0.0, 1.0]).html())
-    assert set(left_out(page)) == {"Distance to the boundary", "Doubtful predictions", "Certificate"}
+    absent = {"Distance to the boundary", "Doubtful predictions", "Certificate", "Weights of the features"}
+    assert set(left_out(page)) == absent
     assert len(page.table("noise level")) == 2
     words = pd.DataFrame({"colour": ["red", "green", "blue", "red"] * 5})
     model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(words, [0, 1, 1, 0] * 5)
@@ -624,7 +633,7 @@ def test_evaluation_of_sparse_data_and_labels_never_seen():
     model = GuruClassifier(0.3).fit(sp.csr_array(X[:100]), y[:100])
     page = check_alone(evaluation_report(model, sp.csr_array(X), y).html())
     assert [row[-1] for row in page.table("true class")][2] == "0.00 %"
-    assert {row[0]: row[1] for row in page.table("", "share")}["accuracy"] == f"{100 * model.score(X, y):.2f} %"
+    assert {row[0]: row[1] for row in page.table("", "model")}["accuracy"] == f"{100 * model.score(X, y):.2f} %"
 
 
 def test_large_curves_take_a_part_of_the_samples_and_say_how_sure_they_are(monkeypatch):
@@ -653,7 +662,7 @@ def test_curves_of_many_classes_take_all_samples(monkeypatch):
     monkeypatch.setattr("gaussguru.report.evaluation.QUADRATURE", 100)
     many = check_alone(evaluation_report(model, X, y, noise_levels=[0.0, 0.5]).html())
     assert any("Mean over 100 draws of noise:" in text for text in many.captions)
-    accuracy = {row[0]: row[1] for row in many.table("", "share")}["accuracy"]
+    accuracy = {row[0]: row[1] for row in many.table("", "model")}["accuracy"]
     for page in (few, many):
         assert page.table("noise level")[0] == ["0", accuracy, "0.00 %"]
     exact, drawn = (float(page.table("noise level")[1][1].removesuffix(" %")) for page in (few, many))

@@ -36,7 +36,14 @@ from gaussguru._tables.schema import Data, Layout, label_values
 from gaussguru.models import Model, is_plain
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
-from gaussguru.report.reliability import by_error_size, error_sizes, larger_error_scores, proper_scores
+from gaussguru.report.judgement import Judge, Judgement
+from gaussguru.report.reliability import (
+    Reliability,
+    by_error_size,
+    error_sizes,
+    larger_error_scores,
+    proper_scores,
+)
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
@@ -563,9 +570,12 @@ def evaluate_model(
     Returns
     -------
     dict
-        "rows"; "accuracy"; "log_loss" and "brier_score" (as in scikit-learn: of two classes the square of an error, of
-        more the sum over classes); "expected_accuracy"; and "robustness": "noise_level", "accuracy" and its standard
-        "error", in closed form, or for kernels and error bars by sampling.
+        "verdict", a sentence; "rows"; "accuracy", "balanced_accuracy", "log_loss", "brier_score" (as in scikit-learn:
+        of two classes the square of an error, of more the sum over classes), "auc" (of more than two classes the mean
+        over each against the rest); "expected_accuracy"; "baseline", the same scores of the frequencies of the classes
+        among the rows; "classes", rows, frequency, recall and confusions of each; "most_wrong", the wrong labels with
+        the least probability of the true class ("row" counts rows that were used from 0); and "robustness":
+        "noise_level", "accuracy" and its standard "error", in closed form, or for kernels and error bars by sampling.
 
         Calibrated probabilities count error bars and the overlap of the classes, and the accuracy expected is the mean
         of those of the predicted labels; with error bars there is also "reliability", which compares that with what
@@ -580,7 +590,7 @@ def evaluate_model(
     if noise_levels is None and not knows_spread:
         raise TableError("--noise-levels must be given: the model was saved without the spread of its features")
     with naming({"noise_levels": "--noise-levels"}):
-        judged = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
+        judged: _Calibrated | _UnderNoise = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
         n_rows = 0
         for X, X_err, y in parts:
             if len(y):
@@ -588,9 +598,21 @@ def evaluate_model(
                 n_rows += len(y)
     if not n_rows:
         raise TableError("there is no row to evaluate")
-    means = [None if math.isnan(mean) else mean for mean in (judged.sums / n_rows).tolist()]
-    names = ("accuracy", "log_loss", "brier_score", "expected_accuracy")
-    return {"rows": n_rows, **dict(zip(names, means, strict=True)), **judged.rest(n_rows)}
+    judgement, rest = judged.judge.result(), judged.rest(n_rows)
+    groups = None if (found := rest.get("reliability")) is None else Reliability(**found)
+    verdict = judgement.verdict(groups, calibrated=model.is_calibrated)
+    scores = judgement.as_dict() | judged.expected(n_rows)
+    return {"verdict": verdict, "rows": n_rows, **scores, **_most_wrong(judgement), **rest}
+
+
+def _most_wrong(judgement: Judgement) -> dict[str, Any]:
+    """Return the rows of the least probability of the true class, by their numbers among those that were used."""
+    if judgement.worst is None or not len(judgement.worst.rows):
+        return {}
+    rows, true, predicted, probability = (part.tolist() for part in judgement.worst)
+    names = judgement.classes
+    labels = {"true": [names[c] for c in true], "predicted": [names[c] for c in predicted]}
+    return {"most_wrong": {"row": rows, **labels, "probability_of_true": probability}}
 
 
 class _UnderNoise:
@@ -601,13 +623,14 @@ class _UnderNoise:
         spread = model.card["spread"]
         self.levels = np.array([level * spread for level in NOISE_LEVELS] if noise_levels is None else noise_levels)
         self.method = "analytic" if model.is_linear else "sampling"
-        self.sums, self.accuracy, self.errors = np.zeros(4), np.zeros(len(self.levels)), list[Array]()
+        self.judge, self.total = Judge(model.classifier.classes_), 0.0
+        self.accuracy, self.errors = np.zeros(len(self.levels)), list[Array]()
 
     def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
         """Add some rows, the first of which is of this number."""
         model, n = self.model, len(y)
         samples = model.seen(X, X_err)
-        self.sums += n * np.array(self._scores(samples, y))
+        self._judge(samples, y)
         values, bars = split_errors(samples)
         if has_unmeasured(bars):
             values, _ = fill_unmeasured(model.classifier, values, bars)
@@ -617,22 +640,24 @@ class _UnderNoise:
         self.accuracy += n * part.accuracy
         self.errors.append(n * part.error)
 
-    def _scores(self, samples: Any, y: NDArray[Any]) -> tuple[float, float, float, float]:
-        """Return accuracy, log loss, Brier score and expected accuracy, NaN where there is none."""
-        classifier = self.model.classifier
-        accuracy = float(np.mean(classifier.predict(samples) == y))
+    def _judge(self, samples: Any, y: NDArray[Any]) -> None:
+        """Add probabilities under noise, if there are any, and the accuracy that they promise."""
+        classifier, places = self.model.classifier, _places(self.model.classifier, y)
+        predicted = _places(classifier, classifier.predict(samples))
+        probabilities: Array | None = None
         if self.model.is_linear:
             probabilities = np.asarray(class_probabilities(classifier, samples))
-            return (
-                accuracy,
-                *proper_scores(probabilities, _places(classifier, y)),
-                expected_accuracy(classifier, samples, y),
-            )
-        if len(classifier.classes_) > 2:
-            return accuracy, math.nan, math.nan, math.nan
-        probabilities, places = classifier.predict_proba(samples), _places(classifier, y)
-        own = probabilities[np.arange(len(y)), places]
-        return accuracy, *proper_scores(probabilities, places), float(own.mean())
+            self.total += len(y) * expected_accuracy(classifier, samples, y)
+        elif len(classifier.classes_) == 2:
+            probabilities = np.asarray(classifier.predict_proba(samples))
+            self.total += float(probabilities[np.arange(len(y)), places].sum())
+        else:
+            self.total = math.nan
+        self.judge.add(probabilities, predicted, places)
+
+    def expected(self, n_rows: int) -> dict[str, Any]:
+        """Return the accuracy under the noise, None if a model has no probabilities."""
+        return {"expected_accuracy": None if math.isnan(self.total) else self.total / n_rows}
 
     def rest(self, n_rows: int) -> dict[str, Any]:
         """Return what is known beside the sums."""
@@ -658,7 +683,7 @@ class _Calibrated:
             raise TableError(
                 f"--noise-levels of this model are multiples of its errors, 1 or more; got {self.levels.min():g}"
             )
-        self.sums, self.curve = np.zeros(4), np.zeros((2, len(self.levels)))
+        self.judge, self.curve = Judge(model.classifier.classes_), np.zeros((2, len(self.levels)))
         self.kept, self.stride = list[Array](), 1
 
     def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
@@ -667,7 +692,7 @@ class _Calibrated:
         probabilities = self.model.classifier.predict_proba(samples)
         best, n = np.argmax(probabilities, axis=1), len(y)
         own, right = probabilities[np.arange(n), best], best == places
-        self.sums += n * np.array([right.mean(), *proper_scores(probabilities, places), own.mean()])
+        self.judge.add(probabilities, best, places)
         if self.has_errors:
             self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
         rng = np.random.default_rng(first)
@@ -682,6 +707,10 @@ class _Calibrated:
             probabilities = self.model.classifier.predict_proba(noisy)
             accuracy = np.mean(np.argmax(probabilities, axis=1) == places)
             self.curve[:, k] += n * np.array([accuracy, proper_scores(probabilities, places)[0]])
+
+    def expected(self, n_rows: int) -> dict[str, Any]:
+        """Return nothing: the mean probability of the predicted labels is the accuracy expected."""
+        return {}
 
     def _keep(self, columns: Array, first: int) -> None:
         """Keep some numbers of some rows, evenly spread over all."""

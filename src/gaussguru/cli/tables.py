@@ -632,6 +632,10 @@ def evaluate(
             "noise is added to match. Default: 1,1.5,2,3.",
         ),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COL", help="Name the rows that are most wrong by this column (an identifier), too."),
+    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
     ] = None,
@@ -647,10 +651,14 @@ def evaluate(
 ) -> None:
     """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
 
-    Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. The first
+    The first line is a verdict: better or worse than the class frequencies, those of FILE, and whether the
+    probabilities came true. Then come scores, beside those of the frequencies; frequency, recall and confusions of
+    every class; and the rows that are most wrong, whose true class has the least probability.
+
+    Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. A
     table compares it with the accuracy reached, separately for small, medium and large errors (a third of the rows
     each; "size" is the median size of the errors: of --model linear in units of the overlap of the classes, else the
-    root of their mean share in the variance of the columns). The second table shows how the model does when all errors
+    root of their mean share in the variance of the columns). The last table shows how the model does when all errors
     are larger.
 
     Other models (guru): expected accuracy is the accuracy under the errors of FILE or, if it has none, under the noise
@@ -664,6 +672,8 @@ def evaluate(
         levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
     if report == "-":
         raise TableError("--report must be the name of a file; standard output has the evaluation")
+    if report is not None and keep:
+        raise TableError("--keep is not for --report, which names rows by their numbers: leave one of them out")
     if report is not None:
         check_output(report, force=force)
     limits = _limits(max_columns, max_line, max_unpacked)
@@ -673,18 +683,22 @@ def evaluate(
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         rows = loaded.rows_together
-        parts = read_parts(table, loaded.layout, labels=True, most_rows=rows) if whole is None else [whole]
-        n_rows = 0
+        given = read_parts(table, loaded.layout, labels=True, keep=keep or (), most_rows=rows)
+        parts = given if whole is None else [whole]
+        n_rows, used = 0, _UsedRows()
 
         def samples() -> Iterator[Any]:
             nonlocal n_rows
             for part in parts:
                 n_rows += part.n_rows
+                used.add(part)
                 yield part.X, part.X_err, loaded.labels(part.y, table.name)
 
         result = evaluate_model(loaded, samples(), levels)
-        used = result.pop("rows")
-        result = {"rows": used, "rows_left_out": n_rows - used, **result}
+        if "most_wrong" in result:
+            result["most_wrong"] = used.named(**result["most_wrong"])
+        result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
+        result["rows_left_out"] = n_rows - result["rows"]
         if whole is not None and report is not None:
             page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=table.sha256())
             with writing(report, force=force) as out:
@@ -696,19 +710,51 @@ def evaluate(
     _print_evaluation(result)
 
 
+# Classes whose confusions are printed; JSON has all of them.
+MOST_CONFUSIONS = 15
+
+
+class _UsedRows:
+    """The numbers in the file, from 1, of rows that were evaluated, and kept columns of them."""
+
+    def __init__(self) -> None:
+        self.numbers, self.kept, self.n_rows = list[Any](), list[dict[str, Any]](), 0
+
+    def add(self, part: Part | Data) -> None:
+        """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
+        complete = part.complete if isinstance(part, Part) else np.ones(len(part.y), dtype=bool)
+        self.numbers.append(self.n_rows + 1 + np.flatnonzero(complete))
+        self.kept.append(part.kept if isinstance(part, Part) else {})
+        self.n_rows += len(complete)
+
+    def named(self, row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
+        """Return columns on some rows, given by their places among those that were evaluated, with their names."""
+        numbers = np.concatenate(self.numbers)[row]
+        kept = {
+            name: [pa.chunked_array([part[name] for part in self.kept])[int(number) - 1].as_py() for number in numbers]
+            for name in self.kept[0]
+        }
+        return {"row": numbers.tolist(), **kept, **columns}
+
+
 def _print_evaluation(result: dict[str, Any]) -> None:
-    curve = result.pop("robustness")
-    method, groups = curve.pop("method"), result.pop("reliability", None)
-    for name, value in result.items():
-        print(f"{name.replace('_', ' '):18}{cell(value) or 'none'}")
-    print()
-    if groups is not None:
-        show_table({name.replace("_", " "): values for name, values in groups.items()})
-        print()
+    """Print the verdict, scores beside those of the class frequencies, and tables."""
+    curve, baseline = result.pop("robustness"), result.pop("baseline")
+    tables = [result.pop(name, None) for name in ("classes", "reliability", "most_wrong")]
+    if len(tables[0]["class"]) > MOST_CONFUSIONS:
+        tables[0] = {name: values for name, values in tables[0].items() if not name.startswith("as ")}
+    method = curve.pop("method")
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
-    show_table({name.replace("_", " "): values for name, values in curve.items()})
+    print(f"{result.pop('verdict')}\n")
+    for name, value in result.items():
+        beside = f"   class frequencies {cell(baseline[name])}" if name in baseline and value is not None else ""
+        print(f"{name.replace('_', ' '):18}{cell(value) or 'none'}{beside}")
+    for table in (*tables, curve):
+        if table:
+            print()
+            show_table({name.replace("_", " "): values for name, values in table.items()})
 
 
 def _report(model: Model, data: Data, result: dict[str, Any], *, title: str, sha256: str) -> Report:

@@ -10,12 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
+from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
 from gaussguru._frames import take_rows
@@ -25,9 +27,11 @@ from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import as_table, final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
+from gaussguru.report.judgement import Judge
 from gaussguru.report.page import Report, new_axes, percent
 from gaussguru.report.pool import has_pool, pool_in_words, pool_table
 from gaussguru.report.reliability import (
+    Reliability,
     by_error_size,
     draw_reliability,
     error_sizes,
@@ -42,6 +46,7 @@ from gaussguru.robustness import (
     RobustnessCurve,
     certified_radius,
     check_levels,
+    class_probabilities,
     counts_errors,
     expected_accuracy,
     fill_unmeasured,
@@ -81,9 +86,10 @@ def evaluation_report(
 ) -> Report:
     """Return a report on the performance of a fitted classifier on some data, and on its robustness to noise.
 
-    It has accuracy and confusion matrix, the accuracy under noise, how doubtful single predictions are, the path of
-    sigma if cross-validation chose it, the certificate and the model card. What does not exist for a model is left out,
-    and the report says so.
+    It begins with a verdict beside the frequencies of the classes. It has accuracy, confusion matrix and recall, the
+    weights of the features in a linear score, the accuracy under noise, how doubtful single predictions are, the path
+    of sigma if cross-validation chose it, the certificate and the model card. What does not exist for a model is left
+    out, and the report says so.
 
     Of a model with calibrated probabilities (:class:`gaussguru.ErrorBarClassifier`, and
     :class:`gaussguru.calibration.CalibratedWithErrorsCV` in or around a pipeline) it says what measurements know of the
@@ -131,8 +137,10 @@ def evaluation_report(
         raise ValueError(f"remeasure must be between 0 and 1; got {remeasure!r}")
     kind = _Calibrated if calibrated else _Evaluation
     page = kind(Report(title, date=date), model, X, y, X_err)
+    page.verdict()
     page.summary()
     page.confusion()
+    page.features()
     if isinstance(page, _Calibrated):
         page.population()
         page.probabilities_by_errors()
@@ -199,22 +207,93 @@ class _Evaluation:
         self.noises = ["the noise of the model"] if hasattr(self.final, "_score_noise") else []
         self.noises += [] if X_err is None else ["the error bars"]
 
-    def summary(self) -> None:
-        """Say how often the model is right, with noise and without."""
-        n, share = len(self.y), float(self.right.mean())
-        error = float(np.sqrt(share * (1 - share) / n))
-        _, counts = np.unique(self.y, return_counts=True)
-        rows = [
-            ["accuracy", percent(share), f"{self.right.sum()} of {n} samples; standard error {percent(error)}"],
-            ["most frequent class", percent(counts.max() / n), "the accuracy of always predicting it"],
-        ]
+    def verdict(self) -> None:
+        """Say in a sentence how good the model is."""
+        classes = unique_labels(self.y, self.final.classes_)
+        judge = Judge(classes)
+        probabilities = self._probabilities()
+        if probabilities is not None:
+            columns = np.zeros((len(self.y), len(classes)))
+            columns[:, np.searchsorted(classes, self.final.classes_)] = probabilities
+            probabilities = columns
+        judge.add(probabilities, *(np.searchsorted(classes, labels) for labels in (self.predicted, self.y)))
+        self.judgement = judge.result()
+        self.report.lead(self.judgement.verdict(self._reliability(), calibrated=is_calibrated(self.model)))
+
+    def _probabilities(self) -> Array | None:
+        """Return those of the classes, None if the model has none."""
+        if self.is_linear and self.noises:
+            return np.asarray(class_probabilities(self.model, self.X, X_err=self.X_err))
+        return self.in_kernel
+
+    def _reliability(self) -> Reliability | None:
+        """Return how probabilities came true by size of the errors, None if they do not count these."""
+        return None
+
+    def _expected(self) -> list[list[Any]]:
+        """Return the accuracy with noise."""
         if self.by_errors or (self.is_linear and self.noises):
             value = expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
-            rows.append(["expected accuracy", percent(value), f"with {self.noises[-1]} added to the features"])
-        elif self.in_kernel is not None:
+            return [["expected accuracy", percent(value), "", f"with {self.noises[-1]} added to the features"]]
+        if self.in_kernel is not None:
             value = expected_score(self.in_kernel, self.final.classes_, self.y)
-            rows.append(["expected accuracy", percent(value), f"with {IN_KERNEL}"])
-        self.report.heading("Accuracy").table(["", "share", "meaning"], rows)
+            return [["expected accuracy", percent(value), "", f"with {IN_KERNEL}"]]
+        return []
+
+    def summary(self) -> None:
+        """Show scores beside those of the frequencies of the classes."""
+        found, n = self.judgement, len(self.y)
+        base, error = found.baseline, float(np.sqrt(found.accuracy * (1 - found.accuracy) / n))
+        counted = f"{self.right.sum()} of {n} samples; standard error {percent(error)}"
+        rows = [["accuracy", percent(found.accuracy), percent(base["accuracy"]), counted], *self._expected()]
+        balanced = "mean recall of the classes"
+        rows.append(["balanced accuracy", percent(found.balanced_accuracy), percent(1 / len(found.classes)), balanced])
+        for name, title, value in (
+            ("log_loss", "log loss", found.log_loss),
+            ("brier_score", "Brier score", found.brier_score),
+        ):
+            if value is not None:
+                rows.append([title, f"{value:.4f}", f"{base[name]:.4f}", "of probabilities; 0 is best"])
+        if found.auc is not None:
+            each = "" if len(found.classes) == 2 else ", mean of each class against the rest"
+            rows.append(["AUC", f"{found.auc:.4f}", "0.5000", f"area under the ROC curve{each}"])
+        rows += self._errors_ignored()
+        self.report.heading("Accuracy").table(["", "model", "class frequencies", "meaning"], rows)
+
+    def _errors_ignored(self) -> list[list[Any]]:
+        """Return the scores of the same model if it is told that all measured values are exact."""
+        if not self.by_errors or isinstance(self.X_err, Limits) or not is_calibrated(self.model):
+            return []
+        exact = np.where(not_measured(self.X_err, self.X.shape), np.inf, 0.0)
+        probabilities = np.asarray(self.model.predict_proba(Measured(self.X, exact)))
+        places, base = np.searchsorted(self.final.classes_, self.y), self.judgement.baseline
+        accuracy, (log_loss, _) = np.mean(probabilities.argmax(axis=1) == places), proper_scores(probabilities, places)
+        told = "the same model, told that all measured values are exact"
+        return [
+            ["accuracy, errors ignored", percent(float(accuracy)), percent(base["accuracy"]), told],
+            ["log loss, errors ignored", f"{log_loss:.4f}", f"{base['log_loss']:.4f}", told],
+        ]
+
+    def features(self) -> None:
+        """Show the weights of features in a linear score, or how much predictions lose without each of them."""
+        coef = getattr(self.final, "coef_", None)
+        if isinstance(self.final, ErrorBarClassifier) and has_score(self.model):
+            coef = self.final.alpha_ * self.final.estimator_.coef_ / self.final.scale_
+        names = [str(name) for name in getattr(self.X, "columns", range(self.X.shape[1]))]
+        if coef is None or np.shape(coef)[1] != len(names):
+            self.left_out["Weights of the features"] = f"{type(self.final).__name__} has no linear score of them"
+            return
+        weights = np.asarray(coef) * _deviations(_seen(self.model, self.samples))
+        size = np.abs(weights).max(axis=0)
+        order = np.argsort(-size, kind="stable")[:FEATURES]
+        classes = ["weight"] if len(weights) == 1 else [f"for {name}" for name in self.final.classes_]
+        more = f" The {FEATURES} largest of {len(names)}." if len(names) > FEATURES else ""
+        self.report.heading("Weights of the features").table(
+            ["feature", *classes],
+            [[names[j], *weights[:, j].tolist()] for j in order],
+            caption="Coefficients times the standard deviation of the feature: by how much the score changes if a "
+            f"typical difference is added.{more}",
+        )
 
     def confusion(self) -> None:
         """Count which class is taken for which."""
@@ -388,17 +467,17 @@ class _Calibrated(_Evaluation):
         if self.X_err is None:
             self.left_out["Error bars"] = "these samples have none"
 
-    def summary(self) -> None:
-        """Say how often the model is right, and how often it expects to be."""
-        n, share = len(self.y), float(self.right.mean())
-        _, counts = np.unique(self.y, return_counts=True)
-        error = float(np.sqrt(share * (1 - share) / n))
-        rows = [
-            ["accuracy", percent(share), f"{self.right.sum()} of {n} samples; standard error {percent(error)}"],
-            ["most frequent class", percent(counts.max() / n), "the accuracy of always predicting it"],
-            ["expected accuracy", percent(self.own.mean()), "the mean probability of the predicted labels"],
-        ]
-        self.report.heading("Accuracy").table(["", "share", "meaning"], rows)
+    def _probabilities(self) -> Array | None:
+        """Return those of the classes."""
+        return self.probabilities
+
+    def _reliability(self) -> Reliability | None:
+        """Return how probabilities came true by size of the errors."""
+        return by_error_size(self.sizes, self.own, self.right)
+
+    def _expected(self) -> list[list[Any]]:
+        """Return the accuracy that the probabilities promise."""
+        return [["expected accuracy", percent(self.own.mean()), "", "the mean probability of the predicted labels"]]
 
     def _some(self, most: int) -> Index:
         """Return samples at random, in order; all of them if they are not more."""
@@ -473,21 +552,11 @@ class _Calibrated(_Evaluation):
         """Compare probabilities with what came true, by the size of the errors."""
         final, classes = self.final, self.final.classes_
         places = np.searchsorted(classes, self.y)
-        shares = np.bincount(places, minlength=len(classes)) / len(places)
-        mine = proper_scores(self.probabilities, places)
-        constant = proper_scores(np.broadcast_to(shares, self.probabilities.shape), places)
-        names = ("log loss", "Brier score")
         text = "The probabilities account for the overlap of the classes and for the error bars of each sample."
         if has_score(self.model):
             scaled = bool(getattr(final, "scale_errors", False))
             text += " " + kappa_in_words(final.kappa_, final.kappa_pvalue_, scaled=scaled)
         self.report.heading("Probabilities").text(text)
-        rows = [[name, f"{a:.4f}", f"{b:.4f}"] for name, a, b in zip(names, mine, constant, strict=True)]
-        self.report.table(
-            ["", "model", "class frequencies"],
-            rows,
-            caption="Lower is better. For comparison, a model that predicts the class frequencies for every sample.",
-        )
         two = len(classes) == 2
         chances, events = (self.probabilities[:, 1], places == 1) if two else (self.own, self.right)
         event = f"{classes[1]}" if two else "the predicted label"
@@ -650,6 +719,14 @@ def _row_names(X: Any) -> tuple[Any, str]:
     if index is None or list(index) == list(range(len(index))):
         return range(1, X.shape[0] + 1), "row"
     return list(index), "index"
+
+
+def _deviations(X: Any) -> Array:
+    """Return the standard deviation of every feature of samples, sparse or with errors."""
+    values, errors = split_errors(X)
+    if errors is not None and has_unmeasured(errors):
+        values = np.where(not_measured(errors, values.shape), np.nan, np.asarray(values, dtype=np.float64))
+    return np.asarray(np.sqrt(StandardScaler(with_mean=False).fit(values).var_))
 
 
 def _spreads(X: Any) -> Array:

@@ -19,7 +19,7 @@ from gaussguru.plotting import style
 # So narrow that its text can be read on a phone.
 FIGURE = (4.0, 3.0)
 # Pixels for an inch of a figure, at least and at most: if a screen has less, it scrolls.
-INCH = (70, 120)
+INCH = (70, 180)
 # Of a list in a model card so many are shown.
 SHOWN = 60
 _NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
@@ -45,6 +45,7 @@ body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 50rem; color: var(-
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; padding-top: .6rem; border-top: 1px solid var(--line); }
 p { margin: .6rem 0; max-width: 42rem; }
+.lead { font-size: 1.2rem; line-height: 1.4; font-weight: 600; margin: 1rem 0; }
 .date, figcaption { color: var(--faint); font-size: .875rem; }
 /* What is cut off casts a shadow on that side: covers move with what is scrolled, shadows stay. */
 .scroll { overflow-x: auto; margin: .3rem 0;
@@ -120,6 +121,10 @@ class Report:
         """Add a paragraph."""
         whole = escape(text).replace(" ± ", "&nbsp;±&nbsp;")  # a number and its error stay on a line
         return self._add(f"<p>{whole}</p>")
+
+    def lead(self, text: str) -> Self:
+        """Add a paragraph in larger letters: the sentence to be read if no other is."""
+        return self._add(f'<p class="lead">{escape(text)}</p>')
 
     def table(self, header: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "") -> Self:
         """Add a table; numbers are rounded to four digits and aligned, the first column names the row.
