@@ -186,17 +186,18 @@ def fit_pool(
     return pool, _scores(pool, [(member.name, p) for member, p in found + others], truth)
 
 
-def warn_if_uninformed(losses: Array, labels: Index, weights: Array, n_classes: int) -> None:
+def warn_if_uninformed(losses: Array, labels: Index, weights: Array, n_classes: int, n_fitted: int = 0) -> None:
     """Warn unless log losses of held-out samples are below those of the class frequencies.
 
-    By more than the standard error of the mean difference, from sample to sample.
+    By more than the standard error of the mean difference, from sample to sample, after a correction of n_fitted / n
+    for parameters that were fitted to the same samples (Akaike 1974).
     """
     totals = np.bincount(labels, weights, n_classes)
-    of_frequencies = -np.log(totals / totals.sum())[labels]
+    of_frequencies = -np.log((totals / totals.sum())[labels])
     shares = weights / weights.sum()
     gain = shares @ (of_frequencies - losses)
     error = np.sqrt(np.square(shares) @ np.square(of_frequencies - losses - gain))
-    if gain <= error:
+    if gain - n_fitted / len(labels) <= error:
         warnings.warn(
             f"on held-out samples this classifier is not better than the class frequencies (log loss "
             f"{shares @ losses:.3g}, and {shares @ of_frequencies:.3g} for these; standard error of the difference "
@@ -282,7 +283,8 @@ def _scores(
     losses = np.array([
         [np.average(log_losses(p[s], truth[s].labels), weights=own) for s in range(len(truth))] for _, p in rows
     ])  # fmt: skip
-    warn_if_uninformed(log_losses(together[0], first.labels), first.labels, own, pool.n_classes)
+    n_fitted = pool.weights.size + pool.powers.size - 2  # each set of weights adds up to 1
+    warn_if_uninformed(log_losses(together[0], first.labels), first.labels, own, pool.n_classes, n_fitted)
     nothing = np.full(len(rows) - n_members, np.nan)
     return {
         "member": np.array([name for name, _ in rows]),
