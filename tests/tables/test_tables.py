@@ -359,6 +359,80 @@ def test_texts_of_parquet_are_passed_on_in_parts(tmp_path):
     np.testing.assert_array_equal(np.concatenate([part.X for part in parts])[:, 0], codes)
 
 
+def test_the_first_rows_are_shown_without_being_read(tmp_path, monkeypatch):
+    text = (
+        "i,x,flag,day,word,mixed,none,y\n"
+        '1,1.5,true,2026-01-01,"a\nb",1,,no\n'
+        "2,NaN,false,2026-01-02,NA,x,NA,yes\n"
+        "too,few\n"
+        "3,2,,2026-01-03,c,2,,no\n"
+    )
+    kinds = ["int64", "double", "bool", *["string"] * 5]
+    rows = {
+        "i": [1, 2, 3], "x": [1.5, None, 2], "flag": [True, False, None],
+        "day": [f"2026-01-0{day}" for day in (1, 2, 3)], "word": ["a\nb", None, "c"], "mixed": ["1", "x", "2"],
+        "none": [None] * 3, "y": ["no", "yes", "no"],
+    }  # fmt: skip
+    for path in (put(tmp_path / "t.csv", text), "-"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Lines(text.encode())))
+        table = open_table(path)
+        shown = table.peek()
+        assert (list(map(str, shown.schema.types)), shown.to_pydict()) == (kinds, rows)
+        assert (table.units, table.notes) == ({}, [])
+        with pytest.raises(TableError, match="row 3 has 2 fields"):  # read from its first row on
+            list(table.parts(["i"], ["y"]))
+        table.close()
+
+
+def test_the_first_rows_are_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "SAMPLE", 1000)
+    rows = [f'{i},"line {i}\n, {i}"' for i in range(300)]
+    path = put(tmp_path / "t.csv", "a,y\n" + "\n".join(rows))
+    table = open_table(path)
+    shown = table.peek()
+    assert 40 < shown.num_rows < 80
+    assert shown.to_pydict() == {
+        "a": list(range(shown.num_rows)), "y": [f"line {i}\n, {i}" for i in range(shown.num_rows)],
+    }  # fmt: skip
+    assert np.concatenate([X for X, _ in table.parts(["a"], ["y"])])[:, 0].tolist() == list(range(300))
+    table.close()
+    for text in ("a,y\n", "a,y\n\n"):
+        table = open_table(put(tmp_path / "t.csv", text))
+        assert table.peek().to_pydict() == {"a": [], "y": []}
+        table.close()
+
+
+def test_the_first_rows_of_parquet_are_shown(tmp_path, monkeypatch):
+    content = parquet(
+        a=pa.array([1.5, np.nan, None], pa.float32()), i=pa.array([1, 2, None], pa.uint8()), b=[True, None, False],
+        s=["x", "NA", ""], t=pa.array([1, 2, None], pa.timestamp("s")), z=pa.array([[1], [2, 3], None]),
+        big=pa.array([1, 1 << 63, None], pa.uint64()), w=pa.array([b"\xff", b"a", None]),
+        c=pa.array(["u", "v", None]).dictionary_encode(),
+    )  # fmt: skip
+    table = open_table(put(tmp_path / "t.parquet", content))
+    assert table.peek().to_pydict() == {
+        "a": [1.5, None, None], "i": [1, 2, None], "b": [True, None, False], "s": ["x", None, None],
+        "t": ["1970-01-01 00:00:01.000", "1970-01-01 00:00:02.000", None], "z": ["list<element: int64>"] * 3,
+        "big": [1.0, 2.0**63, None], "w": ["b'\\xff'", "b'a'", None], "c": ["u", "v", None],
+    }  # fmt: skip
+    assert np.concatenate([X for X, _ in table.parts(["a"], ["s"])]).shape == (3, 1)
+    table.close()
+    texts = pa.DictionaryArray.from_arrays(np.zeros(9000, np.int32), ["x" * 9000])
+    path = put(tmp_path / "t.parquet", parquet(a=np.arange(9000), s=texts))
+    for rows, size, expected in ((100, 1 << 26, 100), (10_000, 1 << 26, (1 << 26) // 9016), (10_000, 1 << 30, 9000)):
+        monkeypatch.setattr(files, "PEEK_ROWS", rows)
+        monkeypatch.setattr(files, "PEEK_BYTES", size)
+        table = open_table(path)
+        shown = table.peek()
+        assert shown["a"].to_pylist() == list(range(expected))
+        assert sum(len(X) for X, _ in table.parts(["a"], ["s"])) == 9000
+        table.close()
+    table = open_table(put(tmp_path / "t.svm", "1 1:2\n"))
+    assert table.peek().num_columns == 0
+    assert [X.toarray().tolist() for X, _ in table.parts(["1"], [])] == [[[2.0]]]
+    table.close()
+
+
 def test_files_that_cannot_be_read(tmp_path):
     refuses(str(tmp_path / "none.csv"), "none.csv", "No such file")
     refuses(str(tmp_path), "directory")

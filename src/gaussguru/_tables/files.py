@@ -69,8 +69,10 @@ SEPARATORS = ",;\t|"
 NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>"]
 # So many bytes of CSV are looked at to find out what it is like, however they arrive; more if two lines take more.
 LOOK = 1 << 16
-# Bytes of the first rows of CSV that are looked at to find columns of truth values.
+# Bytes of the first rows of CSV that are looked at to find out what its columns hold.
 SAMPLE = 1 << 22
+# Rows, and bytes of them, of which a table of another format shows what its columns hold.
+PEEK_ROWS, PEEK_BYTES = 100_000, 1 << 26
 # Columns that are compared with a name that is not there, and the longest of them: the comparison is quadratic in it.
 NEAR_NAMES, NEAR_LENGTH = 10_000, 100
 
@@ -189,17 +191,36 @@ def column_of(table: str, name: str) -> str:
 
 
 class Table(ABC):
-    """A table that can be read once, from the first row to the last."""
+    """A table that can be read once, from the first row to the last.
+
+    Attributes
+    ----------
+    columns : list of str
+    units : dict from str to str
+        Units by column, of those that have one in the file.
+    notes : list of str
+        Decisions of the reader that its user should know.
+    """
 
     columns: list[str]
 
     def __init__(self, name: str, stream: _Stream, limits: Limits) -> None:
         self.name, self._stream, self._limits = name, stream, limits
+        self.units: dict[str, str] = {}
+        self.notes: list[str] = []
         self._buffered = io.BufferedReader(stream, 1 << 16)  # it would close the stream when it is forgotten
 
     @abstractmethod
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield parts: columns of numbers as an array or CSR matrix, NaN for no value, and others as Arrow arrays."""
+
+    @abstractmethod
+    def peek(self) -> Any:
+        """Return an Arrow table of the first rows, which ``parts`` yields again; to be asked for before ``parts``.
+
+        Columns with a name are int64, float64, bool or string, and null where there is no value. Rows that cannot be
+        parsed are not shown.
+        """
 
     def close(self) -> None:
         """Close the file."""
@@ -318,6 +339,39 @@ class _Csv(Table):
         except pa.ArrowInvalid as error:
             raise TableError(self._explain(str(error), block)) from None
 
+    def peek(self) -> Any:
+        head = self._stream.look(SAMPLE)
+        head = _whole_rows(head) if len(head) == SAMPLE else head
+        if not self._has_rows:
+            return _plain_kinds(pa.table({name: pa.nulls(0) for name in filter(None, self.columns)}))
+        kinds: dict[str, Any] = {}
+        shown = self._first_rows(head, kinds)
+        # Arrow makes times of texts, too.
+        kinds |= {field.name: pa.string() for field in shown.schema if pa.types.is_temporal(field.type)}
+        return _plain_kinds(self._first_rows(head, kinds) if kinds else shown)
+
+    def _first_rows(self, head: bytes, kinds: dict[str, Any]) -> Any:
+        names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
+        try:
+            return pyarrow.csv.read_csv(
+                io.BytesIO(head),
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=len(head) + 1
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=self.sep, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=kinds,
+                    include_columns=[name for name in self.columns if name],
+                    decimal_point=self._decimal,
+                    null_values=NO_VALUE,
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise TableError(self._explain(str(error), len(head))) from None
+
     def _is_bool(self, place: int) -> bool:
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
         return next((cell for cell in cells if cell), "") in ("true", "false")
@@ -360,6 +414,14 @@ def _first_lines(name: str, stream: _Stream, longest: int) -> tuple[bytes, bool]
 
 
 _TWO_LINES = re.compile(rb"[^\r\n]*[\r\n]+[^\r\n]*[\r\n]")
+
+
+def _whole_rows(text: bytes) -> bytes:
+    """Return a beginning of CSV without its last row, which may be cut: up to the last line end outside quotes."""
+    codes = np.frombuffer(text, np.uint8)
+    outside = np.cumsum(codes == ord('"'), dtype=np.uint8) % 2 == 0
+    ends = np.flatnonzero(outside & ((codes == ord("\n")) | (codes == ord("\r"))))
+    return text[: ends[-1] + 1] if len(ends) else b""
 
 
 class _Parquet(Table):
@@ -419,23 +481,65 @@ class _Parquet(Table):
                     f"{self.place(name)} has values of type {_short(kind)}, where numbers are expected; leave it out "
                     f"with --drop {quoted(name)}"
                 )
-        wanted = list(dict.fromkeys([*numbers, *others]))
-        rows, unpacked = max(1, BLOCK // (8 * max(1, len(wanted)))), 0
+        wanted, unpacked = list(dict.fromkeys([*numbers, *others])), 0
         texts = [name for name in others if _is_text(self._schema.field(name).type)]
         with self._explained():
-            # Texts as codes: one that stands in many rows may be there once in the file.
-            self._parquet = pyarrow.parquet.ParquetFile(
-                self._file, metadata=self._parquet.metadata, read_dictionary=texts
-            )
-            for batch in self._parquet.iter_batches(batch_size=rows, columns=wanted):
+            for batch in self._batches(wanted, texts):
                 sizes = _row_sizes(batch, numbers, others)
                 unpacked += int(sizes.sum())
                 self._check_unpacked(unpacked)
                 for values, columns in _passed_on(batch, sizes, numbers, others):
                     yield values, columns | {name: columns[name].dictionary_decode() for name in texts}
 
+    def peek(self) -> Any:
+        fields = [field for field in self._schema if field.name]
+        flat = [field.name for field in fields if not pa.types.is_nested(field.type)]
+        texts = [field.name for field in fields if _is_text(field.type)]
+        shown, n_rows, size = [], 0, 0.0
+        with self._explained():
+            for batch in self._batches(flat, texts):
+                ends = size + np.cumsum(_row_sizes(batch, [], flat))
+                rows = min(PEEK_ROWS - n_rows, int(np.searchsorted(ends, PEEK_BYTES)))
+                shown.append(batch.slice(0, rows))
+                n_rows, size = n_rows + rows, float(ends[-1]) if len(ends) else size
+                if rows < batch.num_rows:
+                    break
+            empty = pa.schema([field for field in fields if field.name in set(flat)])
+            table = _plain_kinds(pa.Table.from_batches(shown, shown[0].schema if shown else empty))
+        # Lists and structures cannot be used: the type stands for each.
+        columns = {name: table[name] for name in flat}
+        return pa.table({field.name: columns.get(field.name, [str(field.type)] * n_rows) for field in fields})
+
+    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+        """Yield record batches of columns, texts as codes: one that stands in many rows may be in the file once."""
+        self._parquet = pyarrow.parquet.ParquetFile(self._file, metadata=self._parquet.metadata, read_dictionary=texts)
+        rows = max(1, BLOCK // (8 * max(1, len(columns))))
+        yield from self._parquet.iter_batches(batch_size=rows, columns=columns)
+
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+
+
+def _plain_kinds(table: Any) -> Any:
+    """Return a table of int64, float64, bool and string columns, null where there is no value."""
+    columns = {name: _plain_kind(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    return pa.table(columns)
+
+
+def _plain_kind(column: Any) -> Any:
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return column
+    if pa.types.is_signed_integer(kind) or (pa.types.is_unsigned_integer(kind) and kind.bit_width < 64):
+        return pc.cast(column, pa.int64())
+    if any(is_number(kind) for is_number in _NUMBERS):
+        numbers = pc.cast(column, pa.float64(), safe=False)
+        return pc.if_else(pc.is_nan(numbers), None, numbers)
+    try:
+        texts = pc.cast(column, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no UTF-8, lists, ...
+        texts = pa.array([None if value is None else _short(value) for value in column.to_pylist()], pa.string())
+    return pc.if_else(pc.is_in(texts, value_set=pa.array(NO_VALUE)), None, texts)
 
 
 def _is_text(kind: Any) -> bool:
@@ -495,6 +599,10 @@ class Libsvm(Table):
             else:
                 self._limits.check_columns(self.name, "libsvm", X.shape[1] - 1)
             yield X, {name: pa.array(y) for name in others}
+
+    def peek(self) -> Any:
+        """Return an empty table: features have no names."""
+        return pa.table({})
 
     def _lines(self) -> list[bytes]:
         """Return the next lines, of ``BLOCK`` bytes or a little more."""
