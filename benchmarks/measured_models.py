@@ -107,8 +107,13 @@ def extreme_deconvolution(mixtures: Callable[[np.ndarray, np.ndarray], Any]) -> 
         shares = np.bincount(data.y) / len(data.y)
         classes = []
         for label in range(len(shares)):
-            mine = data.y == label
-            classes.append(mixtures(scaler.transform(data.X[mine]), data.E[mine] / scaler.scale_))
+            in_class = data.y == label
+            values, errors = scaler.transform(data.X[in_class]), data.E[in_class] / scaler.scale_
+            unmeasured = ~np.isfinite(errors).any(axis=0)
+            if unmeasured.any():  # one sample stands for a feature that the class never has: that of all classes
+                values = np.vstack([values, np.zeros(values.shape[1])])
+                errors = np.vstack([errors, np.where(unmeasured, 1.0, np.inf)])
+            classes.append(mixtures(values, errors))
 
         def predict(Z: np.ndarray, F: np.ndarray) -> np.ndarray:
             values, errors = scaler.transform(Z), F / scaler.scale_
