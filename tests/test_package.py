@@ -72,7 +72,7 @@ LAYERS = [
     ["models"],
     ["_tables.fitting"],
     ["_tables.streaming"],
-    ["demo", "experiments"],
+    ["demo", "thesis"],
     ["cli"],
     ["__main__"],
 ]

@@ -48,7 +48,7 @@ class SigmaPathDisplay:
     Examples
     --------
     >>> from gaussguru import GuruClassifierCV
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import SigmaPathDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> model = GuruClassifierCV(5).fit(X, y)
@@ -223,7 +223,7 @@ class RobustnessCurveDisplay:
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import RobustnessCurveDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = RobustnessCurveDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y, noise_levels=[0, 1, 2])
@@ -340,7 +340,7 @@ class ConvergenceDisplay:
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import ConvergenceDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = ConvergenceDisplay.from_estimator(GuruClassifier(0.5), X, y)

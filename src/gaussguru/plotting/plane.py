@@ -188,7 +188,7 @@ class CloudDisplay(_PlaneDisplay):
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import CloudDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = CloudDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y)
@@ -280,7 +280,7 @@ class RegionsDisplay(_PlaneDisplay):
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussian_ring
+    >>> from gaussguru.thesis import make_gaussian_ring
     >>> from gaussguru.plotting import RegionsDisplay
     >>> X, y = make_gaussian_ring(60, n_classes=3, random_state=0)
     >>> RegionsDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y).classes.tolist()
@@ -384,7 +384,7 @@ class DisplacementDisplay(_PlaneDisplay):
     Examples
     --------
     >>> from gaussguru import AdversarialSVC
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import DisplacementDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = DisplacementDisplay.from_estimator(AdversarialSVC(delta=0.5).fit(X, y), X, y)

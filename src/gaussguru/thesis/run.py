@@ -14,16 +14,14 @@ from typing import Any
 
 from sklearn.utils.parallel import Parallel, delayed
 
-from gaussguru import datasets
 from gaussguru._estimators.validation import check_choice
 from gaussguru._files import replacing
-from gaussguru.experiments import figures, noise, variants
-from gaussguru.experiments.binary import BINARY
-from gaussguru.experiments.kernel import KERNEL
-from gaussguru.experiments.multiclass import MULTICLASS
-from gaussguru.experiments.results import ResultsTable, Table
-from gaussguru.experiments.store import Key, Store
-from gaussguru.report import Report
+from gaussguru.report.page import Report
+from gaussguru.thesis import figures, noise, variants
+from gaussguru.thesis.data import load_usps
+from gaussguru.thesis.results import ResultsTable, TextTable
+from gaussguru.thesis.store import Key, Store
+from gaussguru.thesis.tables import BINARY, KERNEL, MULTICLASS
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Experiment:
     title: str
     cells: Callable[[bool], list[Key]] = lambda quick: []
     compute: Callable[[Key, Any], Any] = lambda key, data_home: None
-    table: Callable[[Store, bool], Table] | None = None
+    table: Callable[[Store, bool], TextTable] | None = None
     draw: Callable[[Store, bool, Any], Any] | None = None
     loaders: tuple[Callable[..., Any], ...] = ()
 
@@ -91,7 +89,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "digits": Experiment(
         _first_line(figures.digits),
         draw=lambda store, quick, data_home: figures.digits(data_home),
-        loaders=(datasets.load_usps,),
+        loaders=(load_usps,),
     ),
     **{name: _of_figure(draw) for name, draw in figures.FIGURES.items()},
 }
@@ -115,7 +113,7 @@ def reproduce(
     data_home: Any = None,
     n_jobs: int | None = -1,
     tell: Callable[[Progress], None] = lambda progress: None,
-) -> list[Table]:
+) -> list[TextTable]:
     """Compute tables and figures of the thesis again.
 
     Into ``output`` go ``results.jsonl``, a line for each piece of work as it is done, and into it or, of quick runs,
@@ -131,7 +129,7 @@ def reproduce(
     quick : bool, default=False
         Few values of the grids, few epochs, and one repeat, of toys two.
     data_home : path, default=None
-        See :mod:`gaussguru.datasets`.
+        See :func:`load_usps`.
     n_jobs : int, default=-1
         Processes; -1: one for each core.
     tell : callable
@@ -139,7 +137,7 @@ def reproduce(
 
     Returns
     -------
-    list of Table
+    list of TextTable
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
     _load_all(experiments.values(), data_home)
@@ -186,7 +184,7 @@ def _missing(work: dict[str, tuple[str, Key]], store: Store) -> list[tuple[str, 
     return sorted((piece for piece in work.values() if piece[1] not in store), key=lambda piece: piece[1]["seed"])
 
 
-def _show_table(table: Table, path: Path, report: Report) -> None:
+def _show_table(table: TextTable, path: Path, report: Report) -> None:
     with replacing(path) as file:
         file.write(table.markdown().encode())
     report.table(table.columns, table.rows, caption=f"{table.title} ({table.note})")

@@ -20,8 +20,8 @@ from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
-from gaussguru.datasets import Split
 from gaussguru.probabilities import winners
+from gaussguru.thesis.splits import ThesisSplit
 
 # Where C is large libsvm may need very long: it stops with what it has, which is counted.
 LIBSVM_ITERATIONS = 200_000
@@ -65,7 +65,7 @@ class Grids:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FittedCandidate:
     """A classifier: its parameters, what it predicts, and whether its solver came to an end."""
 
     parameters: dict[str, float]
@@ -73,23 +73,23 @@ class Candidate:
     converged: bool = True
 
 
-def exact(split: Split, grids: Grids) -> Iterator[Candidate]:
+def exact(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield the certified optima of GURU or M-GURU along a path of sigmas."""
     classes = np.unique(split.y_train)
     with _recorded():
         sigmas, coefs, intercepts, gaps = sigma_path(split.X_train, split.y_train, sigmas=grids.sigmas, tol=TOL)
     at_zero = len(split.y_train) * (len(classes) - 1)
     for sigma, coef, intercept, gap in zip(sigmas, coefs, intercepts, gaps, strict=True):
-        yield Candidate({"sigma": float(sigma)}, _linear(classes, coef, intercept), bool(gap <= TOL * at_zero))
+        yield FittedCandidate({"sigma": float(sigma)}, _linear(classes, coef, intercept), bool(gap <= TOL * at_zero))
 
 
-def stochastic(solver: str, *, every: int = 1) -> Callable[[Split, Grids], Iterator[Candidate]]:
+def stochastic(solver: str, *, every: int = 1) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
     """Return what yields the thesis's algorithms at every sigma and (every second, ...) rate.
 
     They are "sgd" (GURU, M-GURU) and "sgd2" (M-GURU-S2).
     """
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma, rate in itertools.product(grids.coarse_sigmas, grids.rates[::every]):
             model = GuruClassifier(float(sigma), solver=solver, eta0=float(rate), max_iter=grids.epochs, random_state=0)
             yield _fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
@@ -97,7 +97,7 @@ def stochastic(solver: str, *, every: int = 1) -> Callable[[Split, Grids], Itera
     return candidates
 
 
-def linear_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
+def linear_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield support vector machines of two classes (libsvm: the intercept is free, as in SVM-light)."""
     for C in grids.penalties:
         model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
@@ -106,7 +106,7 @@ def linear_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
         yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
 
 
-def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
+def joint_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield Crammer and Singer's support vector machines of several classes."""
     given_up = 0
     for C in grids.penalties:
@@ -119,20 +119,20 @@ def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
             return
 
 
-def kernel_exact(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
+def kernel_exact(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
     """Return what yields the certified optima with a kernel."""
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.sigmas:
             yield _fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
 
     return candidates
 
 
-def kernel_stochastic(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
+def kernel_stochastic(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
     """Return what yields KEN-GURU, which finds its rate by trials."""
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.coarse_sigmas:
             model = KernelGuruClassifier(float(sigma), **kernel, solver="sgd", max_iter=grids.epochs, random_state=0)
             yield _fitted(model, split, {"sigma": float(sigma)})
@@ -140,10 +140,10 @@ def kernel_stochastic(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candid
     return candidates
 
 
-def kernel_svm(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
+def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
     """Return what yields support vector machines with a kernel."""
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for C in grids.penalties:
             yield _fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
 
@@ -151,7 +151,7 @@ def kernel_svm(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
 
 
 def choose(
-    candidates: Iterator[Candidate], split: Split, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
+    candidates: Iterator[FittedCandidate], split: ThesisSplit, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
 ) -> dict[str, Any]:
     """Return the test accuracy of the candidate that validates best, at every noise level.
 
@@ -160,8 +160,8 @@ def choose(
 
     Parameters
     ----------
-    candidates : iterator of Candidate
-    split : Split
+    candidates : iterator of FittedCandidate
+    split : ThesisSplit
     seed : int
     noise_levels : tuple of float, default=(0.0,)
 
@@ -191,7 +191,7 @@ def choose(
     }  # fmt: skip
 
 
-def _noised(split: Split, level: float, rng: np.random.Generator) -> Split:
+def _noised(split: ThesisSplit, level: float, rng: np.random.Generator) -> ThesisSplit:
     valid, test = (X + rng.uniform(-level, level, X.shape) for X in (split.X_valid, split.X_test))
     return split._replace(X_valid=valid, X_test=test)
 
@@ -200,10 +200,10 @@ def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[A
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 
-def _fitted(model: Any, split: Split, parameters: dict[str, float]) -> Candidate:
+def _fitted(model: Any, split: ThesisSplit, parameters: dict[str, float]) -> FittedCandidate:
     with _recorded() as unproven:
         model.fit(split.X_train, split.y_train)
-    return Candidate(parameters, model.predict, not unproven)
+    return FittedCandidate(parameters, model.predict, not unproven)
 
 
 @contextmanager

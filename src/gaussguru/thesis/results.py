@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru.experiments.problems import Problem
-from gaussguru.experiments.search import Candidate, Grids, choose
-from gaussguru.experiments.store import Key, Store, make_key
+from gaussguru.thesis.problems import ThesisProblem
+from gaussguru.thesis.search import FittedCandidate, Grids, choose
+from gaussguru.thesis.store import Key, Store, make_key
 
 UNCONVERGED = "* for some seeds, the chosen fit had stopped before it reached its tolerance"
-Search = Callable[[Any, Grids], Iterator[Candidate]]
+Search = Callable[[Any, Grids], Iterator[FittedCandidate]]
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Text in rows and columns.
 
     Parameters
@@ -56,7 +56,7 @@ class ResultsTable:
 
     name: str
     title: str
-    problems: dict[str, Problem]
+    problems: dict[str, ThesisProblem]
     methods: dict[str, Callable[[str], Search]]
     printed: dict[str, tuple[float, ...]]
     theirs: tuple[str, ...]
@@ -89,7 +89,7 @@ class ResultsTable:
         levels = problem.noise_levels if key["method"] in self.noisy else (0.0,)
         return choose(candidates, split, seed=key["seed"], noise_levels=levels)
 
-    def table(self, store: Store, quick: bool) -> Table:
+    def table(self, store: Store, quick: bool) -> TextTable:
         """Return the printed numbers beside ours, mean and standard error over the seeds that are done."""
         rows = []
         for name, problem in self.problems.items():
@@ -98,7 +98,7 @@ class ResultsTable:
             seeds = sorted({len(results) for results in done})
             rows.append([problem.title, *printed, *map(_summary, done), "-".join(map(str, seeds))])
         columns = ["", *(f"thesis {name}" for name in self.theirs), *self.methods, "seeds"]
-        return Table(f"{self.title}: test accuracy (%)", columns, rows, UNCONVERGED)
+        return TextTable(f"{self.title}: test accuracy (%)", columns, rows, UNCONVERGED)
 
     def _done(self, store: Store, quick: bool, problem: str, method: str) -> list[Any]:
         return [result for _, result in store.matching(self.cells(quick, [problem], [method]))]

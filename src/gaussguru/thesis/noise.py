@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru.experiments.binary import BINARY
-from gaussguru.experiments.store import Store
 from gaussguru.plotting import style
+from gaussguru.thesis.store import Store
+from gaussguru.thesis.tables import BINARY
 
 TOYS = ("toy-a", "toy-b")
 DIGITS = ("usps-3-5", "usps-5-8", "usps-7-9")

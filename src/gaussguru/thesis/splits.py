@@ -29,7 +29,7 @@ THESIS_SPLITS = {
 }
 
 
-class Split(NamedTuple):
+class ThesisSplit(NamedTuple):
     """Three parts of a data set: samples to learn from, to choose parameters with, and to test on."""
 
     X_train: Array
@@ -40,7 +40,7 @@ class Split(NamedTuple):
     y_test: NDArray[Any]
 
 
-def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Split:
+def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> ThesisSplit:
     """Return a random split of a problem's samples into parts of the sizes of the thesis.
 
     Parameters
@@ -54,7 +54,7 @@ def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Spli
 
     Returns
     -------
-    Split
+    ThesisSplit
         Named tuple of ``X_train, y_train, X_valid, y_valid, X_test, y_test``.
     """
     sizes = THESIS_SPLITS[check_choice("name", name, THESIS_SPLITS)]
@@ -64,4 +64,4 @@ def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Spli
     order = check_random_state(random_state).permutation(len(y))
     first, second = np.cumsum(sizes[:2])
     parts = (order[:first], order[first:second], order[second : second + sizes[2]])
-    return Split(*(array[part] for part in parts for array in (X, y)))
+    return ThesisSplit(*(array[part] for part in parts for array in (X, y)))
