@@ -30,8 +30,8 @@ from gaussguru._linalg import Array, Index
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.population import predictive_of_errors
-from gaussguru.report import Report, model_card, new_axes
-from gaussguru.report.page import is_number
+from gaussguru.report import model_card
+from gaussguru.report.page import Report, is_number, new_axes
 from gaussguru.report.pool import pool_in_words, pool_table
 from gaussguru.robustness import expected_accuracy_scorer, remeasure_gain, robustness_curve
 

@@ -23,7 +23,7 @@ from gaussguru._frames import as_numbers, column_names, column_values, like, put
 from gaussguru._linalg import Array
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.preprocessing import NotLinearError, as_table, final_estimator
-from gaussguru.preprocessing.affine import AffineMap, dense
+from gaussguru.preprocessing.affine import AffineMap
 from gaussguru.probabilities import places
 from gaussguru.robustness import without_gaps
 
@@ -333,7 +333,7 @@ def _coefficients(model: Any, X: Any) -> Array:
             affine.check(X, outputs, steps)
         except ValueError as problem:
             raise _without_coefficients(model) from problem
-        return np.asarray(_coefficients(model[-1], outputs) @ dense(affine.matrix).T)
+        return np.asarray(_coefficients(model[-1], outputs) @ affine.matrix.T)
     if isinstance(model, ErrorBarClassifier) and model.model == "linear":
         return np.asarray(model.alpha_ * model.estimator_.coef_ / model.scale_)
     coef = np.asarray(getattr(model, "coef_", np.zeros(0)), dtype=np.float64)

@@ -53,7 +53,8 @@ from gaussguru.cli.console import (
 from gaussguru.losses import LOSSES
 from gaussguru.models import Model, read_model, save_model, shrunk_errors
 from gaussguru.noise import NOISES
-from gaussguru.report import Report, evaluation_report
+from gaussguru.report import evaluation_report
+from gaussguru.report.page import Report
 from gaussguru.report.pool import pool_in_words, pool_table
 from gaussguru.report.reliability import kappa_in_words
 

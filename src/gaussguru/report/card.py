@@ -33,8 +33,8 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     -------
     dict of dict
         Groups "model", "certificate" (if the model has one), "data of the evaluation" and "software", of plain values:
-        text, numbers, None, and lists and dicts of them. The SHA-256 is that of the values (:func:`data_hash`), not of
-        a file.
+        text, numbers, None, and lists and dicts of them. The SHA-256 is that of the values and the labels, not of a
+        file.
     """
     check_is_fitted(model)
     X, X_err = split_errors(X, X_err)

@@ -10,18 +10,17 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
+from gaussguru.inspection import coefficients
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import as_table, final_estimator
@@ -119,7 +118,8 @@ def evaluation_report(
 
     Returns
     -------
-    Report
+    gaussguru.report.page.Report
+        Its ``html()`` is the page, and ``save(path)`` writes it to a file.
     """
     card = model_card(model, X, y, X_err)
     X, X_err = split_errors(X, X_err)
@@ -135,18 +135,18 @@ def evaluation_report(
     noise_levels = None if noise_levels is None else check_levels(noise_levels)
     if not 0 <= check_real("remeasure", remeasure, inclusive=True) <= 1:
         raise ValueError(f"remeasure must be between 0 and 1; got {remeasure!r}")
-    kind = _Calibrated if calibrated else _Evaluation
+    kind = _CalibratedEvaluation if calibrated else _Evaluation
     page = kind(Report(title, date=date), model, X, y, X_err)
     page.verdict()
     page.summary()
     page.confusion()
     page.features()
-    if isinstance(page, _Calibrated):
+    if isinstance(page, _CalibratedEvaluation):
         page.population()
         page.probabilities_by_errors()
         page.members()
     page.noise(noise_levels, absolute, random_state)
-    if isinstance(page, _Calibrated):
+    if isinstance(page, _CalibratedEvaluation):
         page.remeasure(remeasure)
     page.doubts()
     page.path()
@@ -275,15 +275,13 @@ class _Evaluation:
         ]
 
     def features(self) -> None:
-        """Show the weights of features in a linear score, or how much predictions lose without each of them."""
-        coef = getattr(self.final, "coef_", None)
-        if isinstance(self.final, ErrorBarClassifier) and has_score(self.model):
-            coef = self.final.alpha_ * self.final.estimator_.coef_ / self.final.scale_
-        names = [str(name) for name in getattr(self.X, "columns", range(self.X.shape[1]))]
-        if coef is None or np.shape(coef)[1] != len(names):
+        """Show the weights of features in a linear score."""
+        try:
+            weights = coefficients(self.model, self.samples).per_spread
+        except (TypeError, ValueError):
             self.left_out["Weights of the features"] = f"{type(self.final).__name__} has no linear score of them"
             return
-        weights = np.asarray(coef) * _deviations(_seen(self.model, self.samples))
+        names = [str(name) for name in getattr(self.X, "columns", range(self.X.shape[1]))]
         size = np.abs(weights).max(axis=0)
         order = np.argsort(-size, kind="stable")[:FEATURES]
         classes = ["weight"] if len(weights) == 1 else [f"for {name}" for name in self.final.classes_]
@@ -448,7 +446,7 @@ class _Evaluation:
         self.report.heading("Certificate").text(text)
 
 
-class _Calibrated(_Evaluation):
+class _CalibratedEvaluation(_Evaluation):
     """The sections of an evaluation of calibrated probabilities."""
 
     def _predictions(self) -> Any:
@@ -719,14 +717,6 @@ def _row_names(X: Any) -> tuple[Any, str]:
     if index is None or list(index) == list(range(len(index))):
         return range(1, X.shape[0] + 1), "row"
     return list(index), "index"
-
-
-def _deviations(X: Any) -> Array:
-    """Return the standard deviation of every feature of samples, sparse or with errors."""
-    values, errors = split_errors(X)
-    if errors is not None and has_unmeasured(errors):
-        values = np.where(not_measured(errors, values.shape), np.nan, np.asarray(values, dtype=np.float64))
-    return np.asarray(np.sqrt(StandardScaler(with_mean=False).fit(values).var_))
 
 
 def _spreads(X: Any) -> Array:

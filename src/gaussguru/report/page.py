@@ -101,7 +101,7 @@ class Report:
 
     Examples
     --------
-    >>> from gaussguru.report import Report
+    >>> from gaussguru.report.page import Report
     >>> report = Report("Two numbers", date="2026-01-01").table(["name", "value"], [["a", 1.0], ["b", 2.5]])
     >>> "<td class=\"number\">2.5</td>" in report.html()
     True
