@@ -153,7 +153,7 @@ def with_trees(thing: Any) -> Any:
 
 
 def _checked_kind(thing: Trees) -> type:
-    """Return the class of a classifier whose parameters are those of a fit."""
+    """Return the class of a classifier; raise unless its parameters are plain values of parameters that it has."""
     kinds = {kind.__name__: kind for kind in TREES}
     if type(thing.kind) is not str or thing.kind not in kinds or type(thing.parameters) is not dict:
         raise ValueError("it has trees of no known kind")
@@ -167,7 +167,7 @@ def _checked_kind(thing: Trees) -> type:
 
 
 def _checked_classes(thing: Trees) -> NDArray[Any]:
-    """Return the classes; raise if they, or the number of features, are not those of a fit."""
+    """Return the classes; raise if there are fewer than two different ones, or too many features."""
     classes, n = thing.classes, thing.n_features
     if type(classes) is not np.ndarray or classes.ndim != 1 or not 2 <= len(classes) == len(set(classes.tolist())):
         raise ValueError(f"its {thing.kind} has no classes")
@@ -191,7 +191,7 @@ def _fill_boosting(result: Any, thing: Trees, n_classes: int) -> None:
     is_number = not nodes["is_categorical"].any() and (np.abs(nodes["value"]) <= LARGEST).all()
     thing.check(is_number, "has categories, or values that are no numbers")
     thing.check(len(ends) % n_each == 0, "has no whole number of iterations")
-    result.train_score_ = result.validation_score_ = np.zeros(0)  # those of the few rows
+    result.train_score_ = result.validation_score_ = np.zeros(0)  # else of the few rows
     result._baseline_prediction = _checked_values(thing, result._baseline_prediction.shape)
     empty = like.binned_left_cat_bitsets[:0], like.raw_left_cat_bitsets[:0]
     trees = [type(like)(np.ascontiguousarray(part), *empty) for part in np.split(nodes, ends[:-1])]

@@ -1,4 +1,4 @@
-"""Data sets in files: where they are looked for, how they are verified, and the forms in which they are returned."""
+"""Data sets in files: search for them, verify their checksums, and return them in the form that was asked for."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ Arrays = dict[str, Any]
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set was not found in any of the searched places."""
+    """A data set is in none of the searched places."""
 
 
 @dataclass(frozen=True)

@@ -412,7 +412,7 @@ class ConvergenceDisplay:
                 model = clone(estimator).set_params(max_iter=stop).fit(X, y, **given)
                 rows.append((stop, model.objective_, model.dual_gap_, time.perf_counter() - began))
         iterations, objective, gap, seconds = (np.array(column) for column in zip(*rows, strict=True))
-        # What a fit takes that goes on for longer, a shorter one takes at most.
+        # A fit with fewer iterations takes at most the time of one with more.
         seconds = np.minimum.accumulate(seconds[::-1])[::-1]
         name = f"solver={estimator.solver!r}" if name is None else name
         return cls(iterations, objective, gap, seconds, name=name).plot(ax, against=against)

@@ -246,7 +246,7 @@ _SPLICE = _ThesisData(
         unit=1.0,
         openml=46,
     ),
-    [f"place {place}" for place in (*range(-30, 0), *range(1, 31))],
+    [f"place {k}" for k in (*range(-30, 0), *range(1, 31))],
     ["EI", "IE", "N"],
 )
 _USPS = {

@@ -1,4 +1,4 @@
-"""The figures of the thesis that need no long computation, chapter by chapter; each function returns a figure."""
+"""Functions that draw the figures of the thesis without long computations, by chapter; each returns a figure."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ from gaussguru.plotting import (
 from gaussguru.thesis.problems import BINARY
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_radial
 
-# Few enough samples that clouds and displacements can be seen.
+# Number of samples, so few that clouds and displacements can be seen.
 SOME = 40
 
 
@@ -96,7 +96,7 @@ def toys() -> Any:
 
 
 def digits(data_home: Any = None) -> Any:
-    """Chapter 2: what the adversary of GURU does to digits."""
+    """Chapter 2: digits with noise of the adversary of GURU."""
     figure = style.figure(3, size=(3.4, 2.4))
     for ax, name in zip(figure.axes, ("usps-3-5", "usps-5-8", "usps-7-9"), strict=True):
         split = BINARY[name].parts(0, data_home)

@@ -1,6 +1,6 @@
 """How accuracy falls with noise on validation and test samples: GURU against SVM (thesis, chapter 2).
 
-What is drawn is what the results table of two classes is made of: at noise 0 it is the table.
+The figure shows the results of the table of two classes; at noise 0 they are the numbers of the table.
 """
 
 from typing import Any

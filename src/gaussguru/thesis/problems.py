@@ -20,13 +20,13 @@ class ThesisProblem:
 
     Parameters
     ----------
-    title : what tables call it
+    title : name in tables
     load : returns X and y, given ``data_home``, or for toy problems X and y of a seed
     split : the name of its split, see ``THESIS_SPLITS``
     classes : the classes that take part; None: all
-    standardise : whether features are brought to mean 0 and variance 1 of the samples to learn from
+    standardise : whether features are scaled to mean 0 and variance 1 of the training samples
     noise_levels : half the widths of the uniform noise on validation and test samples, the first of them 0
-    toy : whether the data is made anew for every seed
+    toy : whether the data are simulated, for every seed
     """
 
     title: str

@@ -1,7 +1,7 @@
-"""Parameters chosen on a validation set, as the thesis does: one classifier for each, the best of them is tested.
+"""Parameters chosen on a validation set, as in the thesis: a classifier for each; the best one is tested.
 
 A candidate is a classifier with the parameters that made it. Candidates come with the most robust first (large sigma,
-small C), and of equals the first is chosen.
+small C), and among equals the first is chosen.
 """
 
 import itertools
@@ -23,19 +23,19 @@ from gaussguru._linalg import Array
 from gaussguru.probabilities import winners
 from gaussguru.thesis.splits import ThesisSplit
 
-# Where C is large libsvm may need very long: it stops with what it has, which is counted.
+# With a large C libsvm may need very long: it is stopped, and counted as not converged.
 LIBSVM_ITERATIONS = 200_000
-# Crammer and Singer's problem is given up by liblinear after so many passes, whatever it is told. Where it has given up
-# so many times in a row, it would for every larger C, minutes each: there the grid ends.
+# liblinear gives up Crammer and Singer's problem after this many passes, whatever its options. After GIVEN_UP times in a
+# row the grid ends: every larger C would take minutes and fail, too.
 LIBLINEAR_PASSES = 100_000
 GIVEN_UP = 3
-# Of exact fits, relative to the objective at zero.
+# Tolerance of exact fits, relative to the objective at zero.
 TOL = 1e-6
 
 
 @dataclass(frozen=True)
 class Grids:
-    """The grids of the thesis, or of a quick run every few values of them.
+    """The grids of the thesis; coarser ones for a quick run.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Grids:
 
 @dataclass(frozen=True)
 class FittedCandidate:
-    """A classifier: its parameters, what it predicts, and whether its solver came to an end."""
+    """A fitted classifier: its parameters, its ``predict``, and whether its solver converged."""
 
     parameters: dict[str, float]
     predict: Callable[[Array], NDArray[Any]]
@@ -84,7 +84,7 @@ def exact(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
 
 
 def stochastic(solver: str, *, every: int = 1) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
-    """Return what yields the thesis's algorithms at every sigma and (every second, ...) rate.
+    """Return a search over the algorithms of the thesis at every sigma and every ``every``-th rate.
 
     They are "sgd" (GURU, M-GURU) and "sgd2" (M-GURU-S2).
     """
@@ -102,7 +102,7 @@ def linear_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     for C in grids.penalties:
         model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
         candidate = _fitted(model, split, {"C": float(C)})
-        # Its own predict would go through the kernel.
+        # SVC.predict would evaluate the kernel.
         yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
 
 
@@ -120,7 +120,7 @@ def joint_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
 
 
 def kernel_exact(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
-    """Return what yields the certified optima with a kernel."""
+    """Return a search over certified optima with a kernel."""
 
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.sigmas:
@@ -130,7 +130,7 @@ def kernel_exact(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[Fitte
 
 
 def kernel_stochastic(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
-    """Return what yields KEN-GURU, which finds its rate by trials."""
+    """Return a search over KEN-GURU, which finds its rate by trials."""
 
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.coarse_sigmas:
@@ -141,7 +141,7 @@ def kernel_stochastic(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[
 
 
 def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
-    """Return what yields support vector machines with a kernel."""
+    """Return a search over support vector machines with a kernel."""
 
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for C in grids.penalties:
@@ -208,7 +208,7 @@ def _fitted(model: Any, split: ThesisSplit, parameters: dict[str, float]) -> Fit
 
 @contextmanager
 def _recorded() -> Iterator[list[Any]]:
-    """Collect the warnings of solvers that did not come to an end; a grid has places where that is bound to happen."""
+    """Collect the warnings of solvers that did not converge: at the ends of a grid that is expected."""
     with warnings.catch_warnings(record=True) as log:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)

@@ -1,4 +1,4 @@
-"""The sizes of the thesis's training, validation and test sets, and random splits of such sizes."""
+"""The sizes of the thesis's training, validation and test sets, and random splits of these sizes."""
 
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ from sklearn.utils import check_random_state
 from gaussguru._estimators.validation import check_choice
 from gaussguru._linalg import Array
 
-# Samples to learn from, to choose parameters with and to test on, by name of the problem (chapters 2 and 5). The 152
-# of ionosphere are one too many: there are 351 samples in all.
+# Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of ionosphere
+# are one too many: there are 351 samples in all.
 THESIS_SPLITS = {
     "toy-a": (200, 200, 200),
     "toy-b": (200, 200, 200),
@@ -30,7 +30,7 @@ THESIS_SPLITS = {
 
 
 class ThesisSplit(NamedTuple):
-    """Three parts of a data set: samples to learn from, to choose parameters with, and to test on."""
+    """Three parts of a data set, for training, for the choice of parameters, and for tests."""
 
     X_train: Array
     y_train: NDArray[Any]

@@ -49,7 +49,7 @@ MULTICLASS = ResultsTable(
     },
     repeats={name: 3 if name == "usps-0-9" else 10 for name in problems.MULTICLASS},
 )
-# The thesis names the kernels of ionosphere and USPS; those of Pima and splice are chosen here.
+# The thesis names the kernels of ionosphere and USPS; the kernels of Pima and splice are chosen here.
 _SQUARE = {"kernel": "poly", "degree": 2, "gamma": 1.0, "coef0": 1.0}
 KERNELS: dict[str, dict[str, Any]] = {
     "ionosphere": {"kernel": "rbf", "gamma": 1.0},
