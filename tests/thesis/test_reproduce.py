@@ -216,7 +216,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     reproduce(["variants"], output=path.parent, quick=True, n_jobs=1, tell=said.append)
     after = lines(path)
     assert after[: len(before)] == before  # nothing that was there was computed again
-    assert said[0].found >= len(before) >= 3
+    assert said[0].reused >= len(before) >= 3
     assert len({json.dumps(without_time(line)["key"], sort_keys=True) for line in after}) == len(after)
     reproduce(["variants"], output=tmp_path / "whole", quick=True, n_jobs=1)
     order = lambda line: json.dumps(line, sort_keys=True)  # noqa: E731
@@ -225,7 +225,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     again = []
     reproduce(["variants"], output=path.parent, quick=True, n_jobs=1, tell=again.append)
     assert lines(path) == after
-    assert again[0].found == len(after)
+    assert again[0].reused == len(after)
     assert (path.parent / "quick" / "variants.png").stat().st_size > 1000
 
 

@@ -117,4 +117,4 @@ class _ProgressLines:
         tenths = 10 * progress.done // progress.total
         if tenths > self.tenths:
             self.tenths = tenths
-            say(f"{progress.done} of {progress.total} done, {progress.found} found; last: {progress.last}")
+            say(f"{progress.done} of {progress.total} done, {progress.reused} found; last: {progress.last}")

@@ -720,7 +720,7 @@ def _seen(model: Any, X: Any) -> Any:
 
 
 def _row_names(X: Any) -> tuple[Any, str]:
-    """Return the names of the rows of X: numbers from 1, or the index of a table if it is no range; "row" or "index"."""
+    """Return the names of rows, and "row" or "index": numbers from 1, or the index of a table if it is no range."""
     index = getattr(X, "index", None)
     if index is None or list(index) == list(range(len(index))):
         return range(1, X.shape[0] + 1), "row"

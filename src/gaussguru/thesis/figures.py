@@ -22,7 +22,7 @@ from gaussguru.thesis.problems import BINARY
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_radial
 
 # Number of samples, so few that clouds and displacements can be seen.
-SOME = 40
+N_DRAWN = 40
 
 
 def hinge() -> Any:
@@ -39,7 +39,7 @@ def hinge() -> Any:
 
 def margin() -> Any:
     """Chapter 1: both margins are ``1/||w||`` away from the boundary."""
-    X, y = make_gaussians(SOME, random_state=1)
+    X, y = make_gaussians(N_DRAWN, random_state=1)
     X = X + np.outer(y, [1.2, 0.0])
     model = GuruClassifier(0.0, l2=0.1).fit(X, y)  # without noise: a support vector machine
     figure = style.figure(1, size=(5.0, 3.4))
@@ -198,7 +198,7 @@ def _regions(ax: Any, model: Any, X: Any, y: Any, title: str) -> None:
 
 
 def _displaced(model: Any, title: str) -> Any:
-    X, y = make_gaussians(SOME, random_state=1)
+    X, y = make_gaussians(N_DRAWN, random_state=1)
     figure = style.figure(1, size=(5.0, 3.4))
     DisplacementDisplay.from_estimator(model.fit(X, y), X, y, ax=figure.axes[0])
     figure.axes[0].set_title(title, fontsize=style.TITLE)

@@ -64,7 +64,7 @@ class ResultsTable:
     noisy: tuple[str, ...] = ()
 
     def cells(self, quick: bool, problems: Any = None, methods: Any = None) -> list[Key]:
-        """Return the pieces of work of a run, sorted by seed, so that an unfinished run has results for every method."""
+        """Return the pieces of work of a run, by seed, so that an unfinished run has results for every method."""
         chosen = [
             (seed, problem, method)
             for problem in problems or self.problems

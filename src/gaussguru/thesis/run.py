@@ -100,7 +100,7 @@ class Progress:
 
     done: int
     total: int
-    found: int
+    reused: int
     last: str
 
 
@@ -115,8 +115,9 @@ def reproduce(
 ) -> list[TextTable]:
     """Compute tables and figures of the thesis again.
 
-    The directory ``output`` receives ``results.jsonl``, a line for each finished piece of work. It (its folder ``quick``
-    for quick runs) also receives Markdown for each table, a PNG for each figure, and ``report.html`` if all are computed.
+    The directory ``output`` receives ``results.jsonl``, a line for each finished piece of work. It, or for quick runs
+    its folder ``quick``, also receives Markdown for each table, a PNG for each figure, and ``report.html`` if all are
+    computed.
 
     Parameters
     ----------
@@ -147,13 +148,13 @@ def reproduce(
         missing = sorted(
             (piece for piece in work.values() if piece[1] not in store), key=lambda piece: piece[1]["seed"]
         )
-        total, found = len(work) + len(experiments), len(work) - len(missing)
-        tell(Progress(found, total, found, "earlier results"))
+        total, reused = len(work) + len(experiments), len(work) - len(missing)
+        tell(Progress(reused, total, reused, "earlier results"))
         jobs = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         computed = jobs(delayed(_timed)(name, key, data_home) for name, key in missing)
-        for done, (key, result, seconds) in enumerate(computed, start=found + 1):
+        for done, (key, result, seconds) in enumerate(computed, start=reused + 1):
             store.add(key, result, seconds=round(seconds, 3))
-            tell(Progress(done, total, found, " ".join(str(part) for part in list(key.values())[:3])))
+            tell(Progress(done, total, reused, " ".join(str(part) for part in list(key.values())[:3])))
         shown = directory / "quick" if quick else directory
         shown.mkdir(exist_ok=True)
         report = Report("Gaussian robust classification: tables and figures of the thesis, computed again")
@@ -171,7 +172,7 @@ def reproduce(
                 with replacing(shown / f"{name}.png") as file:
                     figure.savefig(file, format="png", dpi=150)
                 report.figure(figure, caption=experiment.title)
-            tell(Progress(done, total, found, name))
+            tell(Progress(done, total, reused, name))
         if len(experiments) == len(EXPERIMENTS):
             report.save(shown / "report.html")
     return tables

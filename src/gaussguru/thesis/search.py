@@ -25,8 +25,8 @@ from gaussguru.thesis.splits import ThesisSplit
 
 # With a large C libsvm may need very long: it is stopped, and counted as not converged.
 LIBSVM_ITERATIONS = 200_000
-# liblinear gives up Crammer and Singer's problem after this many passes, whatever its options. After GIVEN_UP times in a
-# row the grid ends: every larger C would take minutes and fail, too.
+# liblinear gives up Crammer and Singer's problem after this many passes, whatever its options. After GIVEN_UP times in
+# a row the grid ends: every larger C would take minutes and fail, too.
 LIBLINEAR_PASSES = 100_000
 GIVEN_UP = 3
 # Tolerance of exact fits, relative to the objective at zero.

@@ -9,8 +9,8 @@ from sklearn.utils import check_random_state
 from gaussguru._estimators.validation import check_choice
 from gaussguru._linalg import Array
 
-# Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of ionosphere
-# are one too many: there are 351 samples in all.
+# Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of
+# ionosphere are one too many: there are 351 samples in all.
 THESIS_SPLITS = {
     "toy-a": (200, 200, 200),
     "toy-b": (200, 200, 200),
