@@ -52,7 +52,7 @@ from gaussguru.robustness import (
     remeasure_gain,
     robustness_curve,
 )
-from gaussguru.thesis import EXPERIMENTS
+from gaussguru.thesis.run import EXPERIMENTS
 from gaussguru.thesis.store import Store
 from gaussguru.thesis.tables import KERNEL
 

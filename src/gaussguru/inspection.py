@@ -22,8 +22,7 @@ from gaussguru._estimators.validation import check_choice, check_count, check_we
 from gaussguru._frames import as_numbers, column_names, column_values, like, put_column, take_rows
 from gaussguru._linalg import Array
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.preprocessing import NotLinearError, as_table, final_estimator
-from gaussguru.preprocessing.affine import AffineMap
+from gaussguru.preprocessing.affine import AffineMap, NotLinearError, as_table, final_estimator
 from gaussguru.probabilities import places
 from gaussguru.robustness import without_gaps
 

@@ -17,8 +17,9 @@ from support.data import _DIRECTORY
 
 from gaussguru import GuruClassifier
 from gaussguru.datasets import DataNotFoundError
-from gaussguru.thesis import EXPERIMENTS, reproduce, search
+from gaussguru.thesis import reproduce, search
 from gaussguru.thesis.figures import FIGURES, digits
+from gaussguru.thesis.run import EXPERIMENTS
 from gaussguru.thesis.search import FittedCandidate, Grids, choose
 from gaussguru.thesis.store import Store, StoreError
 from gaussguru.thesis.tables import BINARY, KERNEL, KERNELS, MULTICLASS

@@ -106,7 +106,7 @@ def test_both_versions_of_usps_and_roweis_own_file(tmp_path):
     savemat(tmp_path / "usps_all.mat", {"data": stored})
     again = thesis.load_usps(data_home=tmp_path)
     assert again.source.endswith("usps_all.mat")
-    assert checksum(again.data, again.target, 1 / 255) == _USPS[11000].stored.checksum
+    assert checksum(again.data, again.target, 1 / 255) == _USPS[11000].checksum
 
 
 @pytest.mark.skipif("splice_nominal" not in PRESENT, reason="no splice here")
@@ -182,7 +182,7 @@ def test_what_is_not_found_says_what_to_do(tmp_path, monkeypatch):
 def test_nothing_else_is_taken_for_a_data_set(tmp_path, content):
     path = tmp_path / "ionosphere.npz"
     rng = np.random.default_rng(0)
-    X, y = rng.standard_normal(_IONOSPHERE.stored.shape), rng.integers(0, 2, 351)
+    X, y = rng.standard_normal(_IONOSPHERE.shape), rng.integers(0, 2, 351)
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content == "missing":

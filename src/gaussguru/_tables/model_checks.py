@@ -45,7 +45,8 @@ from gaussguru._tables.trees import MOST_JOBS, TREES
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import AffineMap, WithErrors
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import AffineMap
 from gaussguru.preprocessing.curved import CurvedMap
 
 SCALERS = (StandardScaler, RobustScaler, MinMaxScaler, MaxAbsScaler, QuantileTransformer)

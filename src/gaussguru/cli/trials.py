@@ -9,8 +9,8 @@ import typer
 
 from gaussguru import demo as demonstration
 from gaussguru.cli.console import AsJson, Force, Quiet, app, check_output, say, show_table, talk, tell
-from gaussguru.thesis import EXPERIMENTS, Progress
-from gaussguru.thesis import reproduce as run
+from gaussguru.thesis.run import EXPERIMENTS, Progress
+from gaussguru.thesis.run import reproduce as run
 
 
 @app.command()

@@ -5,7 +5,7 @@ names; then for the copy in scikit-learn. The checksum of the data is verified i
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,8 +133,7 @@ def load_chandra(*, data_home: Any = None, return_X_y: bool = False, as_frame: b
     return in_form(_load(_CHANDRA, data_home), return_X_y, as_frame)
 
 
-def _load(catalogue: "_Catalogue", data_home: Any) -> Bunch:
-    stored = catalogue.stored
+def _load(stored: StoredData, data_home: Any) -> Bunch:
     arrays, _, labels, source = stored.load(data_home)
     X, error = (np.ascontiguousarray(arrays[name], dtype=np.float64) for name in ("X", "X_err"))
     return Bunch(
@@ -142,7 +141,7 @@ def _load(catalogue: "_Catalogue", data_home: Any) -> Bunch:
         error=np.where(np.isnan(X), np.inf, error),
         target=labels,
         feature_names=[str(name) for name in arrays["feature_names"]],
-        target_names=np.array(catalogue.class_names),
+        target_names=np.array(stored.classes),
         source=source,
         **{name: arrays[name] for name in stored.arrays if name not in _ARRAYS},
     )
@@ -156,11 +155,6 @@ def _rows_of(bunch: Bunch, mask: NDArray[np.bool_]) -> Bunch:
     return Bunch(**{**bunch, **per_sample})
 
 
-class _Catalogue(NamedTuple):
-    stored: StoredData
-    class_names: list[str]
-
-
 _ARRAYS = ("X", "X_err", "y", "feature_names")
 
 
@@ -172,7 +166,7 @@ def _catalogue(
     classes: dict[Any, str],
     also: tuple[str, ...] = (),
     bundled: Callable[[], Arrays] | None = None,
-) -> _Catalogue:
+) -> StoredData:
     """Return a data set with errors; ``classes`` maps labels of the file to names, ``also`` names further arrays."""
     labels = list(classes)
 
@@ -183,8 +177,8 @@ def _catalogue(
         return np.nan_to_num(np.hstack([X, error])), [labels.index(label) for label in arrays["y"].tolist()]
 
     # Values and errors are compared to six digits after the point.
-    stored = StoredData(name, file, checksum, shape, prepare, 1e-6, (*_ARRAYS, *also), bundled=bundled)
-    return _Catalogue(stored, list(classes.values()))
+    names = list(classes.values())
+    return StoredData(name, file, checksum, shape, prepare, 1e-6, names, arrays=(*_ARRAYS, *also), bundled=bundled)
 
 
 def _bundled_wdbc() -> dict[str, Any]:

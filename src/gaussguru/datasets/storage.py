@@ -35,6 +35,8 @@ class StoredData:
     shape : shape of X
     prepare : returns the values, (n_samples, any number), and the labels that the checksum covers, from the arrays
     unit : every value is a whole multiple of it
+    classes : names of the classes, by label
+    features : names of the features; () if the file has them
     arrays : names of the arrays of the file
     other_file : another file of the directory, and the function that reads its arrays
     bundled : returns the arrays of scikit-learn's copy
@@ -47,6 +49,8 @@ class StoredData:
     shape: tuple[int, int]
     prepare: Callable[[Arrays], tuple[Any, Any]]
     unit: float
+    classes: list[str]
+    features: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ("X", "y")
     other_file: tuple[str, Callable[[Path], Arrays]] | None = None
     bundled: Callable[[], Arrays] | None = None

@@ -9,8 +9,7 @@ from gaussguru._estimators.adversary import sample_noise
 from gaussguru._estimators.validation import check_count
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.preprocessing import as_table
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing.affine import as_table, dense
 
 
 class AdversarialSamplesDisplay:

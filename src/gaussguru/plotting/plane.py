@@ -13,8 +13,7 @@ from gaussguru._estimators.validation import check_kind, check_real
 from gaussguru._frames import column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.preprocessing import as_table, final_estimator
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing.affine import as_table, dense, final_estimator
 from gaussguru.robustness import counts_errors
 
 RESOLUTION = 301

@@ -23,7 +23,7 @@ from gaussguru._linalg import Array, Index
 from gaussguru.inspection import coefficients
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
-from gaussguru.preprocessing import as_table, final_estimator
+from gaussguru.preprocessing.affine import as_table, final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge

@@ -9,8 +9,7 @@ from gaussguru._errors import check_errors, finite, not_measured, split_errors
 from gaussguru._linalg import SAME, Array
 from gaussguru.calibration import ByProbability, margin_and_spread
 from gaussguru.plotting import style
-from gaussguru.preprocessing import final_estimator
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing.affine import dense, final_estimator
 from gaussguru.robustness import with_larger_errors
 
 # Names of groups of equal numbers of samples, by the size of their error bars.

@@ -2,13 +2,11 @@
 
 from gaussguru.thesis.data import load_ionosphere, load_pima, load_splice, load_usps, load_wine
 from gaussguru.thesis.results import TextTable
-from gaussguru.thesis.run import EXPERIMENTS, Progress, reproduce
-from gaussguru.thesis.splits import THESIS_SPLITS, ThesisSplit, thesis_split
+from gaussguru.thesis.run import Progress, reproduce
+from gaussguru.thesis.splits import ThesisSplit, thesis_split
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_narrow_gaussians, make_radial
 
 __all__ = [
-    "EXPERIMENTS",
-    "THESIS_SPLITS",
     "Progress",
     "TextTable",
     "ThesisSplit",

@@ -7,7 +7,7 @@ the data is verified in each case.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.io import loadmat
@@ -143,17 +143,10 @@ def load_usps(
 _LETTERS = {"A": "A", "G": "G", "C": "C", "T": "T", "N": "AGCT", "D": "AGT", "R": "AG", "S": "CG"}
 
 
-class _ThesisData(NamedTuple):
-    stored: StoredData
-    features: list[str]
-    classes: list[str]
-
-
-def _load(data: _ThesisData, data_home: Any) -> Bunch:
-    _, X, y, source = data.stored.load(data_home)
-    return Bunch(
-        data=X, target=y, feature_names=list(data.features), target_names=np.array(data.classes), source=source
-    )
+def _load(stored: StoredData, data_home: Any) -> Bunch:
+    _, X, y, source = stored.load(data_home)
+    names = {"feature_names": list(stored.features), "target_names": np.array(stored.classes)}
+    return Bunch(data=X, target=y, **names, source=source)
 
 
 def _unchanged(arrays: Arrays) -> tuple[Any, Any]:
@@ -194,83 +187,75 @@ def _read_roweis(path: Path) -> Arrays:
     return {"X": np.ascontiguousarray(images).reshape(len(images), 256), "y": digits}
 
 
-_WINE = _ThesisData(
-    StoredData(
-        "wine",
-        "wine",
-        "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11",
-        (178, 13),
-        _unchanged,
-        unit=1e-6,
-        bundled=lambda: dict(zip("Xy", datasets.load_wine(return_X_y=True), strict=True)),
-    ),
-    [
+_WINE = StoredData(
+    "wine",
+    "wine",
+    "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11",
+    (178, 13),
+    _unchanged,
+    unit=1e-6,
+    classes=["class_0", "class_1", "class_2"],
+    features=(
         "alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids",
         "nonflavanoid_phenols", "proanthocyanins", "color_intensity", "hue", "od280/od315_of_diluted_wines", "proline",
-    ],
-    ["class_0", "class_1", "class_2"],
+    ),
+    bundled=lambda: dict(zip("Xy", datasets.load_wine(return_X_y=True), strict=True)),
 )  # fmt: skip
-_IONOSPHERE = _ThesisData(
-    StoredData(
-        "ionosphere",
-        "ionosphere",
-        "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d",
-        (351, 34),
-        _coded(["b", "g"]),
-        unit=1e-5,
-        openml=59,
-    ),
-    [f"a{number:02d}" for number in range(1, 35)],
-    ["bad", "good"],
+_IONOSPHERE = StoredData(
+    "ionosphere",
+    "ionosphere",
+    "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d",
+    (351, 34),
+    _coded(["b", "g"]),
+    unit=1e-5,
+    classes=["bad", "good"],
+    features=tuple(f"a{number:02d}" for number in range(1, 35)),
+    openml=59,
 )
-_PIMA = _ThesisData(
-    StoredData(
-        "Pima diabetes",
-        "pima",
-        "54e5ab14fcff8a85d27a1f7beabf77e5e99bff09a191e46601142fa684a4e287",
-        (768, 8),
-        _coded(["tested_negative", "tested_positive"]),
-        unit=1e-3,
-        openml=37,
-    ),
-    ["pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"],
-    ["negative", "positive"],
+_PIMA = StoredData(
+    "Pima diabetes",
+    "pima",
+    "54e5ab14fcff8a85d27a1f7beabf77e5e99bff09a191e46601142fa684a4e287",
+    (768, 8),
+    _coded(["tested_negative", "tested_positive"]),
+    unit=1e-3,
+    classes=["negative", "positive"],
+    features=("pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"),
+    openml=37,
 )
-_SPLICE = _ThesisData(
-    StoredData(
-        "splice",
-        "splice_nominal",
-        "715fa27b5068e649412d952d35793195716203c8be9755aa569a6300a66f79df",
-        (3190, 60),
-        _splice_numbers,
-        unit=1.0,
-        openml=46,
-    ),
-    [f"place {k}" for k in (*range(-30, 0), *range(1, 31))],
-    ["EI", "IE", "N"],
+_SPLICE = StoredData(
+    "splice",
+    "splice_nominal",
+    "715fa27b5068e649412d952d35793195716203c8be9755aa569a6300a66f79df",
+    (3190, 60),
+    _splice_numbers,
+    unit=1.0,
+    classes=["EI", "IE", "N"],
+    features=tuple(f"place {k}" for k in (*range(-30, 0), *range(1, 31))),
+    openml=46,
 )
+_PIXELS = tuple(f"pixel {row} {column}" for row in range(16) for column in range(16))
 _USPS = {
-    stored.shape[0]: _ThesisData(
-        stored, [f"pixel {row} {column}" for row in range(16) for column in range(16)], list("0123456789")
-    )
-    for stored in (
-        StoredData(
-            "USPS (11000 samples)",
-            "usps_all_11000",
-            "606fd7e9f71e16ea83f2f3fc4b804a5b1aad998f340664272ecaf3b5202168f9",
-            (11000, 256),
-            _usps_ink,
-            unit=1 / 255,
-            other_file=("usps_all.mat", _read_roweis),
-        ),
-        StoredData(
-            "USPS (9298 samples)",
-            "usps_9298",
-            "93ee88d189e255421d754e325efe3d1ecb35a208e872ea8904085b8b848f4874",
-            (9298, 256),
-            _usps_ink,
-            unit=1 / 2000,
-            openml=41082,
-        ),
-    )
+    11000: StoredData(
+        "USPS (11000 samples)",
+        "usps_all_11000",
+        "606fd7e9f71e16ea83f2f3fc4b804a5b1aad998f340664272ecaf3b5202168f9",
+        (11000, 256),
+        _usps_ink,
+        unit=1 / 255,
+        classes=list("0123456789"),
+        features=_PIXELS,
+        other_file=("usps_all.mat", _read_roweis),
+    ),
+    9298: StoredData(
+        "USPS (9298 samples)",
+        "usps_9298",
+        "93ee88d189e255421d754e325efe3d1ecb35a208e872ea8904085b8b848f4874",
+        (9298, 256),
+        _usps_ink,
+        unit=1 / 2000,
+        classes=list("0123456789"),
+        features=_PIXELS,
+        openml=41082,
+    ),
 }
