@@ -43,9 +43,6 @@ from gaussguru._tables import files
 from gaussguru._tables.archive import pack
 from gaussguru._tables.fitting import fit_model
 from gaussguru.errors import Measured
-from gaussguru.experiments import EXPERIMENTS
-from gaussguru.experiments.kernel import KERNEL
-from gaussguru.experiments.store import Store
 from gaussguru.preprocessing import WithErrors, errors_from_frame
 from gaussguru.robustness import (
     certified_radius,
@@ -55,6 +52,9 @@ from gaussguru.robustness import (
     remeasure_gain,
     robustness_curve,
 )
+from gaussguru.thesis.run import EXPERIMENTS
+from gaussguru.thesis.store import Store
+from gaussguru.thesis.tables import KERNEL
 
 REAL = [name for name in ("pima", "koi_err") if (problems._DIRECTORY / f"{name}.npz").exists()]
 needs = {name: pytest.mark.skipif(name not in REAL, reason=f"{name}.npz is not there") for name in ("pima", "koi_err")}

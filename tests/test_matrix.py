@@ -53,7 +53,8 @@ from gaussguru.plotting import (
     plane,
 )
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import NotLinearError, WithErrors, final_estimator, linear_scores
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import NotLinearError, final_estimator, linear_scores
 from gaussguru.report import evaluation, evaluation_report, model_card, page
 from gaussguru.robustness import (
     certified_radius,

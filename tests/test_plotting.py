@@ -25,12 +25,12 @@ from gaussguru import (
     plotting,
     sigma_path,
 )
-from gaussguru.datasets import make_gaussians, make_narrow_gaussians, make_radial
 from gaussguru.errors import Measured
 from gaussguru.losses import LOSSES
 from gaussguru.plotting import style
 from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import NotLinearError, expected_accuracy, robustness_curve
+from gaussguru.thesis import make_gaussians, make_narrow_gaussians, make_radial
 
 mpl.use("Agg")
 pyplot = pytest.importorskip("matplotlib.pyplot")

@@ -34,10 +34,13 @@ from gaussguru import (
 )
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
+from gaussguru.inspection import coefficients
 from gaussguru.plotting import RobustnessCurveDisplay, style
 from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import WithErrors
-from gaussguru.report import Report, data_hash, evaluation_report, model_card, new_axes
+from gaussguru.report import evaluation_report, model_card
+from gaussguru.report.card import data_hash
+from gaussguru.report.page import Report, new_axes
 from gaussguru.report.reliability import by_error_size, draw_reliability, error_sizes, kappa_in_words
 from gaussguru.robustness import (
     certified_radius,
@@ -404,7 +407,11 @@ def test_evaluation_of_calibrated_pipelines_and_of_exact_values():
     for model in (around, inside):
         model.fit(Measured(X, E), y)
         page = check_alone(evaluation_report(model, X, y, E, noise_levels=[1.0]).html())
-        assert page.headings[2:4] == ["Population and reliability", "Probabilities"]
+        assert page.headings[2:5] == ["Weights of the features", "Population and reliability", "Probabilities"]
+        weights = [float(row[1]) for row in page.table("feature", "weight")]
+        np.testing.assert_allclose(
+            sorted(np.abs(weights)), sorted(np.abs(coefficients(model, Measured(X, E)).per_spread[0])), rtol=1e-3
+        )
         shares.append([(row[0], float(row[1])) for row in page.table("feature", "reliability")])
     # Scaling changes no reliability.
     assert [name for name, _ in shares[0]] == [name for name, _ in shares[1]]

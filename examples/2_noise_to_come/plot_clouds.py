@@ -11,8 +11,8 @@ the class means.
 import matplotlib.pyplot as plt
 
 from gaussguru import GuruClassifier
-from gaussguru.datasets import make_gaussians
 from gaussguru.plotting import CloudDisplay
+from gaussguru.thesis import make_gaussians
 
 X, y = make_gaussians(60, random_state=0)
 fig, axes = plt.subplots(1, 3, figsize=(10, 2.7), layout="constrained", sharex=True, sharey=True)

@@ -10,8 +10,8 @@ that lowers its loss.
 import matplotlib.pyplot as plt
 
 from gaussguru import AdversarialSVC, TotalSVC
-from gaussguru.datasets import make_gaussians
 from gaussguru.plotting import DisplacementDisplay
+from gaussguru.thesis import make_gaussians
 
 X, y = make_gaussians(60, random_state=1)
 fig, axes = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharex=True, sharey=True)

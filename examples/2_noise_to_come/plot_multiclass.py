@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gaussguru import GuruClassifier
-from gaussguru.datasets import make_gaussian_ring
 from gaussguru.plotting import RegionsDisplay, style
 from gaussguru.robustness import class_probabilities
+from gaussguru.thesis import make_gaussian_ring
 
 X, y = make_gaussian_ring(200, n_classes=4, random_state=0)
 model = GuruClassifier(0.3).fit(X, y)

@@ -11,8 +11,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gaussguru import GuruClassifier
-from gaussguru.datasets import make_gaussians
 from gaussguru.plotting import CloudDisplay
+from gaussguru.thesis import make_gaussians
 
 X, y = make_gaussians(40, random_state=0)
 kinds = {

@@ -49,8 +49,8 @@ _HOMES = {
     "worst_case_covariance": "_estimators.adversary",
 }
 _MODULES = (
-    "calibration", "certificates", "datasets", "errors", "experiments", "inspection", "losses", "models", "noise",
-    "plotting", "population", "preprocessing", "report", "robustness", "sources",
+    "calibration", "certificates", "datasets", "errors", "inspection", "losses", "models", "noise",
+    "plotting", "population", "preprocessing", "report", "robustness", "sources", "thesis",
 )  # fmt: skip
 
 

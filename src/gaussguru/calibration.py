@@ -41,7 +41,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
-from gaussguru.preprocessing import NotLinearError, linear_scores
+from gaussguru.preprocessing.affine import NotLinearError, linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru.sources import Fields, as_source, subsample
 

@@ -1,4 +1,4 @@
-"""What error bars are worth, which samples to measure again, and the proof that comes with a fit; with a report.
+"""A demonstration: the gain from error bars, samples to measure again, and the certificate of a fit; with a report.
 
 ``gaussguru demo`` runs it: in less than a minute, on data that ships with scikit-learn, without a network.
 """
@@ -30,17 +30,17 @@ from gaussguru._linalg import Array, Index
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.population import predictive_of_errors
-from gaussguru.report import Report, model_card, new_axes
-from gaussguru.report.page import is_number
+from gaussguru.report import model_card
+from gaussguru.report.page import Report, is_number, new_axes
 from gaussguru.report.pool import pool_in_words, pool_table
 from gaussguru.robustness import expected_accuracy_scorer, remeasure_gain, robustness_curve
 
 # Multiples of the error bars at which samples are classified.
 MULTIPLES = (1, 2, 3)
 OURS, LOGISTIC, FOREST = "ErrorBarClassifier", "logistic regression", "random forest"
-# One calibrated linear score with error bars: the classifier that knows what a new reading will do.
+# One calibrated linear score with error bars, which predicts the gain of a new reading.
 SCORE = 'ErrorBarClassifier(model="linear")'
-# Noise yet to come, and the level of it that models are told of, in standard deviations of the features.
+# Levels of noise on test samples, and the level for which models are fitted, in standard deviations of the features.
 LEVELS, TOLD = (0.0, 0.5, 1.0, 1.5), 1.0
 UNIT = "standard deviations of the features"
 COSTS = 4.0 ** np.arange(-6, 3)
@@ -52,7 +52,7 @@ def run(
     n_splits: int = 4,
     date: str | datetime | None = None,
 ) -> Path:
-    """Print a short account of what was measured, and write it down with pictures.
+    """Print a short account of the results, and write a report with pictures.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def run(
     n_splits : int, default=4
         How many random splits into training and test data the comparisons are repeated on; at least 2.
     date : str or datetime, default=None
-        Of the report; None is now.
+        Date of the report; None is now.
 
     Returns
     -------
     Path
-        Of the report.
+        The report.
     """
     check_count("n_splits", n_splits, low=2)
     data = load_wdbc()
@@ -95,7 +95,7 @@ def run(
 
 
 class _Account:
-    """What is said, on the terminal and in the report."""
+    """Text and tables, printed and added to the report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -140,7 +140,7 @@ class _Trial(NamedTuple):
 
     @classmethod
     def of(cls, data: Bunch, seed: int) -> "_Trial":
-        """Split by a seed, and fit."""
+        """Split the data by a seed, and fit the classifiers."""
         X, X_err, y = data.data, data.error, data.target_names[data.target]
         train, test = train_test_split(np.arange(len(y)), test_size=0.4, stratify=y, random_state=seed)
         models = {
@@ -155,8 +155,8 @@ class _Trial(NamedTuple):
     @property
     def ours(self) -> ErrorBarClassifier:
         """The classifier that knows the error bars."""
-        found: ErrorBarClassifier = self.models[OURS]
-        return found
+        model: ErrorBarClassifier = self.models[OURS]
+        return model
 
     @property
     def y_test(self) -> NDArray[Any]:
@@ -165,15 +165,14 @@ class _Trial(NamedTuple):
         return labels
 
     def seen(self, multiple: float) -> tuple[Array, Array]:
-        """Return the test samples as they would be with larger error bars: noise is added that makes these true."""
+        """Return test samples with larger error bars, and with noise added to match them."""
         X, X_err = self.X[self.test], self.X_err[self.test]
         return X + np.sqrt(multiple**2 - 1.0) * X_err * self.draws, multiple * X_err
 
     def probabilities(self, name: str, multiple: float) -> Array:
         """Return the probabilities of the classes that a model gives to the test samples."""
-        X, X_err = self.seen(multiple)
-        found: Array = self.models[name].predict_proba(X, X_err) if name == OURS else self.models[name].predict_proba(X)
-        return found
+        samples = self.seen(multiple)[: 2 if name == OURS else 1]
+        return np.asarray(self.models[name].predict_proba(*samples))
 
     def scores(self, p: Array) -> tuple[float, float]:
         """Return accuracy and log loss of probabilities."""
@@ -182,7 +181,7 @@ class _Trial(NamedTuple):
 
 
 def _reliability(page: _Account, data: Bunch, model: ErrorBarClassifier) -> None:
-    """Say how well the features are known."""
+    """Show the reliability of the features."""
     page.section("How well are the features known?")
     order = np.argsort(model.reliability_)
     names = [str(name) for name in data.feature_names]
@@ -201,7 +200,7 @@ def _reliability(page: _Account, data: Bunch, model: ErrorBarClassifier) -> None
 
 
 def _members(page: _Account, model: ErrorBarClassifier) -> None:
-    """Say what the classifier consists of, and what error bars are worth by its own account."""
+    """Show the members of the pool, and its log losses on held-out samples."""
     page.section(f"What does {OURS} consist of, and what are error bars worth?")
     columns = pool_table(model.cv_scores_)
     page.table(list(columns), list(zip(*columns.values(), strict=True)))
@@ -217,7 +216,7 @@ def _equal_values(page: _Account, trial: _Trial) -> None:
     page.section("Equal values, different error bars, different probabilities")
     model = trial.ours
     X, X_err = trial.seen(1)
-    # Of the rarer class: what is known less well is more likely of the other one.
+    # A sample of the rarer class: with larger errors the other class becomes more probable.
     rarer = int(np.argmin(np.unique(trial.y_test, return_counts=True)[1]))
     chosen = int(np.argmin(np.abs(model.predict_proba(X, X_err)[:, rarer] - 0.9)))
     p = model.predict_proba(X[[chosen] * len(MULTIPLES)], np.multiply.outer(MULTIPLES, X_err[chosen]))
@@ -232,25 +231,25 @@ def _equal_values(page: _Account, trial: _Trial) -> None:
 
 
 def _worse_measurements(page: _Account, trials: Sequence[_Trial]) -> None:
-    """Compare classifiers on samples that are measured worse than those they learned from."""
+    """Compare classifiers on test samples with larger errors than those of training."""
     page.section("Samples that are measured worse than those in training")
     names = list(trials[0].models)
-    # Of models, multiples, splits, and accuracy or log loss.
-    found = np.array(
+    # (n_models, n_multiples, n_splits, 2): accuracy and log loss.
+    scores = np.array(
         [[[trial.scores(trial.probabilities(name, k)) for trial in trials] for k in MULTIPLES] for name in names]
     )
     for title, at, factor in (("accuracy (%)", 0, 100.0), ("log loss", 1, 1.0)):
-        values = factor * found[..., at]
+        values = factor * scores[..., at]
         digits = 2 if at == 0 else 3
         rows = [[f"x{k}", *(_mean(values[m, i], digits) for m in range(len(names)))] for i, k in enumerate(MULTIPLES)]
         page.table([title, *names], rows)
-    apart = found[:1] - found[1:]
+    gains = scores[:1] - scores[1:]
     page.say(
         "Noise is added to the test values that makes error bars of 1, 2, 3 times their size true. Paired differences "
         f"at x{MULTIPLES[-1]}: {OURS} "
         + "; ".join(
-            f"minus {name} {_mean(100 * apart[m, -1, :, 0], 2, sign=True)} points of accuracy, "
-            f"{_mean(apart[m, -1, :, 1], 3, sign=True)} log loss"
+            f"minus {name} {_mean(100 * gains[m, -1, :, 0], 2, sign=True)} points of accuracy, "
+            f"{_mean(gains[m, -1, :, 1], 3, sign=True)} log loss"
             for m, name in enumerate(names[1:])
         )
         + "."
@@ -261,7 +260,7 @@ def _worse_measurements(page: _Account, trials: Sequence[_Trial]) -> None:
     )
     ax = new_axes()
     for m, name in enumerate(names):
-        means, errors = found[m, :, :, 1].mean(axis=1), found[m, :, :, 1].std(axis=1, ddof=1) / np.sqrt(len(trials))
+        means, errors = scores[m, :, :, 1].mean(axis=1), scores[m, :, :, 1].std(axis=1, ddof=1) / np.sqrt(len(trials))
         ax.errorbar(MULTIPLES, means, yerr=errors, capsize=3, label=name, **style.line_of(m, markers=True))
     ax.set_xticks(MULTIPLES, [f"x{k}" for k in MULTIPLES])
     ax.set_ylim(bottom=0.0)
@@ -270,14 +269,14 @@ def _worse_measurements(page: _Account, trials: Sequence[_Trial]) -> None:
 
 
 def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> None:
-    """Choose samples to be measured again, and look at what that gives."""
+    """Choose samples to be measured again, and compare the scores afterwards."""
     worst = MULTIPLES[-1]
     page.section(f"Which samples should be measured again? Error bars x{worst}, and x1 after a new reading")
-    found = np.array([_gains(trial, worst) for trial in trials])
+    scores = np.array([_gains(trial, worst) for trial in trials])
     names = ["none", "10%, at random", "10%, by gain", "all"]
     page.table(
         ["measured again", "accuracy (%)", "log loss"],
-        [[name, _mean(100 * found[:, m, 0], 2), _mean(found[:, m, 1], 3)] for m, name in enumerate(names)],
+        [[name, _mean(100 * scores[:, m, 0], 2), _mean(scores[:, m, 1], 3)] for m, name in enumerate(names)],
     )
     first = trials[0]
     (X, X_err), (_, new_err) = first.seen(worst), first.seen(1)
@@ -307,21 +306,21 @@ def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> No
 
 
 def _gains(trial: _Trial, multiple: float) -> list[tuple[float, float]]:
-    """Return accuracy and log loss with no sample measured again, a tenth by chance or by choice, and all."""
+    """Return accuracy and log loss with no sample measured again, a tenth at random, a tenth by gain, and all."""
     (X, X_err), (_, new_err) = trial.seen(multiple), trial.seen(1)
     before, after = (trial.score.predict_proba(*trial.seen(k)) for k in (multiple, 1))
     order = np.argsort(-remeasure_gain(trial.score, X, X_err, new_err), kind="stable")
     chosen = before.copy()
-    some = order[: round(0.1 * len(order))]
-    chosen[some] = after[some]
+    remeasured = order[: round(0.1 * len(order))]
+    chosen[remeasured] = after[remeasured]
     none, by_gain, every = (trial.scores(p) for p in (before, chosen, after))
-    share = len(some) / len(order)
+    share = len(remeasured) / len(order)
     chance = (1 - share) * none[0] + share * every[0], (1 - share) * none[1] + share * every[1]  # on average
     return [none, chance, by_gain, every]
 
 
 def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
-    """Fit with a proof, and compare with a support vector machine under noise that is yet to come."""
+    """Fit with a certificate, and compare with a support vector machine under noise on test samples."""
     page.section("Noise yet to come: sigma, a proof with every fit, and a support vector machine")
     curves: dict[str, list[Array]] = {}
     for trial in trials:
@@ -340,11 +339,11 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
             for i, level in enumerate(LEVELS)
         ],
     )
-    apart = 100 * (np.array(curves["GuruClassifier"]) - np.array(curves["SVM"]))[:, LEVELS.index(TOLD)]
+    gains = 100 * (np.array(curves["GuruClassifier"]) - np.array(curves["SVM"]))[:, LEVELS.index(TOLD)]
     page.say(
         f"The expected accuracy (%) if noise is added to the test features, in {UNIT}, computed without sampling. "
         f"GuruClassifier has sigma = {TOLD:g}; the SVM is LinearSVC, with the C that is best under noise of {TOLD:g} "
-        f"in cross-validation. GuruClassifier minus SVM there: {_mean(apart, 2, sign=True)} points. The last fit took "
+        f"in cross-validation. GuruClassifier minus SVM there: {_mean(gains, 2, sign=True)} points. The last fit took "
         f"{took:.1f} ms, and its objective, {model.objective_:.4f}, is proven to be within {model.dual_gap_:.1e} of "
         "the least there is."
     )

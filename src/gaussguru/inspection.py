@@ -1,9 +1,9 @@
-"""Which features matter: to a model, and to one of its predictions.
+"""The importance of features: to a model, and to one of its predictions.
 
-A feature that was not measured has an infinite error. A classifier that was fitted with error bars knows what to expect
-there, from the other features of the sample. So a feature is left out of a prediction without a new fit:
-:func:`feature_importance` does so for all samples, :func:`explain` for one. Both ask what a feature adds to the others:
-of two that tell the same, each adds little.
+A feature that was not measured has an infinite error. A classifier that was fitted with error bars predicts its value
+from the other features of the sample. So a feature is left out of a prediction without a new fit:
+:func:`feature_importance` does so for all samples, :func:`explain` for one. Both compute the gain of a feature over the
+others: of two features with the same information, each adds little.
 """
 
 from typing import Any, NamedTuple
@@ -22,8 +22,7 @@ from gaussguru._estimators.validation import check_choice, check_count, check_we
 from gaussguru._frames import as_numbers, column_names, column_values, like, put_column, take_rows
 from gaussguru._linalg import Array
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.preprocessing import NotLinearError, as_table, final_estimator
-from gaussguru.preprocessing.affine import AffineMap, dense
+from gaussguru.preprocessing.affine import AffineMap, NotLinearError, as_table, final_estimator
 from gaussguru.probabilities import places
 from gaussguru.robustness import without_gaps
 
@@ -130,11 +129,11 @@ def feature_importance(
     if not known.all():
         raise ValueError(f"y must hold labels among the classes {final_estimator(model).classes_.tolist()!r}")
 
-    def losses(some: Any) -> Array:
+    def losses(samples: Any) -> Array:
         """Return the loss of every sample, (n,)."""
         if scoring == "accuracy":
-            return np.asarray(model.predict(some) != final_estimator(model).classes_[labels], dtype=np.float64)
-        chances = np.asarray(_probabilities(model, some), dtype=np.float64)[np.arange(n), labels]
+            return np.asarray(model.predict(samples) != final_estimator(model).classes_[labels], dtype=np.float64)
+        chances = np.asarray(_probabilities(model, samples), dtype=np.float64)[np.arange(n), labels]
         return -np.log(np.clip(chances, np.finfo(np.float64).eps, 1.0))
 
     before, rng = losses(samples), check_random_state(random_state)
@@ -230,20 +229,20 @@ def explain(model: Any, x: Any, x_err: Any = None, *, label: Any = None) -> Expl
     if label is not None and label not in classes:
         raise ValueError(f"label must be one of the classes {classes!r}; got {label!r}")
     chances = np.asarray(_probabilities(model, sample), dtype=np.float64)[0]
-    place = int(np.argmax(chances)) if label is None else classes.index(label)
+    index = int(np.argmax(chances)) if label is None else classes.index(label)
     gaps = np.concatenate([np.eye(d, dtype=bool), np.ones((1, d), dtype=bool)])
     copies = take_rows(sample, np.zeros(d + 1, dtype=np.intp))
-    others = _without(model, lambda some: _probabilities(model, some), copies, gaps)[:, place]
+    others = _without(model, lambda gapped: _probabilities(model, gapped), copies, gaps)[:, index]
     values, errors = split_errors(sample)
     return Explanation(
-        classes[place],
-        float(chances[place]),
+        classes[index],
+        float(chances[index]),
         float(others[-1]),
         _names(model, sample),
         as_numbers(values, "x")[0],
         standard_deviations(errors, (1, d))[0],
         others[:-1],
-        chances[place] - others[:-1],
+        chances[index] - others[:-1],
     )
 
 
@@ -325,15 +324,15 @@ def _coefficients(model: Any, X: Any) -> Array:
     if isinstance(model, Pipeline) and len(model) > 1:
         steps = model[:-1]
 
-        def transform(some: Any) -> Any:
-            return split_errors(steps.transform(some))[0]
+        def transform(samples: Any) -> Any:
+            return split_errors(steps.transform(samples))[0]
 
         outputs, affine = transform(X), AffineMap.of(transform, X)
         try:
             affine.check(X, outputs, steps)
         except ValueError as problem:
             raise _without_coefficients(model) from problem
-        return np.asarray(_coefficients(model[-1], outputs) @ dense(affine.matrix).T)
+        return np.asarray(_coefficients(model[-1], outputs) @ affine.matrix.T)
     if isinstance(model, ErrorBarClassifier) and model.model == "linear":
         return np.asarray(model.alpha_ * model.estimator_.coef_ / model.scale_)
     coef = np.asarray(getattr(model, "coef_", np.zeros(0)), dtype=np.float64)
@@ -353,7 +352,7 @@ def _without_coefficients(model: Any) -> NotLinearError:
 
 
 def _in_memory(model: Any, X: Any, X_err: Any) -> Any:
-    """Return samples, with their errors if there are any."""
+    """Return samples of a fitted model, with their errors if there are any."""
     check_is_fitted(model)
     if isinstance(X, Measured):
         return X
@@ -378,12 +377,12 @@ def _one_sample(model: Any, x: Any, x_err: Any) -> Any:
 
 
 def _without(model: Any, function: Any, samples: Any, gaps: NDArray[np.bool_]) -> Any:
-    """Return a function of samples some of whose values were not measured."""
+    """Return a function of samples without the values of a mask."""
     values, errors = split_errors(samples)
     errors = np.zeros(gaps.shape) if errors is None else errors
-    less = Measured.checked(values, marked(errors, gaps))
+    reduced = Measured.checked(values, marked(errors, gaps))
     try:
-        return function(less)
+        return function(reduced)
     except (TypeError, ValueError) as problem:
         raise type(problem)(
             f"{type(final_estimator(model)).__name__} cannot predict samples of which a feature was not measured "
@@ -410,7 +409,7 @@ def _probabilities(model: Any, samples: Any) -> Any:
 
 
 def _names(model: Any, samples: Any) -> NDArray[Any]:
-    """Return the names of the features."""
+    """Return the names of the features, from X, the fit, or x0, x1, ...."""
     names = column_names(samples.X if isinstance(samples, Measured) else samples)
     if names is None:
         names = getattr(getattr(model, "best_estimator_", model), "feature_names_in_", None)

@@ -52,8 +52,8 @@ from gaussguru._frames import as_numbers, like, take_rows
 from gaussguru._linalg import EPS, Array, Index, graded_roots
 from gaussguru.calibration import ByProbability, last_step, score_distribution
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import NotLinearError, WithErrors, as_table, final_estimator, linear_scores
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import NotLinearError, as_table, dense, final_estimator, linear_scores
 from gaussguru.probabilities import (
     bivariate_normal,
     covariance_roots,

@@ -46,14 +46,14 @@ from gaussguru import (
 )
 from gaussguru._estimators import error_bar, members
 from gaussguru._estimators.families import linear_families
-from gaussguru._tables.archive import CARD
+from gaussguru._tables.archive import CARD, TRUSTED
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
 from gaussguru._tables.schema import Data, Layout
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
-from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, read_model, save_model
+from gaussguru.models import FORMAT, Model, ModelError, read_model, save_model
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.affine import NotLinearError

@@ -1,9 +1,9 @@
 """The file of a model: a zip archive of skops with a card, read within limits, and checked before an object is made.
 
-skops says which types a file holds, but unpacks whatever it is given, follows references between objects as often as
-they occur, and trusts all estimators of scikit-learn. So the archive is unpacked here, entry by entry and no further
-than its limits; what it says of its objects must name known types only, and may not refer from one object to another.
-What skops then sees is a new archive, of what was checked and nothing else.
+skops lists the types in a file, but unpacks any archive, follows references between objects as often as they occur,
+and trusts all estimators of scikit-learn. So the archive is unpacked here, entry by entry and no further than its
+limits; its schema must name known types only, and may not refer from one object to another. skops then loads a new
+archive, which holds the checked entries only.
 """
 
 import io
@@ -37,13 +37,13 @@ from gaussguru._tables.trees import replaced, with_trees, without_trees
 __all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
 
 CARD, SCHEMA = "gaussguru.json", "schema.json"
-# The part of the limit of an archive that its JSON may take: as objects it takes some 30 times its bytes.
+# Fraction of the limit of an archive that its JSON may take: as Python objects it takes about 30 times its bytes.
 JSON_SHARE = 1 / 6
-# Levels of lists and dicts. A model of the command has up to 33, and pipelines inside it some more.
+# Levels of lists and dicts. Models of the command have at most 33; pipelines inside them add a few.
 DEEPEST = 50
-# Bytes of the directory of an archive. A model has some 30 entries of 100 bytes, and a pool some 70 for each fold.
+# Bytes of the directory of an archive. A model has about 30 entries of 100 bytes, and a pool about 70 for each fold.
 LARGEST_DIRECTORY = 1_000_000
-# An archive that is larger may have a second directory, which is looked for before the first.
+# Larger archives may have a second directory, which zipfile reads before the first.
 LARGE_ARCHIVE = (1 << 31) - 1
 
 _SCALARS = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_]
@@ -91,7 +91,7 @@ _OURS = [
     "gaussguru._solvers.sgd.State",
     "gaussguru._tables.trees.Trees",
 ]
-# What may be in a model file, by what makes it.
+# Types that may be in a model file, by the loader of skops that makes them.
 _KNOWN = {
     "DTypeNode": ["numpy.dtype"],
     "DictNode": _paths(dict),
@@ -117,7 +117,7 @@ def pack(estimator: Any, card: dict[str, Any]) -> bytes:
     ----------
     estimator : Pipeline
     card : dict
-        What JSON can hold.
+        Values that JSON can hold.
 
     Returns
     -------
@@ -140,7 +140,7 @@ class Archive:
 
     Attributes
     ----------
-    card : what the card says, as JSON has it
+    card : the card, as parsed JSON
     """
 
     def __init__(self, path: str | bytes, limits: Limits) -> None:
@@ -153,7 +153,7 @@ class Archive:
         is_pipe = path == "-" or not os.path.isfile(path)
         try:
             with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
-                # It is read from its end, and what comes through a pipe has none.
+                # zipfile reads from the end, and pipes cannot seek.
                 file = io.BytesIO(source.read(limits.unpacked + 1)) if is_pipe else source
                 self._packed = file.seek(0, os.SEEK_END)
                 if is_pipe and self._packed > limits.unpacked:
@@ -171,7 +171,7 @@ class Archive:
             return entries, self._json(entries.pop(CARD))
         except (ModelError, MemoryError):
             raise
-        except Exception:  # whatever is in a file of another kind, or damaged
+        except Exception:  # a file of another kind may raise anything
             raise ModelError(f"{self.name} is no model of gaussguru; expected is a file of `gaussguru fit`") from None
 
     def _check_size(self, unpacked: int) -> None:
@@ -194,23 +194,23 @@ class Archive:
             unpacked = {}
             for entry in entries:
                 with archive.open(entry) as part:
-                    # Without a number, all that is packed would be unpacked, however much more than the entry says.
+                    # Without a size, zipfile would unpack everything, also beyond the size in the directory.
                     unpacked[entry.filename] = part.read(entry.file_size + 1)
         return unpacked
 
     def _json(self, content: bytes) -> Any:
-        """Return what JSON stands for; raise if that is too much."""
+        """Return parsed JSON; raise if it is too large or too deep."""
         self._check_size(int(len(content) / JSON_SHARE))
-        found = json.loads(content)
-        level, depth = [found], 0
+        parsed = json.loads(content)
+        level, depth = [parsed], 0
         while level := [part for node in level for part in _parts(node)]:
             depth += 1
             if depth > DEEPEST:
                 raise ValueError(f"lists and objects are {depth} levels deep; in a model at most {DEEPEST}")
-        return found
+        return parsed
 
     def load(self) -> Any:
-        """Return the objects of the archive; raise before any is made if there is one that no model has."""
+        """Return the objects of the archive; raise before any is made if one has an unknown type."""
         schema = self._json(self._entries.pop(SCHEMA))
         files = self._checked(schema)
         packed = io.BytesIO()
@@ -222,7 +222,7 @@ class Archive:
         return replaced(skops.io.load(packed, trusted=TRUSTED), with_trees)
 
     def _checked(self, schema: Any) -> set[str]:
-        """Return the entries that a schema refers to, and let it refer to nothing else; raise for unknown types."""
+        """Return the names of the entries of a schema, and remove its references; raise for unknown types."""
         files, unknown, size, nodes = set(), set(), 0, [schema]
         while nodes:
             node = nodes.pop()
@@ -234,19 +234,19 @@ class Archive:
                 unknown.add(kind if kind not in TRUSTED else f"{kind} made by {node['__loader__']}")
             if node["__loader__"] == "JsonNode" and node["content"].lstrip()[:1] in ("[", "{"):
                 raise ValueError("it holds a list or object where a number or text is expected")
-            # By its number an object is taken for another one, in a time that doubles with every level.
+            # skops takes objects of the same number for one; following them takes time that doubles with every level.
             node.pop("__id__", None)
             if "file" in node:
                 files.add(node["file"])
                 size += len(self._entries[node["file"]])
         if unknown:
-            some = ", ".join(map(quoted, sorted(unknown)[:5]))
-            raise ModelError(f"{self.name} is not trusted: it holds objects of type {some}, which no model has")
+            names = ", ".join(map(quoted, sorted(unknown)[:5]))
+            raise ModelError(f"{self.name} is not trusted: it holds objects of type {names}, which no model has")
         self._check_size(size)
         return files
 
     def _checked_array(self, name: str, content: bytes) -> bytes:
-        """Return the file of an array, or of those of a sparse matrix; raise if its header promises other values."""
+        """Return the file of an array or sparse matrix; raise if a header does not fit the size of the values."""
         if name.endswith(".npz"):
             out = io.BytesIO()
             with zipfile.ZipFile(out, "w") as archive:
@@ -267,7 +267,7 @@ def _parts(node: Any) -> Iterable[Any]:
 
 
 def _check_directory(file: BinaryIO) -> None:
-    """Raise if an archive has more entries than a model, of which there may be as many objects as bytes."""
+    """Raise if the directory of an archive is larger than that of a model: zipfile makes an object for each entry."""
     size = file.seek(0, os.SEEK_END)
     file.seek(-min(size, 42), os.SEEK_END)
     second, end = file.read(20), file.read(22)

@@ -32,8 +32,8 @@ from gaussguru._estimators.path import sigma_path
 from gaussguru._estimators.validation import ParameterError
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.schema import Data, Layout, label_values
-from gaussguru.models import Model, is_plain
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.judgement import Judge, Judgement

@@ -1,7 +1,7 @@
-"""Whether the objects of a model file are those of a model: types, attributes, shapes and values.
+"""Checks of the objects of a model file: types, attributes, shapes and values are as a fit makes them.
 
-Objects of known types are harmless to create, but predictions take for granted what a fit made of them, and compiled
-code does not look again. ``CONTENTS`` says of every type what its attributes hold.
+Objects of known types are harmless to create, but predictions rely on the attributes that a fit sets, and compiled code
+does not check them. ``CONTENTS`` has the rules of the attributes of every type.
 """
 
 import dataclasses
@@ -45,12 +45,13 @@ from gaussguru._tables.trees import MOST_JOBS, TREES
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import AffineMap, WithErrors
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import AffineMap
 from gaussguru.preprocessing.curved import CurvedMap
 
 SCALERS = (StandardScaler, RobustScaler, MinMaxScaler, MaxAbsScaler, QuantileTransformer)
 TRANSFORMERS = (*SCALERS, SimpleImputer, FunctionTransformer, WithErrors, Deconvolve)
-# Those that may be inside others.
+# Classifiers that may be inside others.
 INNER = (
     GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
     *TREES,
@@ -58,28 +59,28 @@ INNER = (
 CLASSIFIERS = (
     *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
-# Of the calibration: its square, times a variance, is a number.
+# Largest factor of a calibration: its square times a variance does not overflow.
 LARGEST_FACTOR = 1e70
-# Of correlations: a fit may leave covariances that differ from their transposes in the last digits.
+# Rounding of correlations: covariances of a fit may differ from their transposes in the last digits.
 ROUNDING = 1e-12
-# Of a kernel for features of spread 1: its widest is many times narrower than any that a fit tries.
+# Largest gamma of a kernel, for features of spread 1: such a kernel is much narrower than any that a fit tries.
 LARGEST_GAMMA = 1e6
 
 
 def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str) -> None:
-    """Raise unless an estimator has all that predictions ask for, as a fit makes it.
+    """Raise unless an estimator has all attributes that predictions read, as a fit makes them.
 
-    Attributes that no prediction asks for may have any value, but not the name of a method.
+    Attributes that no prediction reads may have any value, but not the name of a method.
 
     Parameters
     ----------
-    estimator : what a model file holds
+    estimator : object of a model file
     features : list of str
         The names of its features, by its card.
     labels : list
         Its classes, by its card; none of a transformer.
     kinds : str
-        Of dtypes that the classes may have.
+        Kinds of dtypes that the classes may have.
     """
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) and estimator.steps else estimator
     at = At(type(estimator).__name__, features, None)
@@ -101,9 +102,9 @@ def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str
 
 
 class At(NamedTuple):
-    """A place in a model: how it is called, the features of samples there, and the classes.
+    """A place in a model: its path, the features of its samples, and the classes.
 
-    ``widths`` are, in a pool, the numbers of columns of the forms in which its members take samples.
+    ``sizes`` are the sizes of arrays by letter; ``widths`` are, in a pool, the numbers of columns by form of samples.
     """
 
     path: str
@@ -121,7 +122,7 @@ class At(NamedTuple):
         return self._replace(path=f"{self.path}.{name}")
 
     def check_type(self, thing: Any, types: Iterable[type]) -> None:
-        """Check that an object is of one of some types, and that no attribute hides one of the type."""
+        """Raise unless an object has one of the types, and no attribute that hides a method."""
         kind = type(thing)
         if kind not in tuple(types):
             self.fail(f"is a {kind.__name__}, which no model file holds there")
@@ -133,7 +134,7 @@ class At(NamedTuple):
                 self.fail(f"has an attribute {name[:40]!r}")
 
     def check(self, thing: Any, types: Iterable[type]) -> None:
-        """Check an object of one of some types, with all that it holds."""
+        """Raise unless an object has one of the types, and its attributes obey the rules of this type."""
         self.check_type(thing, types)
         kind = type(thing)
         contents = CONTENTS[kind]
@@ -158,9 +159,9 @@ def numbers(
     shape: str, *, low: float = -LARGEST, above: float = -math.inf, most: float = LARGEST, optional: bool = False,
     sparse: bool = False, rising: bool = False,
 ) -> Rule:  # fmt: skip
-    """Return the rule of an array of floats, finite and of a size that products of two do not overflow.
+    """Return the rule of an array of floats, finite and small enough that products of two do not overflow.
 
-    Letters are its sizes: d features, s scores, c classes; any other is the same wherever it occurs in an object.
+    The letters of ``shape`` are sizes: d features, s scores, c classes; any other has one value for the whole object.
     """
 
     def rule(at: At, value: Any) -> None:
@@ -189,7 +190,7 @@ def _check_shape(at: At, found: tuple[int, ...], shape: str) -> None:
 
 
 def shares(size: str, *, above: float = -math.inf) -> Rule:
-    """Return the rule of parts of one."""
+    """Return the rule of positive numbers that sum to one."""
 
     def rule(at: At, value: Any) -> None:
         numbers(size, low=0.0, above=above)(at, value)
@@ -214,7 +215,7 @@ def indices(shape: str, low: int = 0, below: str = "") -> Rule:
 
 
 def size(letter: str) -> Rule:
-    """Return the rule of the size of arrays beside it."""
+    """Return the rule of a whole number that is a size of arrays of the same object."""
 
     def rule(at: At, value: Any) -> None:
         whole(1)(at, value)
@@ -245,7 +246,7 @@ def whole(low: int, high: float = math.inf) -> Rule:
 
 
 def one_of(*values: Any) -> Rule:
-    """Return the rule of one of some values."""
+    """Return the rule of a value that is one of ``values``, with the same type."""
 
     def rule(at: At, value: Any) -> None:
         if not any(type(value) is type(known) and value == known for known in values):
@@ -255,7 +256,7 @@ def one_of(*values: Any) -> Rule:
 
 
 def part(*types: type) -> Rule:
-    """Return the rule of an object of one of some types, among which None may be, with all that it holds."""
+    """Return the rule of an object of one of the types, checked by its own rules; NoneType allows None."""
 
     def rule(at: At, value: Any) -> None:
         if not (value is None and type(None) in types):
@@ -272,7 +273,7 @@ def _populations(at: At, value: Any) -> None:
 
 
 def pattern(*types: type) -> Rule:
-    """Return the rule of a parameter that is None or an estimator, which no prediction asks."""
+    """Return the rule of a parameter that is None or an unfitted estimator, which no prediction uses."""
 
     def rule(at: At, value: Any) -> None:
         if value is not None:
@@ -299,7 +300,7 @@ def _text(at: At, value: Any) -> None:
 
 
 def _steps(at: At, value: Any) -> None:
-    """Check the steps of a pipeline, each with the features that the one before it makes."""
+    """Check the steps of a pipeline, each with the output features of the step before it."""
     if type(value) is not list or not value or not all(type(step) is tuple and len(step) == 2 for step in value):
         at.fail("is no list of steps")
     *before, (_, last) = value
@@ -338,7 +339,7 @@ def _beta(at: At, value: Any) -> None:
 
 
 def _covariances(at: At, value: Any) -> None:
-    """Check covariances of components: exact values are seen through them alone, which must then have an inverse."""
+    """Check covariances of components: with exact values they are inverted, so they must be positive definite."""
     numbers("kdd")(at, value)
     roots = np.sqrt(np.abs(np.einsum("kjj->kj", value)))
     rounding = ROUNDING * roots[:, :, np.newaxis] * roots[:, np.newaxis]
@@ -355,7 +356,7 @@ def _population(at: At, value: Any) -> None:
 
 
 def _kernel_machine(thing: Any) -> dict[str, Rule]:
-    """Return the contents of a classifier with a kernel, which its parameter names."""
+    """Return the rules of a classifier with a kernel; its parameter must name the kernel of the fit."""
     return {
         **_CLASSIFIER,
         "kernel": one_of(getattr(vars(thing).get("_kernel"), "name", None)),
@@ -392,7 +393,7 @@ def _view(at: At, value: Any) -> None:
 
 
 def _features_of(size: str) -> Rule:
-    """Return the rule of features that have a column of their own."""
+    """Return the rule of increasing indices of features."""
 
     def rule(at: At, value: Any) -> None:
         indices(size, below="d")(at, value)
@@ -403,7 +404,7 @@ def _features_of(size: str) -> Rule:
 
 
 def _pool(at: At, value: Any, features: Any) -> None:
-    """Check a pool, for samples in the forms that some features, which were checked, make of them."""
+    """Check a pool, with the numbers of columns that its FeatureColumns, already checked, make."""
     d, r = features.axes.shape
     gaps = len(features.gaps) + len(features.limits)
     trees = 2 * d + r + gaps
@@ -413,7 +414,7 @@ def _pool(at: At, value: Any, features: Any) -> None:
 
 
 def _scores(at: At, value: Any) -> None:
-    """Check the table of log losses of a pool, which reports show."""
+    """Check the table of log losses of a pool, for reports."""
     columns = ("weight", "log_loss", "weight_noisier", "log_loss_noisier")
     if type(value) is not dict or not {"member", *columns[:2]} <= set(value) <= {"member", *columns}:
         at.fail("is no table of log losses")
@@ -447,7 +448,7 @@ def _weights(at: At, value: Any) -> None:
 
 
 def _gate(at: At, value: Any) -> None:
-    """Check intercept and slope of how likely a sample is a noisier one; without such samples they are -inf and 0."""
+    """Check intercept and slope of the log odds that a sample is a noisier one: -inf and 0 without noisier samples."""
     if type(value) is not np.ndarray or value.dtype != np.float64 or value.tolist() != [-math.inf, 0.0]:
         numbers("t")(at, value)
         if value[1] < 0:
@@ -455,7 +456,7 @@ def _gate(at: At, value: Any) -> None:
 
 
 def _member(thing: Any) -> dict[str, Rule]:
-    """Return the contents of a member of a pool: classifiers of the columns that it names, and of class numbers."""
+    """Return the rules of a member of a pool: classifiers of class numbers, of the columns that it names."""
     columns = vars(thing).get("columns")
     types = (PopulationClassifier,) if columns == WITH_ERRORS else (Pipeline, *INNER)
 
@@ -467,16 +468,16 @@ def _member(thing: Any) -> dict[str, Rule]:
             at.fail("is no list of classifiers")
         names = [f"column {j}" for j in range(at.widths[columns])]  # type: ignore[index]
         for number, model in enumerate(value):
-            place = at._replace(path=f"{at.path}[{number}]", features=names)
-            place._replace(classes=_class_numbers(place, model)).check(model, types)
+            inside = at._replace(path=f"{at.path}[{number}]", features=names)
+            inside._replace(classes=_class_numbers(inside, model)).check(model, types)
 
     return {"name": _text, "columns": known, "models": models}
 
 
 def _class_numbers(at: At, model: Any) -> NDArray[Any]:
-    """Return the classes of a classifier, checked: numbers of some of all classes, which the samples of its fold have.
+    """Return the classes of a classifier of one fold, checked: numbers of two or more of all classes.
 
-    (A pipeline without steps, or with others than these, is refused later.)
+    (A pipeline whose steps are not those of a fit is refused later.)
     """
     steps = vars(model).get("steps") if type(model) is Pipeline else None
     last = steps[-1][-1] if type(steps) is list and steps and type(steps[-1]) is tuple else model
@@ -495,7 +496,7 @@ def _class_numbers(at: At, model: Any) -> NDArray[Any]:
 
 
 def _landmarks(thing: Any) -> dict[str, Rule]:
-    """Return the contents of expected kernel values."""
+    """Return the rules of expected kernel values."""
 
     def n_features(at: At, value: Any) -> None:
         whole(1, len(at.features) // 2)(at, value)
@@ -505,7 +506,7 @@ def _landmarks(thing: Any) -> dict[str, Rule]:
 
 
 def _error_bars(thing: Any) -> dict[str, Rule]:
-    """Return the contents of an ErrorBarClassifier: a calibrated linear score, or a pool."""
+    """Return the rules of an ErrorBarClassifier: a calibrated linear score, or a pool."""
     inner: dict[str, Rule]
     if vars(thing).get("model") == "linear":
         inner = {
@@ -519,7 +520,7 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
         inner = {
             "method_": one_of("pool"),
             "features_": part(FeatureColumns),
-            # Its columns are those of the features, which come before it.
+            # ``features_`` is checked before it.
             "pool_": lambda at, value: _pool(at, value, vars(thing)["features_"]),
             "cv_scores_": _scores,
             "n_jobs": _jobs,
@@ -553,7 +554,7 @@ _MIXTURE: dict[str, Rule] = {
     "weights": shares("k", above=0.0), "means": numbers("kd"), "covariances": _covariances
 }  # fmt: skip
 
-# What objects hold, by attribute; of some types it depends on the object.
+# Rules of the attributes, by type; of a few types they depend on the object.
 CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
     Pipeline: {"steps": _steps},
     StandardScaler: {
@@ -581,7 +582,7 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
     },
     CurvedMap: {
         **{name: numbers("d") for name in ("low", "high", "below", "above", "signs")},
-        **{name: indices("d", low=-1, below="d") for name in ("features", "outputs")},  # of one that never varied: -1
+        **{name: indices("d", low=-1, below="d") for name in ("features", "outputs")},  # -1: never varied
     },
     Population: {"means": numbers("d"), "spreads": numbers("d"), "covariance": numbers("dd", optional=True)},
     Deconvolve: {

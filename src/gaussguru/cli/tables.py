@@ -31,6 +31,7 @@ from gaussguru._tables.fitting import (
     fit_model,
     path_table,
 )
+from gaussguru._tables.model import Model, shrunk_errors
 from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
 from gaussguru._tables.streaming import convert, files_of, is_large, rows_on_cluster
 from gaussguru.cli.console import (
@@ -51,9 +52,10 @@ from gaussguru.cli.console import (
     warn,
 )
 from gaussguru.losses import LOSSES
-from gaussguru.models import Model, read_model, save_model, shrunk_errors
+from gaussguru.models import read_model, save_model
 from gaussguru.noise import NOISES
-from gaussguru.report import Report, evaluation_report
+from gaussguru.report import evaluation_report
+from gaussguru.report.page import Report
 from gaussguru.report.pool import pool_in_words, pool_table
 from gaussguru.report.reliability import kappa_in_words
 

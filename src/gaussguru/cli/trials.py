@@ -9,8 +9,8 @@ import typer
 
 from gaussguru import demo as demonstration
 from gaussguru.cli.console import AsJson, Force, Quiet, app, check_output, say, show_table, talk, tell
-from gaussguru.experiments import EXPERIMENTS, Progress
-from gaussguru.experiments import reproduce as run
+from gaussguru.thesis.run import EXPERIMENTS, Progress
+from gaussguru.thesis.run import reproduce as run
 
 
 @app.command()
@@ -85,10 +85,10 @@ def _progress() -> Any:
     """Return what shows how far a run is: a bar on a terminal, else a line for every tenth."""
     if talk.quiet:
         return nullcontext(lambda progress: None)
-    return _Bar() if talk.is_terminal else nullcontext(_Lines())
+    return _ProgressBar() if talk.is_terminal else nullcontext(_ProgressLines())
 
 
-class _Bar:
+class _ProgressBar:
     def __enter__(self) -> Any:
         self.bar = rich.progress.Progress(
             rich.progress.BarColumn(),
@@ -109,7 +109,7 @@ class _Bar:
         self.bar.stop()
 
 
-class _Lines:
+class _ProgressLines:
     def __init__(self) -> None:
         self.tenths = -1
 
@@ -117,4 +117,4 @@ class _Lines:
         tenths = 10 * progress.done // progress.total
         if tenths > self.tenths:
             self.tenths = tenths
-            say(f"{progress.done} of {progress.total} done, {progress.found} found; last: {progress.last}")
+            say(f"{progress.done} of {progress.total} done, {progress.reused} found; last: {progress.last}")

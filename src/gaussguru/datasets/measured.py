@@ -17,7 +17,7 @@ from gaussguru._linalg import Array
 from gaussguru.probabilities import top_probabilities
 
 PATTERNS = ("uniform", "varied", "by-sample", "by-feature", "two-level", "correlated")
-# The smallest and the largest error of a pattern that is given one number, relative to it: a decade in all.
+# The largest error of a pattern with one number, relative to it, and 1 / the smallest: a decade in all.
 RANGE = math.sqrt(10.0)
 # The fraction of good samples in "two-level".
 GOOD = 0.3
@@ -66,8 +66,8 @@ class MeasuredPopulation:
         component = rng.choice(len(self.weights), size=n_samples, p=self.weights)
         normal = rng.normal(size=truth.shape)
         for k, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
-            mine = component == k
-            truth[mine] = mean + normal[mine] @ np.linalg.cholesky(covariance).T
+            rows = component == k
+            truth[rows] = mean + normal[rows] @ np.linalg.cholesky(covariance).T
         scores = truth @ self.coef.T + self.intercept
         if len(self.coef) == 1:
             return truth, (scores[:, 0] + rng.normal(size=n_samples) > 0).astype(np.int64)
@@ -102,13 +102,13 @@ class MeasuredPopulation:
         errors = check_errors(finite(X_err), X)
         result = np.empty((n, max(2, len(self.coef))))
         for part in row_blocks(n, d**2):
-            some = errors.take(part)
-            S = np.array([some.covariance(i) for i in range(some.n_samples)])
+            block = errors.take(part)
+            S = np.array([block.covariance(i) for i in range(block.n_samples)])
             result[part] = self._proba(X[part], S, ~missing[part])
         return result
 
     def _proba(self, X: Array, S: Array, seen: NDArray[np.bool_]) -> Array:
-        """Return the probabilities of samples with covariances S; what was not seen is left out of all sums."""
+        """Return the probabilities, (n, n_classes), of samples with covariances S; values not ``seen`` are ignored."""
         n, d = X.shape
         n_rows = len(self.coef)
         log_weights = np.empty((n, len(self.weights)))
@@ -116,12 +116,12 @@ class MeasuredPopulation:
         for k, (mean, T) in enumerate(zip(self.means, self.covariances, strict=True)):
             total = (T + S) * (seen[:, :, np.newaxis] & seen[:, np.newaxis, :])
             total[:, np.arange(d), np.arange(d)] += ~seen
-            apart = np.where(seen, X - mean, 0.0)
+            difference = np.where(seen, X - mean, 0.0)
             towards = np.broadcast_to(T @ self.coef.T, (n, d, n_rows)) * seen[:, :, np.newaxis]
-            solved = np.linalg.solve(total, np.concatenate([apart[:, :, np.newaxis], towards], axis=2))
+            solved = np.linalg.solve(total, np.concatenate([difference[:, :, np.newaxis], towards], axis=2))
             scores = mean @ self.coef.T + self.intercept + np.einsum("ijr,ij->ir", towards, solved[:, :, 0])
             noise = self.coef @ T @ self.coef.T - np.einsum("ijr,ijs->irs", towards, solved[:, :, 1:])
-            distance = np.einsum("ij,ij->i", apart, solved[:, :, 0])
+            distance = np.einsum("ij,ij->i", difference, solved[:, :, 0])
             log_weights[:, k] = np.log(self.weights[k]) - 0.5 * (distance + np.linalg.slogdet(total)[1])
             if n_rows == 1:
                 p = ndtr(scores[:, 0] / np.sqrt(1.0 + np.maximum(noise[:, 0, 0], 0.0)))
@@ -208,9 +208,9 @@ def make_measured(
     X_err = _errors(pattern, low, high, truth.shape, rng)
     X = truth + check_errors(X_err, truth).sample(np.random.default_rng(rng.randint(np.iinfo(np.int32).max)))
     if missing:
-        gone = rng.uniform(size=X.shape) < missing
-        X[gone] = np.nan
-        X_err = np.where(gone, np.inf, X_err if X_err.ndim == 2 else X_err[:, np.newaxis])
+        is_missing = rng.uniform(size=X.shape) < missing
+        X[is_missing] = np.nan
+        X_err = np.where(is_missing, np.inf, X_err if X_err.ndim == 2 else X_err[:, np.newaxis])
     bunch = Bunch(
         X=X,
         X_err=X_err,
@@ -280,6 +280,6 @@ def _population(
     coef = rng.normal(size=(n_rows, d))
     coef -= coef.mean(axis=0) if n_rows > 1 else 0.0
     total = np.einsum("k,kij->ij", weights, covariances) + (weights[:, np.newaxis] * means).T @ means
-    # Of more classes, the root of the mean variance of the scores, times sqrt(2): that of a typical difference.
+    # With more classes, the spread of a typical difference of scores: sqrt(2) times the root of their mean variance.
     spread = np.sqrt(np.einsum("ri,ij,rj->r", coef, total, coef).mean() * (1.0 if n_rows == 1 else 2.0))
     return MeasuredPopulation(weights, means, covariances, coef * class_sep / spread, np.zeros(n_rows))

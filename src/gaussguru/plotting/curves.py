@@ -48,7 +48,7 @@ class SigmaPathDisplay:
     Examples
     --------
     >>> from gaussguru import GuruClassifierCV
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import SigmaPathDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> model = GuruClassifierCV(5).fit(X, y)
@@ -223,7 +223,7 @@ class RobustnessCurveDisplay:
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import RobustnessCurveDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = RobustnessCurveDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y, noise_levels=[0, 1, 2])
@@ -340,7 +340,7 @@ class ConvergenceDisplay:
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import ConvergenceDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = ConvergenceDisplay.from_estimator(GuruClassifier(0.5), X, y)
@@ -412,7 +412,7 @@ class ConvergenceDisplay:
                 model = clone(estimator).set_params(max_iter=stop).fit(X, y, **given)
                 rows.append((stop, model.objective_, model.dual_gap_, time.perf_counter() - began))
         iterations, objective, gap, seconds = (np.array(column) for column in zip(*rows, strict=True))
-        # What a fit takes that goes on for longer, a shorter one takes at most.
+        # A fit with fewer iterations takes at most the time of one with more.
         seconds = np.minimum.accumulate(seconds[::-1])[::-1]
         name = f"solver={estimator.solver!r}" if name is None else name
         return cls(iterations, objective, gap, seconds, name=name).plot(ax, against=against)

@@ -8,7 +8,7 @@ from gaussguru._linalg import Array
 from gaussguru.inspection import Explanation, FeatureImportance, explain, feature_importance
 from gaussguru.plotting import style
 
-# Height of a bar and its space, and of all that is not bars, in inches.
+# Height of a bar with its space, and of the rest of the figure, in inches.
 BAR, REST = 0.24, 1.1
 
 

@@ -9,8 +9,7 @@ from gaussguru._estimators.adversary import sample_noise
 from gaussguru._estimators.validation import check_count
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.preprocessing import as_table
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing.affine import as_table, dense
 
 
 class AdversarialSamplesDisplay:
@@ -102,7 +101,7 @@ class AdversarialSamplesDisplay:
         self.images_, self.texts_ = [], []
         for row, column in np.ndindex(n_rows, n_columns):
             x, y = column * across, row * down
-            # One scale of grey for all, or noise beyond the range of the originals would not be seen.
+            # One scale of grey for all images, which shows noise beyond the range of the originals.
             image = ax.imshow(
                 self.images[row, column], cmap="gray_r", vmin=self.images.min(), vmax=self.images.max(),
                 extent=(x, x + width, y + height, y), interpolation="nearest",
@@ -118,7 +117,7 @@ class AdversarialSamplesDisplay:
                     x + width / 2, y + 1.02 * height, f"{label}", ha="center", va="top", fontsize=style.SMALL, **look
                 )
             )
-        if n_columns > 1:  # between what was measured and what noise makes of it
+        if n_columns > 1:  # between originals and noisy versions
             ax.plot([0.5 * (width + across)] * 2, [0, n_rows * down], **style.REFERENCE)
         ax.set(xlim=(-0.02 * across, n_columns * across), ylim=(n_rows * down, -0.02 * down), aspect="equal")
         ax.set_axis_off()

@@ -13,12 +13,11 @@ from gaussguru._estimators.validation import check_kind, check_real
 from gaussguru._frames import column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.preprocessing import as_table, final_estimator
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing.affine import as_table, dense, final_estimator
 from gaussguru.robustness import counts_errors
 
 RESOLUTION = 301
-# Of boundaries, and of entries in legends that stand for all classes.
+# Colour of boundaries, and of entries in legends for all classes.
 LINE = "0.25"
 
 
@@ -37,13 +36,13 @@ def _covariances(X_err: Any, samples: Array) -> Array:
 
 
 def _around(samples: Array, covariances: Array, n_std: float) -> Array:
-    """Return how far the ellipses of samples reach."""
+    """Return the corners of the boxes around the ellipses of the samples, (2 n_samples, 2)."""
     reach = n_std * np.sqrt(np.einsum("ijj->ij", covariances))
     return np.vstack([samples - reach, samples + reach])
 
 
 def _scores(estimator: Any, points: Any) -> Array:
-    """Return the scores of points, or probabilities if there are no scores or infinite ones: of two, the difference."""
+    """Return the scores of points; without finite scores probabilities, for two classes their difference."""
     if hasattr(estimator, "decision_function"):
         scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
         if np.isfinite(scores).all():
@@ -75,7 +74,7 @@ class Plane(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: Any, around: Any = None) -> "Plane":
-        """Return that of a fitted classifier; the grid reaches as far as the samples and what is around."""
+        """Return the plane of a fitted classifier; the grid covers the samples and the points ``around``."""
         check_is_fitted(estimator)
         known = column_names(X)
         names = ["feature 1", "feature 2"] if known is None else known.tolist()
@@ -99,13 +98,13 @@ class Plane(NamedTuple):
 
 
 class _PlaneDisplay:
-    """Pictures of the plane."""
+    """Drawings that the displays of two features share."""
 
     def __init__(self, plane: Plane) -> None:
         self.plane = plane
 
     def _draw_boundary(self, ax: Any, *, margins: bool) -> Any:
-        """Draw where two classes have the same score, and for two classes where the score is 1 and -1."""
+        """Draw where two classes have the same score; with ``margins``, for two classes, also the scores 1 and -1."""
         first, second, scores = self.plane.grid
         if len(scores) == 1:
             levels, styles = ([-1, 0, 1], ["--", "-", "--"]) if margins else ([0], ["-"])
@@ -134,10 +133,10 @@ class _PlaneDisplay:
         width, height = 2 * n_std * np.sqrt(np.maximum(sizes[:, ::-1], 0.0)).T
         angle = np.degrees(np.arctan2(turns[:, 1, 1], turns[:, 0, 1]))
         drawn = []
-        for number, _, mine in self._classes():
+        for number, _, rows in self._classes():
             colour = style.points_of(number, len(self.plane.samples))["color"]
             clouds = EllipseCollection(
-                width[mine], height[mine], angle[mine], units="xy", offsets=self.plane.samples[mine],
+                width[rows], height[rows], angle[rows], units="xy", offsets=self.plane.samples[rows],
                 offset_transform=ax.transData, facecolors=(colour, 0.10), edgecolors=(colour, 0.45), linewidths=0.8,
             )  # fmt: skip
             drawn.append(ax.add_collection(clouds))
@@ -150,16 +149,16 @@ class _PlaneDisplay:
 
     @staticmethod
     def _key(ax: Any, label: str, **look: Any) -> None:
-        """Add an entry to the legend for what is drawn in many parts."""
+        """Add an entry to the legend."""
         ax.plot([], [], label=label, **look)
 
     def _finish(self, ax: Any) -> None:
-        ax.set_aspect("equal")  # or normals would not look like normals
+        ax.set_aspect("equal")  # else normals of the boundary would look oblique
         style.finish(ax, self.plane.names[0], self.plane.names[1], self.plane.title)
         self.ax_, self.figure_ = ax, ax.figure
 
     def _classes(self) -> Any:
-        """Return number, label and samples of each class."""
+        """Return number, label and mask of the samples of each class."""
         return [
             (number, label, self.plane.labels == label) for number, label in enumerate(np.unique(self.plane.labels))
         ]
@@ -188,7 +187,7 @@ class CloudDisplay(_PlaneDisplay):
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import CloudDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = CloudDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y)
@@ -249,8 +248,8 @@ class CloudDisplay(_PlaneDisplay):
         """
         ax = style.axes(ax)
         self._draw_boundary(ax, margins=True)
-        for number, label, mine in self._classes():
-            self._draw_samples(ax, self.plane.samples[mine], number, label)
+        for number, label, rows in self._classes():
+            self._draw_samples(ax, self.plane.samples[rows], number, label)
         self.ellipses_ = self._draw_clouds(ax, self.covariances, self.n_std)
         self._finish(ax)
         return self
@@ -280,7 +279,7 @@ class RegionsDisplay(_PlaneDisplay):
     Examples
     --------
     >>> from gaussguru import GuruClassifier
-    >>> from gaussguru.datasets import make_gaussian_ring
+    >>> from gaussguru.thesis import make_gaussian_ring
     >>> from gaussguru.plotting import RegionsDisplay
     >>> X, y = make_gaussian_ring(60, n_classes=3, random_state=0)
     >>> RegionsDisplay.from_estimator(GuruClassifier(0.5).fit(X, y), X, y).classes.tolist()
@@ -352,8 +351,8 @@ class RegionsDisplay(_PlaneDisplay):
         self.surface_ = ax.contourf(first, second, best, levels=levels, colors=colours)
         self._draw_boundary(ax, margins=False)
         for number, label in enumerate(self.classes):
-            mine = (self.plane.labels == label) & ~self.wrong
-            self._draw_samples(ax, self.plane.samples[mine], number, label)
+            rows = (self.plane.labels == label) & ~self.wrong
+            self._draw_samples(ax, self.plane.samples[rows], number, label)
         self.ellipses_ = [] if self.covariances is None else self._draw_clouds(ax, self.covariances, self.n_std)
         ax.scatter(
             *self.plane.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4
@@ -384,7 +383,7 @@ class DisplacementDisplay(_PlaneDisplay):
     Examples
     --------
     >>> from gaussguru import AdversarialSVC
-    >>> from gaussguru.datasets import make_gaussians
+    >>> from gaussguru.thesis import make_gaussians
     >>> from gaussguru.plotting import DisplacementDisplay
     >>> X, y = make_gaussians(50, random_state=0)
     >>> display = DisplacementDisplay.from_estimator(AdversarialSVC(delta=0.5).fit(X, y), X, y)
@@ -439,8 +438,8 @@ class DisplacementDisplay(_PlaneDisplay):
         ax = style.axes(ax)
         self._draw_boundary(ax, margins=True)
         self.arrows_ = []
-        for number, label, mine in self._classes():
-            before, after = self.plane.samples[mine], self.moved[mine]
+        for number, label, rows in self._classes():
+            before, after = self.plane.samples[rows], self.moved[rows]
             look = style.points_of(number, len(self.plane.samples))
             self._draw_samples(ax, before, number, label)
             ax.scatter(*after.T, facecolors="none", edgecolors=look.pop("color"), **look)

@@ -8,7 +8,7 @@ from gaussguru._linalg import Array
 from gaussguru.plotting import style
 from gaussguru.robustness import remeasure_gain
 
-# The fraction of the whole gain that is marked: most of it.
+# The fraction of the whole gain that is marked.
 MOST = 0.8
 
 

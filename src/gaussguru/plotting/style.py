@@ -2,22 +2,22 @@
 
 from typing import Any
 
-from gaussguru.preprocessing import final_estimator
+from gaussguru.preprocessing.affine import final_estimator
 
-# Okabe & Ito (2008), without yellow, which is lost on white paper.
+# Okabe & Ito (2008), without yellow, which is hard to see on white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# Of decision regions: the same hues, light, and apart in lightness too.
+# Colours of decision regions: the same hues, light, and of different lightness.
 LIGHT = ("#A9CFE8", "#F6D2B8", "#BFE6D8", "#EBD3E1", "#FBEBC2", "#DCEFFA", "#D9D9D9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), ":")
-# For what others are compared with: the hinge, a level that was chosen, a boundary.
+# Lines for comparison: the hinge, a level that was chosen, a boundary.
 REFERENCE = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 ALARM = PALETTE[1]
 TITLE, LABEL, SMALL = 10, 9, 8
 SIZE = (6.4, 3.6)
-# In figures of less width, in inches, legends lie below.
+# Legends lie below figures of less width, in inches.
 NARROW = 4.4
-# More points than this are one picture inside a drawing.
+# More points than this are rasterised.
 MANY = 2000
 
 
@@ -44,14 +44,14 @@ def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6,
 
 
 def missing() -> ImportError:
-    """Return what to say where there is no matplotlib."""
+    """Return the error for a missing matplotlib."""
     return ImportError("plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')")
 
 
 def line(ax: Any, *, markers: bool = False) -> dict[str, Any]:
     """Return the style of the next line with a name on these axes."""
-    drawn = [each for each in ax.lines if not str(each.get_label()).startswith("_")]
-    return line_of(len([each for each in drawn if each.get_color() in PALETTE]), markers=markers)
+    named = [each for each in ax.lines if not str(each.get_label()).startswith("_")]
+    return line_of(sum(each.get_color() in PALETTE for each in named), markers=markers)
 
 
 def line_of(number: int, *, markers: bool = False) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def points_of(number: int, n_points: int) -> dict[str, Any]:
 
 
 def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True) -> None:
-    """Label the axes; put the legend beside or below where the figure makes room, else where it covers least."""
+    """Label the axes; add a legend."""
     ax.set_xlabel(x, fontsize=LABEL)
     ax.set_ylabel(y, fontsize=LABEL)
     if title:
@@ -78,10 +78,11 @@ def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True) -
     ax.grid(visible=True, color="0.88", linewidth=0.6)
     ax.set_axisbelow(True)
     if legend and ax.get_legend_handles_labels()[1]:
-        ax.legend(fontsize=SMALL, **_place_of_legend(ax))
+        ax.legend(fontsize=SMALL, **_legend_options(ax))
 
 
-def _place_of_legend(ax: Any) -> dict[str, Any]:
+def _legend_options(ax: Any) -> dict[str, Any]:
+    """Return the options of a legend: right of a wide figure, below a narrow one, "best" without a layout."""
     figure = ax.figure
     if figure.get_layout_engine() is None:
         return {"loc": "best"}
@@ -89,7 +90,7 @@ def _place_of_legend(ax: Any) -> dict[str, Any]:
         return {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "borderaxespad": 0.0, "frameon": False}
     from matplotlib.transforms import ScaledTranslation  # noqa: PLC0415 - optional
 
-    # Under the numbers and the name of the axis.
+    # Below the tick labels and the label of the axis, in points.
     below = ax.transAxes + ScaledTranslation(0, -(SMALL + LABEL + 14) / 72, figure.dpi_scale_trans)
     return {
         "loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": below, "borderaxespad": 0.0,
@@ -98,7 +99,7 @@ def _place_of_legend(ax: Any) -> dict[str, Any]:
 
 
 def label_short_log(axis: Any) -> None:
-    """Write more numbers than powers of ten on a logarithmic axis that has hardly any of those."""
+    """Label a logarithmic axis of few decades with more numbers than powers of ten."""
     low, high = axis.get_view_interval()
     if axis.get_scale() != "log" or high > 1000 * low:
         return
@@ -112,7 +113,7 @@ def label_short_log(axis: Any) -> None:
 
 
 def name_of(estimator: Any) -> str:
-    """Return how a legend calls a model: its last step, and its noise level."""
+    """Return the name of a model for legends: its last step, and its noise level."""
     final = final_estimator(estimator)
     sigma = getattr(final, "sigma", None)
     kind = type(final).__name__

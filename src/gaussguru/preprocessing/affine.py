@@ -16,7 +16,7 @@ from gaussguru._estimators.base import LinearScores
 from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array, Index
 
-# Points at which a function is found to scale feature by feature, which saves the square of the number of features.
+# Number of points that show whether a function scales feature by feature; a matrix takes one for each feature.
 SCALING_PROBES = 64
 
 
@@ -27,12 +27,12 @@ class AffineMap:
     centre: Array
     offset: Array
     matrix: Any
-    # The input feature of each output and its factor, where there is one at most, and each is used once.
+    # The feature and the factor of each output, if every output has at most one feature, and no two the same.
     monomial: tuple[Index, Array] | None
 
     @classmethod
     def of(cls, function: Callable[[Any], Any], X: Any) -> "AffineMap":
-        """Return the map that a function is, from its values about the mean of X."""
+        """Return the map of an affine function, from its values about the mean of X."""
         n_features = int(X.shape[1])
         if sp.issparse(X):
             centre = np.zeros(n_features)
@@ -41,7 +41,7 @@ class AffineMap:
             values = as_numbers(X, "X")
             centre = values.mean(axis=0)
             steps = np.sqrt(np.square(values - centre).mean(axis=0))
-        # A constant feature has rounding for a spread; an empty one has none.
+        # The spread of a constant feature is rounding, or 0.
         steps = np.where(steps > 1e-12 * np.abs(centre), steps, np.maximum(np.abs(centre), 1.0))
 
         def at(first: int, last: int) -> Any:
@@ -71,26 +71,26 @@ class AffineMap:
         return cls(centre, offset, matrix, _monomial(matrix))
 
     def __call__(self, X: Any) -> Array:
-        """Return what the map makes of X."""
+        """Return the outputs for X, (n_samples, n_outputs)."""
         if sp.issparse(X):
             return np.asarray(dense(X @ self.matrix) + self.offset)
         return np.asarray((as_numbers(X, "X") - self.centre) @ self.matrix + self.offset)
 
     def check(self, X: Any, values: Any, source: object) -> None:
-        """Raise unless ``values`` are what the map makes of X."""
+        """Raise unless ``values`` are the outputs of the map for X, to rounding."""
         eps = max(_precision(X), _precision(values))
-        away = (
+        largest = (
             abs(X).max(axis=0).toarray().ravel()
             if sp.issparse(X)
             else np.abs(as_numbers(X, "X") - self.centre).max(axis=0)
         )
         slopes = abs(self.matrix)
-        allowed = np.sqrt(eps) * (away @ slopes + np.abs(self.offset)) + 100 * eps * (np.abs(self.centre) @ slopes)
+        allowed = np.sqrt(eps) * (largest @ slopes + np.abs(self.offset)) + 100 * eps * (np.abs(self.centre) @ slopes)
         if sp.issparse(values) and not self.offset.any():
-            apart = abs(values - X @ self.matrix).max(axis=0).toarray().ravel()
+            difference = abs(values - X @ self.matrix).max(axis=0).toarray().ravel()
         else:
-            apart = np.abs(dense(values).reshape(X.shape[0], -1) - self(X)).max(axis=0)
-        if not np.all(apart <= allowed):
+            difference = np.abs(dense(values).reshape(X.shape[0], -1) - self(X)).max(axis=0)
+        if not np.all(difference <= allowed):
             raise ValueError(
                 f"{source} is not affine on X, so it has no exact rule for Gaussian errors; errors go through scalers, "
                 "linear maps and the selection of columns"
@@ -98,12 +98,12 @@ class AffineMap:
 
     @property
     def method(self) -> str:
-        """What users call it."""
+        """The name of the rule, for ``method_``."""
         return "affine"
 
     @property
     def keeps_gaps(self) -> bool:
-        """Whether what was not measured stays so: every output has a feature of its own."""
+        """Whether outputs of missing values are missing: every output has one feature."""
         return self.monomial is not None
 
     @property
@@ -122,18 +122,18 @@ class AffineMap:
         return source, np.sign(factors).astype(np.int8)
 
     def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return what a transformer, which this is the map of, makes of values and of their errors."""
+        """Return the outputs of the transformer of this map, and their errors."""
         transformed = transformer.transform(X)
         self.check(X, transformed, transformer)
         return transformed, self.carry(X_err)
 
-    def with_components(self, found: Measured, components: Any) -> Measured:
-        """Return transformed samples with what their mixtures have become."""
+    def with_components(self, samples: Measured, components: Any) -> Measured:
+        """Return transformed samples with the mixtures of the values before, transformed."""
         A = dense(self.matrix)
-        return Measured.checked(found.X, found.err, AffineComponents(components, A, self.offset - self.centre @ A))
+        return Measured.checked(samples.X, samples.err, AffineComponents(components, A, self.offset - self.centre @ A))
 
     def carry(self, X_err: Any) -> Any:
-        """Return the errors of what the map makes of values with these errors."""
+        """Return the errors of the outputs for values with these errors."""
         if self.monomial is not None:
             return self._rescale(X_err, *self.monomial)
         A = dense(self.matrix)
@@ -161,7 +161,7 @@ class AffineMap:
 
     @staticmethod
     def _rescale(X_err: Any, source: Index, factors: Array) -> Any:
-        def times(values: Array, by: Array) -> Array:  # 0 times infinity is 0: such an output sees no feature
+        def times(values: Array, by: Array) -> Array:  # 0 times infinity is 0: the output has no feature
             return np.multiply(values, by, out=np.zeros(np.broadcast_shapes(values.shape, by.shape)), where=by != 0)
 
         size = np.abs(factors)
@@ -182,9 +182,9 @@ class AffineMap:
 def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array, offset: Array) -> Array | None:
     """Return the factors of a function that scales feature by feature, or None for any other.
 
-    Features are moved by a step, some together. Where each output depends on its own feature alone, it has one of two
-    values, to the last bit: what it has at the centre, and one that the others have no part in. That some other map
-    does the same at ``SCALING_PROBES`` random choices of features has a probability of 2 to minus that power.
+    Random subsets of the features are moved by a step. If each output depends on its feature alone, it has one of two
+    values, to the last bit: with this feature moved, or not. Any other map does the same at ``SCALING_PROBES`` random
+    subsets with a probability of 2 to minus this number.
     """
     if len(offset) != len(centre):
         return None
@@ -237,7 +237,7 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
             f"estimator must have scores that depend on X alone; those of {type(final).__name__} depend on the error "
             "bars, too. For any classifier there is robustness_curve(..., method='sampling')"
         )
-    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
+    if isinstance(estimator, LinearScores):  # linear by its type; a test takes the square of the number of features
         return np.asarray(estimator.decision_function(X), dtype=np.float64), estimator.coef_
     table = as_table(X)
     scores = np.asarray(estimator.decision_function(X))
@@ -262,6 +262,6 @@ def as_table(X: Any) -> Any:
 
 
 def final_estimator(estimator: Any) -> Any:
-    """Return the last step of a pipeline, of what a search found, or the estimator itself."""
+    """Return the last step of a pipeline, of the best estimator of a search, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator

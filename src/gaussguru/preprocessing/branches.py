@@ -1,4 +1,4 @@
-"""Branches of a ColumnTransformer that see exact columns, such as text, beside those that see measured values."""
+"""Branches of a ColumnTransformer: some have exact columns, such as text, and the others measured values."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ def exact_columns(transformer: Any, X: Any) -> Index:
     if isinstance(transformer, ColumnTransformer):
         for _, inner, columns in transformer.transformers:
             if _encodes(inner):
-                exact = np.union1d(exact, _places(columns, X))
+                exact = np.union1d(exact, _indices(columns, X))
     elif len(exact):
         names = nw.from_native(take_columns(X, exact[:3])).columns
         raise ValueError(
@@ -43,7 +43,7 @@ def exact_columns(transformer: Any, X: Any) -> Index:
 
 
 def _encodes(transformer: Any) -> bool:
-    """Return whether a transformer, or a step of a pipeline, takes categories."""
+    """Return whether a transformer, or a step of a pipeline, accepts categories."""
     if isinstance(transformer, Pipeline):
         return any(_encodes(step) for _, step in transformer.steps)
     return (
@@ -61,16 +61,17 @@ def allows_nan(transformer: Any) -> bool:
     return bool(get_tags(transformer).input_tags.allow_nan)
 
 
-def _places(columns: Any, X: Any) -> Index:
+def _indices(columns: Any, X: Any) -> Index:
+    """Return the indices of the columns of a branch of a ColumnTransformer."""
     return places_of(columns(X) if callable(columns) else columns, X)
 
 
 @dataclass(frozen=True)
 class MeasuredBranches:
-    """The branches of a fitted ColumnTransformer that see measured values.
+    """The branches of a fitted ColumnTransformer with measured values.
 
     ``columns`` of X have errors, and ``outputs`` depend on them alone. All others are exact. ``row``, one row of X, has
-    the categories with which these branches are evaluated.
+    the categories at which these branches are evaluated.
     """
 
     transformer: Any
@@ -83,9 +84,9 @@ class MeasuredBranches:
         """Return the branches of a fitted transformer, with the categories of the first row of X."""
         outputs = []
         for name, _, columns in transformer.transformers_:
-            places = _places(columns, X)
+            index = _indices(columns, X)
             part = transformer.output_indices_.get(name, slice(0, 0))
-            is_exact = np.isin(places, exact)
+            is_exact = np.isin(index, exact)
             if is_exact.any() and not is_exact.all() and part.stop > part.start:
                 raise ValueError(
                     f"the branch {name!r} of the ColumnTransformer has categories beside numbers: give the numbers a "
@@ -108,7 +109,7 @@ class MeasuredBranches:
         return take_columns(self.transformer.transform(self.join(rows, values)), self.outputs)
 
     def measured_part(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return the measured columns of X, and their errors; those of the other columns must be 0."""
+        """Return the measured columns of X, and their errors; raise unless the errors of the other columns are 0."""
         exact = np.setdiff1d(np.arange(X.shape[1]), self.columns)
         for j in exact:
             errors = standard_deviations(X_err, X.shape)[:, j]
@@ -122,7 +123,7 @@ class MeasuredBranches:
         return take_columns(X, self.columns), columns_of_errors(X_err, self.columns)
 
     def joined_outputs(self, X: Any, values: Any, errors: Any) -> tuple[Any, Any]:
-        """Return all outputs for X, with the values and errors of those that depend on measured values."""
+        """Return all outputs for X and their errors, given values and errors of the outputs of measured columns."""
         outputs = self.transformer.transform(X)
         table = np.array(dense(outputs))
         table[:, self.outputs] = dense(values)
@@ -131,7 +132,7 @@ class MeasuredBranches:
 
 
 def _zeros(errors: Any, shape: tuple[int, int]) -> Any:
-    """Return errors of 0 in the form of others."""
+    """Return errors of 0, (n_samples, n_outputs), in the form of other errors."""
     if isinstance(errors, Limits):
         return Limits(np.zeros(shape), np.zeros(shape, dtype=np.int8))
     if isinstance(errors, LowRank):

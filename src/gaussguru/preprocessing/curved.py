@@ -1,16 +1,16 @@
-"""Transformers that are not affine: means and covariances of what they make of values with Gaussian errors.
+"""Transformers that are not affine: means and covariances of their outputs under Gaussian errors.
 
-For ``x ~ N(m, S)`` the mean and the covariance of ``f(x)`` are sums over points. Where an output depends on one feature
-alone they are those of Gauss and Hermite, ``m + e t_q`` with weights ``w_q``. Where it depends on r of them (or on r
-common causes, ``S = L L'``) they are ``m + L z`` with z on spheres, ::
+For ``x ~ N(m, S)`` the mean and the covariance of ``f(x)`` are sums over points. For an output of one feature they are
+the points of Gauss and Hermite, ``m + e t_q`` with weights ``w_q``. For an output of r features (or r common causes,
+``S = L L'``) they are ``m + L z`` with z on spheres, ::
 
     z = +- rho_k Q_k e_j,     j = 1..r,     mean of rho_k^2 = r
 
 with orthogonal matrices ``Q_k`` drawn once and for all, and radii at equal steps of the chi distribution. The mean is
-exact for polynomials of degree 3, the covariance for affine f. All weights are positive: a mean is one of values of f,
-and no variance is negative. (Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci.
-Comput. 19. With one sphere and ``Q = I`` it is that of the cubature Kalman filter, Arasaratnam & Haykin 2009, whose
-points are ``sqrt(r)`` errors away along single features, where a logarithm or a ratio may have no value.)
+exact for polynomials of degree 3, the covariance for affine f. All weights are positive: a mean lies between values of
+f, and no variance is negative. (Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci.
+Comput. 19. With one sphere and ``Q = I`` it is the rule of the cubature Kalman filter, Arasaratnam & Haykin 2009,
+whose points are ``sqrt(r)`` errors away along single features, where a logarithm or a ratio may be undefined.)
 """
 
 from collections.abc import Callable, Iterator
@@ -31,19 +31,19 @@ from gaussguru._frames import as_numbers, like, take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.preprocessing.affine import dense
 
-# Points of Gauss and Hermite. (Of log, sqrt, arcsinh, power and quantile transforms, errors of up to half a spread:
-# means and spreads are within 2 % of a spread of the integral with 9, 5 % with 5.)
+# Points of Gauss and Hermite. With 9, means and spreads of log, sqrt, arcsinh, power and quantile transforms are within
+# 2 % of a spread of the integrals, for errors of up to half a spread; with 5, within 5 %.
 NODES = 9
-# At least so many points on spheres: the covariance of products and squares of few features is then known to 10 %.
+# Smallest number of points on spheres: covariances of products and squares of few features are then known to 10 %.
 POINTS = 64
-# Rows at which a transformer is looked at to see which output depends on which feature, and beyond how many features
-# that is not looked for: it takes so many times as many evaluations.
+# Number of rows at which the dependence of outputs on features is tested, and the largest number of features for which
+# it is: the test takes one evaluation of all rows for each feature.
 PROBES, MOST_FEATURES = 64, 1000
-# Part of an error bar over which the slope of f is taken where f has no value at a point of the rule.
+# Step, as a fraction of an error bar, for the slope of f where f is undefined at a point of the rule.
 CLOSE = 2.0**-10
-# The part of the samples at either end of the range of a feature over which the slope of f there is taken.
+# Fraction of the samples at either end of the range of a feature over which the slope of f is taken there.
 TAIL = 0.05
-# Outputs that differ by less than this part of their range are the same.
+# Outputs that differ by less than this fraction of their range are the same.
 SAME = 1e-8
 
 Function = Callable[[Any], Any]
@@ -58,7 +58,7 @@ def gauss_hermite() -> tuple[Array, Array]:
 
 @lru_cache
 def hermite() -> Array:
-    """Return orthonormal Hermite polynomials, but the first, at the points, times the weights: (NODES - 1, NODES)."""
+    """Return all orthonormal Hermite polynomials but the first at the points, times the weights: (NODES - 1, NODES)."""
     t, w = gauss_hermite()
     values = np.polynomial.hermite_e.hermevander(t, NODES - 1).T
     return np.asarray((values / np.sqrt(np.square(values) @ w)[:, np.newaxis] * w)[1:])
@@ -77,13 +77,13 @@ def spheres(n_causes: int) -> Array:
 
 
 def evaluate(function: Function, X: Any, values: Array) -> Array:
-    """Return what a function makes of rows of values that come in the form of X."""
-    with np.errstate(all="ignore"):  # what is not finite is looked at
+    """Return the outputs of a function, (n_rows, n_outputs), for values in the container of X."""
+    with np.errstate(all="ignore"):  # callers check for values that are not finite
         return dense(function(like(X, values))).reshape(len(values), -1)
 
 
 def is_affine(function: Function, X: Any) -> bool:
-    """Return whether a function is affine between some rows, and beyond them."""
+    """Return whether a function is affine on test rows, within the range of X and beyond it."""
     rows = _levels(X, 14)
     low, high = rows.min(axis=0), rows.max(axis=0)
     span = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
@@ -91,7 +91,7 @@ def is_affine(function: Function, X: Any) -> bool:
     rows = np.concatenate([rows, ends])
     try:
         values, between = (evaluate(function, X, part) for part in (rows, 0.3 * rows[0::2] + 0.7 * rows[1::2]))
-    except ValueError:  # some values are not allowed
+    except ValueError:  # the function refuses these values
         return False
     expected = 0.3 * values[0::2] + 0.7 * values[1::2]
     # Rounding in X counts as far as the function magnifies it.
@@ -101,9 +101,9 @@ def is_affine(function: Function, X: Any) -> bool:
 
 
 def _levels(X: Any, n_rows: int) -> Array:
-    """Return rows with the values that each feature has, from its least to its largest, in an order of its own.
+    """Return rows of quantiles of every feature, from its least to its largest value, each feature in a random order.
 
-    A constant feature has values around it, a hundredth of its size away: its errors will move it.
+    A constant feature is given values up to a hundredth of its size away: its errors will move it.
     """
     values = np.sort(as_numbers(X, "X"), axis=0)
     levels = values[np.linspace(0, len(values) - 1, n_rows).round().astype(np.intp)]
@@ -115,14 +115,14 @@ def _levels(X: Any, n_rows: int) -> Array:
 
 @dataclass(frozen=True)
 class CurvedMap:
-    """Which outputs of a transformer depend on which features, and what it does at the ends of their ranges.
+    """The dependence of the outputs of a transformer on features, and its slopes at the ends of their ranges.
 
-    Outputs that depend on common features, directly or through others, are of one group, with these features. With
-    independent errors, those of different groups are independent.
+    Outputs that depend on common features, directly or through others, form a group with these features. Independent
+    errors stay independent between groups.
 
-    ``features`` and ``outputs`` have the groups of these; an output that depends on nothing has -1, as has a feature of
-    which nothing depends. ``low`` and ``high`` are the ends of the range of the feature of an output; ``below`` and
-    ``above`` the slopes of the output there, if it is constant beyond; ``signs`` where it rises (+1) or falls with it.
+    ``features`` and ``outputs`` hold the group of each feature and output, -1 for one without any dependence. ``low``
+    and ``high`` are the ends of the range of the feature of an output; ``below`` and ``above`` the slopes of the output
+    there, if it is constant beyond, else 0; ``signs`` is +1 if it rises with the feature, -1 if it falls, else 0.
     """
 
     features: Index
@@ -135,7 +135,7 @@ class CurvedMap:
 
     @classmethod
     def of(cls, function: Function, X: Any, *, joint: bool = False) -> "CurvedMap":
-        """Return the map that a function is, from its values at some rows made of X; ``joint``: all is one group."""
+        """Return the map of a function, from its values at rows made of X; ``joint``: all features form one group."""
         d = int(X.shape[1])
         rows = _levels(X, PROBES)
         values = evaluate(function, X, rows)
@@ -144,8 +144,8 @@ class CurvedMap:
             features, outputs = np.zeros(d, dtype=np.intp), np.zeros(K, dtype=np.intp)
         else:
             features, outputs = _groups(_dependence(function, X, rows, values))
-        found = cls(features, outputs, *np.zeros((5, K)))
-        return found if joint or not found.is_one_to_one else found._with_ends(function, X)
+        result = cls(features, outputs, *np.zeros((5, K)))
+        return result if joint or not result.is_one_to_one else result._with_ends(function, X)
 
     @property
     def n_groups(self) -> int:
@@ -159,25 +159,25 @@ class CurvedMap:
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether moreover no two depend on the same."""
+        """Whether every output depends on one feature, and no two on the same."""
         return self.is_elementwise and bool(np.bincount(self.outputs[self.outputs >= 0], minlength=1).max() <= 1)
 
     @property
     def sources(self) -> Index:
-        """The feature of every output, where that is one; -1 where it is none."""
-        place = np.full(self.n_groups + 1, -1, dtype=np.intp)
-        place[self.features] = np.arange(len(self.features))
-        place[-1] = -1
-        return np.asarray(place[self.outputs])
+        """The feature of every output, -1 for none; for groups of one feature."""
+        feature = np.full(self.n_groups + 1, -1, dtype=np.intp)
+        feature[self.features] = np.arange(len(self.features))
+        feature[-1] = -1
+        return np.asarray(feature[self.outputs])
 
     @property
     def method(self) -> str:
-        """What users call it."""
+        """The name of the rule, for ``method_``."""
         return "elementwise" if self.is_elementwise else "cubature"
 
     @property
     def keeps_gaps(self) -> bool:
-        """Whether what was not measured stays so."""
+        """Whether outputs of missing values are missing."""
         return self.is_one_to_one
 
     @property
@@ -187,23 +187,23 @@ class CurvedMap:
         return self.sources, self.signs.astype(np.int8) if passes else None
 
     def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return what a transformer, which this is the map of, makes of values and of their errors."""
+        """Return the outputs of the transformer of this map, and their errors."""
         errors = check_causes(X_err.toarray() if sp.issparse(X_err) else X_err, X)
-        means, found = self.carry(transformer.transform, X, errors)
-        made = transformer.transform(X)
-        return means if sp.issparse(made) else like(made, means), found
+        means, new_errors = self.carry(transformer.transform, X, errors)
+        outputs = transformer.transform(X)
+        return means if sp.issparse(outputs) else like(outputs, means), new_errors
 
     @property
     def matrix(self) -> Any:
-        """There is none."""
+        """Raises: a curved map has no matrix."""
         raise AttributeError("the transformer is not affine: it has no matrix")
 
-    def with_components(self, found: Measured, components: Any) -> Measured:
-        """Return transformed samples: of mixtures mean and covariance alone are known."""
-        return found
+    def with_components(self, samples: Measured, components: Any) -> Measured:
+        """Return transformed samples unchanged: only means and covariances of mixtures go through a curved map."""
+        return samples
 
     def _with_ends(self, function: Function, X: Any) -> "CurvedMap":
-        """Return the same with what the function does beyond the range of X."""
+        """Return the map with the slopes of the function at the ends of the range of X."""
         values = as_numbers(X, "X")
         low, inner, outer, high = np.quantile(values, [0.0, TAIL, 1 - TAIL, 1.0], axis=0)
         inner, outer = np.where(inner > low, inner, high), np.where(outer < high, outer, low)
@@ -215,25 +215,27 @@ class CurvedMap:
             for end, f_end, next_to, f_next in ((low, f_low, inner, f_inner), (high, f_high, outer, f_outer)):
                 try:
                     beyond = evaluate(function, X, (2 * end - (low + high - end))[np.newaxis])[0]
-                except ValueError:  # values beyond are not allowed: it is not constant there
+                except ValueError:  # the function refuses values beyond, so it is not constant there
                     beyond = np.full(len(source), np.nan)
                 slope = (f_next - f_end) / (next_to - end)[source]
-                constant = np.abs(beyond - f_end) <= SAME * np.abs(f_end)  # a tail that fades out is not cut off
+                constant = np.abs(beyond - f_end) <= SAME * np.abs(
+                    f_end
+                )  # to rounding: a tail that fades out is not constant
                 ends.append(np.where(constant & (source >= 0) & np.isfinite(slope), slope, 0.0))
         signs = (np.all(steps >= 0, axis=0) * 1.0 - np.all(steps <= 0, axis=0)) * (source >= 0)
         return CurvedMap(self.features, self.outputs, low[source], high[source], ends[0], ends[1], signs)
 
     def carry(self, function: Function, X: Any, errors: Errors) -> tuple[Array, Any]:
-        """Return means of what a function makes of X with these errors, and their errors in a form that suits.
+        """Return means of the outputs of a function for X with these errors, (n, K), and the errors of the outputs.
 
-        Standard deviations where they are independent; else covariances, or :class:`LowRank` where that takes less.
-        What takes more than ``MOST_STORED`` numbers keeps as many common causes as fit in, the largest ones, and the
-        rest of each variance as independent.
+        These are standard deviations if independent; else covariances, or :class:`LowRank` if that takes less memory.
+        Beyond ``MOST_STORED`` numbers only the largest common causes are kept, and the rest of each variance becomes
+        independent.
         """
         n, K = X.shape[0], len(self.outputs)
         if errors.is_independent:
-            places, weights = self._rule()
-            points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(place) for place in places]))
+            normals, weights = self._rule()
+            points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(z) for z in normals]))
             return self._collected(points, self.outputs, weights)
         if self.is_elementwise and n * K * K <= MOST_STORED:
             return self._correlated(function, X, errors)
@@ -248,30 +250,30 @@ class CurvedMap:
         )
 
     def _rule(self) -> tuple[Array, Array]:
-        """Return the place of every feature in units of its error at every point, and the weights for every output.
+        """Return the points, (n_points, d) in units of the errors, and their weights for every output, (n_points, K).
 
-        Points are those of all groups at once: feature by feature, those of the group of the feature.
+        Every group has its points in its features, so all groups are evaluated at once.
         """
         sizes = np.bincount(self.features[self.features >= 0], minlength=self.n_groups)
         t, w = gauss_hermite()
         rules = [(t[:, np.newaxis], w) if size <= 1 else _equal(spheres(int(size))) for size in sizes]
         n_points = max((len(w) for _, w in rules), default=1)
-        places, weights = np.zeros((n_points, len(self.features))), np.zeros((n_points, len(self.outputs)))
+        normals, weights = np.zeros((n_points, len(self.features))), np.zeros((n_points, len(self.outputs)))
         for group, (points, w) in enumerate(rules):
-            places[: len(w), self.features == group] = points[:, : sizes[group]]
+            normals[: len(w), self.features == group] = points[:, : sizes[group]]
             weights[: len(w), self.outputs == group] = w[:, np.newaxis]
-        return places, weights
+        return normals, weights
 
     def _collected(self, points: "_Points", groups: Index, weights: Array) -> tuple[Array, Any]:
-        """Return means and errors of outputs in groups that are independent of each other."""
+        """Return means, (n, K), and errors of outputs, for errors that are independent between groups."""
         n, K = points.n_samples, len(groups)
         means, result = np.empty((n, K)), _Collector(n, groups, np.count_nonzero(weights, axis=0))
         for part, here, values, at in points.blocks(len(weights), K):
             means[part] = here + np.einsum("qk,qik->ik", weights, values - here)
-            apart = self._continued(values, at) - here
-            apart -= np.einsum("qk,qik->ik", weights, apart)
-            apart *= np.sqrt(weights)[:, np.newaxis]
-            result.add(part, apart)
+            deviations = self._continued(values, at) - here
+            deviations -= np.einsum("qk,qik->ik", weights, deviations)
+            deviations *= np.sqrt(weights)[:, np.newaxis]
+            result.add(part, deviations)
         return means, result.errors
 
     def _correlated(self, function: Function, X: Any, errors: Errors) -> tuple[Array, Array]:
@@ -289,9 +291,9 @@ class CurvedMap:
         for part, here, values, at in points.blocks(len(t), K):
             means[part] = here + np.where(source < 0, 0.0, np.einsum("q,qik->ik", w, values - here))
             coefficients = np.einsum("pq,qik->pik", hermite(), self._continued(values, at) - here)
-            some = errors.take(part)
+            block = errors.take(part)
             size = np.where(std[part] > 0, std[part], 1.0)
-            noise = np.stack([some.times(axis) for axis in np.eye(d)], axis=1)
+            noise = np.stack([block.times(axis) for axis in np.eye(d)], axis=1)
             noise /= size[:, :, np.newaxis] * size[:, np.newaxis, :]
             correlations = noise[:, source][:, :, source] * both
             power, total = correlations, np.zeros_like(correlations)
@@ -302,13 +304,12 @@ class CurvedMap:
         return means, covariances
 
     def _continued(self, values: Array, at: Array) -> Array:
-        """Return values that go on rising beyond the range of a feature where those of the function are cut off."""
+        """Return values that continue with the slope at the end of the range where the function is constant beyond."""
         if not (self.below.any() or self.above.any()):
             return values
-        place = at[:, :, self.sources]
-        return np.asarray(
-            values + self.above * np.maximum(place - self.high, 0.0) + self.below * np.minimum(place - self.low, 0.0)
-        )
+        x = at[:, :, self.sources]
+        beyond = self.above * np.maximum(x - self.high, 0.0)
+        return np.asarray(values + beyond + self.below * np.minimum(x - self.low, 0.0))
 
 
 def _equal(points: Array) -> tuple[Array, Array]:
@@ -317,10 +318,10 @@ def _equal(points: Array) -> tuple[Array, Array]:
 
 
 def _dependence(function: Function, X: Any, rows: Array, values: Array) -> NDArray[np.bool_]:
-    """Return which output depends on which feature, (n_features, n_outputs), from rows and what becomes of them.
+    """Return whether each feature moves each output, (n_features, n_outputs), given rows and their outputs.
 
-    An output of one feature is found at once: with the values of every feature in another order, it comes in the order
-    of its own. Of others, features are put into another order one after the other.
+    One evaluation, with the values of every feature permuted by another order, tells outputs of one feature: they are
+    permuted by the order of this feature. For the others, features are permuted one at a time.
     """
     d, K = rows.shape[1], values.shape[1]
     rng = np.random.default_rng(1)
@@ -347,7 +348,7 @@ def _dependence(function: Function, X: Any, rows: Array, values: Array) -> NDArr
 
 
 def _groups(depends: NDArray[np.bool_]) -> tuple[Index, Index]:
-    """Return the groups of features and of outputs that depend on each other; -1 for those that do on none."""
+    """Return the groups of features and of outputs that depend on each other; -1 for no dependence."""
     d, K = depends.shape
     j, k = np.nonzero(depends)
     labels = connected_components(coo_array((np.ones(len(j)), (j, d + k)), shape=(d + K, d + K)), directed=False)[1]
@@ -359,7 +360,7 @@ def _groups(depends: NDArray[np.bool_]) -> tuple[Index, Index]:
 
 @dataclass(frozen=True)
 class _Points:
-    """What a function makes of points about samples; ``away`` gives those of some rows, (n_points, n_rows, d)."""
+    """A function at points about samples; ``away`` returns their distances for rows, (n_points, n_rows, d)."""
 
     function: Function
     X: Any
@@ -370,7 +371,7 @@ class _Points:
         return int(self.X.shape[0])
 
     def blocks(self, n_points: int, n_outputs: int) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Yield rows, what becomes of them and of the points about them, and where these are."""
+        """Yield rows, outputs at the samples (n_rows, K) and at the points (n_points, n_rows, K), and the points."""
         for part in row_blocks(self.n_samples, n_points * (self.X.shape[1] + n_outputs)):
             block = np.asarray(take_rows(self.X, part), dtype=np.float64)
             here, away = evaluate(self.function, self.X, block), self.away(part)
@@ -407,17 +408,17 @@ class _Points:
 
 
 class _Collector:
-    """The errors of outputs in groups, from deviations at points, in the form that takes the least."""
+    """The errors of outputs in groups, from deviations at points, in the form that takes the least memory."""
 
     def __init__(self, n_samples: int, groups: Index, n_points: Index) -> None:
         K = len(groups)
         self.wide: list[tuple[Index, int]] = []
         for group in range(int(groups.max(initial=-1)) + 1):
-            mine = np.flatnonzero(groups == group)
-            if len(mine) > 1:
-                self.wide.append((mine, min(len(mine), int(n_points[mine[0]]))))
+            index = np.flatnonzero(groups == group)
+            if len(index) > 1:
+                self.wide.append((index, min(len(index), int(n_points[index[0]]))))
         total = sum(rank for _, rank in self.wide)
-        self.n_points, self.ranks = n_points, {int(mine[0]): rank for mine, rank in self.wide}
+        self.n_points, self.ranks = n_points, {int(index[0]): rank for index, rank in self.wide}
         self.covariances = self.factors = None
         self.std = np.empty((n_samples, K))
         if not self.wide:
@@ -427,34 +428,34 @@ class _Collector:
             self.covariances = np.zeros((n_samples, K, K))
             return
         if total > most:
-            self.wide = [(mine, max(1, rank * most // total)) for mine, rank in self.wide]
+            self.wide = [(index, max(1, rank * most // total)) for index, rank in self.wide]
         self.factors = np.zeros((n_samples, K, sum(rank for _, rank in self.wide)))
 
-    def add(self, part: slice, apart: Array) -> None:
+    def add(self, part: slice, deviations: Array) -> None:
         """Add rows: deviations times roots of weights, of shape (n_points, n_rows, K)."""
-        variances = np.einsum("qik,qik->ik", apart, apart)
+        variances = np.einsum("qik,qik->ik", deviations, deviations)
         if self.covariances is not None:
             np.einsum("ikk->ik", self.covariances)[part] = variances
         first = 0
-        for mine, rank in self.wide:
-            columns = np.moveaxis(apart[:, :, mine], 0, 2)
-            columns = columns[:, :, : self.n_points[mine[0]]]
+        for index, rank in self.wide:
+            columns = np.moveaxis(deviations[:, :, index], 0, 2)
+            columns = columns[:, :, : self.n_points[index[0]]]
             if self.covariances is not None:
-                self.covariances[part, mine[:, np.newaxis], mine] = columns @ columns.transpose(0, 2, 1)
+                self.covariances[part, index[:, np.newaxis], index] = columns @ columns.transpose(0, 2, 1)
                 continue
             assert self.factors is not None
             if columns.shape[2] > rank:
                 axes, sizes, _ = np.linalg.svd(columns, full_matrices=False)
                 columns = axes[:, :, :rank] * sizes[:, np.newaxis, :rank]
-            self.factors[part, mine, first : first + columns.shape[2]] = columns
-            rest = variances[:, mine] - np.einsum("ikr,ikr->ik", columns, columns)
-            variances[:, mine] = rest if rank < self.ranks[mine[0]] else 0.0
+            self.factors[part, index, first : first + columns.shape[2]] = columns
+            rest = variances[:, index] - np.einsum("ikr,ikr->ik", columns, columns)
+            variances[:, index] = rest if rank < self.ranks[index[0]] else 0.0
             first += rank
         self.std[part] = np.sqrt(np.maximum(variances, 0.0))
 
     @property
     def errors(self) -> Any:
-        """Standard deviations, covariances or both in one."""
+        """Standard deviations, covariances, or both as LowRank."""
         if self.covariances is not None:
             return self.covariances
         return self.std if self.factors is None else LowRank(self.factors, self.std)

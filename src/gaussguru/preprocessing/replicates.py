@@ -16,7 +16,7 @@ from gaussguru._estimators.validation import check_flag
 from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array, Index
 
-# Readings of a sample below which the standard error of its own readings is itself uncertain by more than a third.
+# With fewer readings, the standard error of the readings of one sample is uncertain by more than a third.
 FEW_READINGS = 5
 
 
@@ -100,7 +100,7 @@ def noise_from_replicates(X: Any, groups: Any) -> ReplicateNoise:
     std, trace = np.sqrt(variances), float(variances.sum())
     square = float(np.square(C).sum())
     if nu > 1:
-        # Unbiased for Wishart matrices, and never below what the trace allows.
+        # Unbiased for Wishart matrices; the bound below follows from the trace.
         square = nu**2 / ((nu - 1) * (nu + 2)) * (square - trace**2 / nu)
     square = max(square, trace**2 / d)
     sigma = float(np.sqrt(trace / d))
@@ -121,7 +121,7 @@ def _within(X: Array, members: Index, n_groups: int) -> tuple[Array, Array]:
     """Return the covariance within groups and the degrees of freedom of its entries, both (d, d)."""
     known = ~np.isnan(X)
     counts = known.sum(axis=0)
-    centre = np.where(known, X, 0.0).sum(axis=0) / np.maximum(counts, 1)  # sums of large numbers lose digits
+    centre = np.where(known, X, 0.0).sum(axis=0) / np.maximum(counts, 1)  # centred: sums of large numbers lose digits
     values = np.where(known, X - centre, 0.0)
 
     def sums(table: Array) -> Array:
@@ -212,10 +212,10 @@ def errors_from_replicates(frame: Any, replicates: Mapping[str, list[str]], *, p
     table = nw.from_native(frame, eager_only=True)
     _check_columns(replicates, [str(name) for name in table.columns])
     first = {columns[0]: name for name, columns in replicates.items()}
-    gone = {column for columns in replicates.values() for column in columns[1:]}
+    dropped = {column for columns in replicates.values() for column in columns[1:]}
     kept, errors, names = [], [], []
     for column in table.columns:
-        if column in gone:
+        if column in dropped:
             continue
         if column not in first:
             kept.append(table[column])
@@ -236,7 +236,7 @@ def errors_from_replicates(frame: Any, replicates: Mapping[str, list[str]], *, p
 
 
 def _check_columns(replicates: Any, names: list[str]) -> None:
-    """Raise unless features have two or more columns of readings each, of their own."""
+    """Raise unless every feature has two or more columns of readings, and no two features share one."""
     if not isinstance(replicates, Mapping) or not replicates:
         raise TypeError(f"replicates must be a dict from features to lists of columns; got {replicates!r}")
     used: list[str] = []

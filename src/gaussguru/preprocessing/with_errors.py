@@ -1,4 +1,4 @@
-"""A transformer of scikit-learn that carries error bars along."""
+"""A wrapper that propagates error bars through a transformer of scikit-learn."""
 
 from typing import Any, ClassVar, Self
 
@@ -164,20 +164,20 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             return self.transformer_.transform(X)
         if len(exact := exact_columns(self.transformer_, X)):
             part = MeasuredBranches.of(self.transformer_, X, exact)
-            found = self._carried(part, *part.measured_part(X, X_err))
-            return Measured.checked(*part.joined_outputs(X, found.X, found.err))
-        found = self._carried(self.transformer_, X, X_err)
-        return found if components is None else self._map.with_components(found, components)
+            measured = self._carried(part, *part.measured_part(X, X_err))
+            return Measured.checked(*part.joined_outputs(X, measured.X, measured.err))
+        result = self._carried(self.transformer_, X, X_err)
+        return result if components is None else self._map.with_components(result, components)
 
     def _carried(self, transformer: Any, X: Any, X_err: Any) -> Measured:
-        """Return the outputs of a transformer, which the map was made of, with their errors."""
+        """Return the outputs of the transformer of the map, with their errors."""
         if isinstance(X_err, Limits):
             return self._apply_limits(transformer, X, X_err)
         self._check_finite(X, X_err)
         return self._apply(transformer, X, X_err)
 
     def _apply_limits(self, transformer: Any, X: Any, X_err: Limits) -> Measured:
-        """Transform values of which some are limits: what scales or bends a feature does so to its limits."""
+        """Return transformed values and limits; an increasing function of a feature transforms its limits."""
         source, signs = self._map.directions
         if signs is None:
             raise ValueError(
@@ -188,15 +188,15 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         sides = X_err.limits
         without = _without_limits(X_err)
         self._check_finite(X, without)
-        found = self._apply(transformer, X, without)
-        assert self.population_ is not None  # limits are of dense X
+        result = self._apply(transformer, X, without)
+        assert self.population_ is not None  # limits need a dense X
         at = like(X, np.where(sides == 0, self.population_.means, as_numbers(X, "X")))
         bounds = transformer.transform(at)
         limits = sides[:, source] * signs
         errors = np.where(sides == 0, 0.0, X_err.err)
         errors = self._map.apply(transformer, at, errors)[1]
-        values = like(found.X, np.where(limits == 0, as_numbers(found.X, "X"), as_numbers(bounds, "X")))
-        return Measured.checked(values, Limits(np.where(limits == 0, found.err, errors), limits))
+        values = like(result.X, np.where(limits == 0, as_numbers(result.X, "X"), as_numbers(bounds, "X")))
+        return Measured.checked(values, Limits(np.where(limits == 0, result.err, errors), limits))
 
     def _as_table(self, X: Any, *, reset: bool) -> Any:
         """Return X as an array, CSR matrix or DataFrame with the features of the fit."""
@@ -208,7 +208,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
     @staticmethod
     def _check_finite(X: Any, X_err: Any) -> None:
-        """Raise unless X is finite where it was measured; categories are left to their encoders."""
+        """Raise unless measured values of X are finite; categories are checked by their encoders."""
         if has_unmeasured(X_err) and sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
         values = X.data if sp.issparse(X) else numbers_beside_text(X)
@@ -236,7 +236,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             raise
 
     def _fit_branches(self, inner: Any, X: Any, y: Any, X_err: Any, exact: Index) -> None:
-        """Fit a ColumnTransformer with exact columns, and find the map of its measured branches."""
+        """Fit a ColumnTransformer with exact columns, and the map of its measured branches."""
         columns = np.setdiff1d(np.arange(X.shape[1]), exact)
         if not len(columns):
             raise ValueError(
@@ -252,7 +252,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self._map = self._map_of(part, self._fill(measured, errors, mixed=False)[0])
 
     def _seen(self, transformer: Any, X: Any, X_err: Any) -> Any:
-        """Return the samples that a transformer is fitted to: with NaN for what was not measured, or filled."""
+        """Return samples for the fit of a transformer: missing values are NaN if it allows NaN, else filled in."""
         if not has_unmeasured(X_err):
             return X
         if allows_nan(transformer):
@@ -283,9 +283,9 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         return self._map.matrix if self.population_ is None else dense(self._map.matrix)
 
     def _fill(self, X: Any, X_err: Any, *, mixed: bool) -> tuple[Any, Any]:
-        """Return X and its errors, with what is known without a measurement where there was none.
+        """Return X and its errors, missing values filled in: given the rest of the sample if features are ``mixed``.
 
-        It matters only where features are mixed; where not, means and spreads stand for it.
+        Without mixing, a missing value changes no other output, and means and spreads of the features suffice.
         """
         if not has_unmeasured(X_err):
             return X, X_err
@@ -296,11 +296,11 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     def _apply(self, transformer: Any, X: Any, X_err: Any) -> Measured:
         gaps = has_unmeasured(X_err)
         filled, errors = self._fill(X, X_err, mixed=not self._map.keeps_gaps)
-        values, found = self._map.apply(transformer, filled, errors)
+        values, new_errors = self._map.apply(transformer, filled, errors)
         if gaps and self._map.keeps_gaps:
             lost = unmeasured(X_err, X.shape)[:, self._map.sources] & (self._map.sources >= 0)
-            found = marked(found, lost)
-        return Measured.checked(values, found)
+            new_errors = marked(new_errors, lost)
+        return Measured.checked(values, new_errors)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names that the transformer gives to its features.
@@ -344,5 +344,5 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
 
 
 def _without_limits(X_err: Any) -> Any:
-    """Return error bars that are infinite for limits."""
+    """Return error bars that are infinite at limits."""
     return np.where(X_err.limits == 0, X_err.err, np.inf) if isinstance(X_err, Limits) else X_err

@@ -1,4 +1,4 @@
-"""What identifies a model and the data that it is judged by."""
+"""The identity of a model and of the data of its evaluation."""
 
 import hashlib
 import platform
@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._errors import Limits, LowRank, split_errors
 from gaussguru._frames import take_rows
-from gaussguru.preprocessing import as_table, final_estimator
+from gaussguru.preprocessing.affine import as_table, final_estimator
 from gaussguru.report.pool import has_pool
 
-# Rows hashed at a time; with them the hash of texts would change.
+# Rows hashed at a time. Another number would change the hash of texts.
 HASHED_ROWS = 1 << 16
 
 
@@ -33,19 +33,19 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     -------
     dict of dict
         Groups "model", "certificate" (if the model has one), "data of the evaluation" and "software", of plain values:
-        text, numbers, None, and lists and dicts of them. The SHA-256 is that of the values (:func:`data_hash`), not of
-        a file.
+        text, numbers, None, and lists and dicts of them. The SHA-256 is that of the values and the labels, not of a
+        file.
     """
     check_is_fitted(model)
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     final = final_estimator(model)
-    found = getattr(model, "best_estimator_", model)
-    steps = [type(step).__name__ for _, step in found.steps] if hasattr(found, "steps") else [type(final).__name__]
+    chosen = getattr(model, "best_estimator_", model)
+    steps = [type(step).__name__ for _, step in chosen.steps] if hasattr(chosen, "steps") else [type(final).__name__]
     names = getattr(X, "columns", None)
     labels, counts = np.unique(column_or_1d(y), return_counts=True)
     sigma = getattr(final, "sigma", getattr(final, "sigma_", None))
-    # What was fitted to posteriors, or calibrated, has the proof.
+    # A classifier of posteriors or calibrated scores keeps the certificate in its inner estimator.
     proven = final if hasattr(final, "dual_gap_") else getattr(final, "estimator_", final)
     card = {
         "model": {
@@ -82,11 +82,11 @@ def _pool(final: Any) -> dict[str, Any]:
     names, losses = final.cv_scores_["member"].tolist(), final.cv_scores_["log_loss"].tolist()
     n = len(final.pool_.members)
     weights = final.cv_scores_["weight"][:n].tolist()
-    found = dict(zip(names, losses, strict=True))
+    log_loss = dict(zip(names, losses, strict=True))
     others = ("pool", "errors ignored", "class frequencies")
     return {
         "members and weights": {name: round(weight, 4) for name, weight in zip(names, weights, strict=False)},
-        "log loss on held-out samples": {name: round(found[name], 4) for name in others if name in found},
+        "log loss on held-out samples": {name: round(log_loss[name], 4) for name in others if name in log_loss},
     }
 
 
@@ -143,7 +143,7 @@ def _hash_into(total: Any, part: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; what it does not have, as text."""
+    """Return a value that JSON can hold: the value itself, else a text."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""How good a classifier is on some data, and how far noise on the features changes that."""
+"""The evaluation report: scores of a classifier on given data, and the effect of noise on the features."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,21 +10,20 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
 from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.validation import check_real
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
+from gaussguru.inspection import coefficients
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
-from gaussguru.preprocessing import as_table, final_estimator
+from gaussguru.preprocessing.affine import as_table, final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
@@ -55,17 +54,17 @@ from gaussguru.robustness import (
     robustness_curve,
 )
 
-# A curve takes this many samples at most, each of them seconds of work: with a closed form, with quadrature (more than
-# three classes), and with noise that is drawn, for models that are not linear.
+# Largest numbers of samples of a curve, for seconds of work: with a closed form, with quadrature (more than three
+# classes), and with noise that is drawn (models that are not linear).
 CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
-# How often noise is drawn, at least and at most, and how many values of it at a level. For linear models that is
-# cheaper than quadrature where there are many samples.
+# Smallest and largest number of draws of noise, and the number of drawn values at a level. For linear models and many
+# samples, drawing is cheaper than quadrature.
 REPEATS, VALUES = (10, 100), 30_000_000
 # Limits of tables: classes in a confusion matrix, single predictions, features.
 CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
-# Samples of which the population is asked, and the errors alone: shares and areas are then known to 0.01.
+# Number of samples for reliabilities and for the prediction by errors alone: both are then known to 0.01.
 SURVEYED = 10_000
-# Errors that tell the classes with an area below the first are none to worry about, above the second they are.
+# Areas under the ROC curve of a prediction by errors alone: harmless below the first, a warning above the second.
 HARMLESS, SELECTED = 0.6, 0.75
 BY_ERRORS = "the label depends on the errors as well as on the values"
 IN_KERNEL = "the noise of the model, in the space of its kernel"
@@ -87,15 +86,14 @@ def evaluation_report(
     """Return a report on the performance of a fitted classifier on some data, and on its robustness to noise.
 
     It begins with a verdict beside the frequencies of the classes. It has accuracy, confusion matrix and recall, the
-    weights of the features in a linear score, the accuracy under noise, how doubtful single predictions are, the path
-    of sigma if cross-validation chose it, the certificate and the model card. What does not exist for a model is left
-    out, and the report says so.
+    weights of the features in a linear score, the accuracy under noise, the most doubtful predictions, the path of
+    sigma if cross-validation chose it, the certificate and the model card. Sections that do not exist for a model are
+    left out, and the report says so.
 
     Of a model with calibrated probabilities (:class:`gaussguru.ErrorBarClassifier`, and
-    :class:`gaussguru.calibration.CalibratedWithErrorsCV` in or around a pipeline) it says what measurements know of the
-    features and whether errors depend on the class, whether probabilities are right where errors are small and where
-    they are large, what the members of a pool are worth on held-out samples of its fit, and which samples should be
-    measured again.
+    :class:`gaussguru.calibration.CalibratedWithErrorsCV` in or around a pipeline) it has the reliability of the
+    features, whether errors depend on the class, predicted and observed accuracy by the size of the errors, the log
+    losses of the members of a pool on held-out samples of its fit, and the samples that should be measured again.
 
     Parameters
     ----------
@@ -106,20 +104,21 @@ def evaluation_report(
     title : str, default="Evaluation"
     noise_levels : array-like of shape (n_levels,), default=None
         In multiples of the error bars. Without error bars, in standard deviations of each feature; for sparse X in the
-        units of the features. None is 0 to 3, or to 1 without error bars. Calibrated probabilities count what noise
-        there is: with error bars levels are what these are multiplied by, 1 or more, and None is 1 to 3.
+        units of the features. None is 0 to 3, or to 1 without error bars. Calibrated probabilities count the
+        error bars: levels then multiply these, are 1 or more, and None is 1 to 3.
     absolute : bool, default=False
         Whether noise levels are in the units of the features for any X; not where labels depend on error bars.
     remeasure : float, default=0.5
         The error bars of another measurement, in units of those of now, between 0 and 1: for calibrated probabilities.
     random_state : int, RandomState instance or None, default=0
-        For noise that must be drawn: the model is not linear, or there are many classes and samples.
+        Seed of noise that is drawn, if the model is not linear, or there are many classes and samples.
     date : str or datetime, default=None
         None is now.
 
     Returns
     -------
-    Report
+    gaussguru.report.page.Report
+        Its ``html()`` is the page, and ``save(path)`` writes it to a file.
     """
     card = model_card(model, X, y, X_err)
     X, X_err = split_errors(X, X_err)
@@ -128,25 +127,25 @@ def evaluation_report(
     if not counts_errors(model) and has_unmeasured(X_err):
         X, X_err = fill_unmeasured(model, X, X_err)
     y = column_or_1d(y)
-    # What is wrong with the data is no peculiarity of the model, which a report could leave out.
+    # Sections that fail for a model are left out; wrong data must raise here.
     check_consistent_length(X, y)
     if not counts_errors(model) and X_err is not None:
         check_errors(X_err, X)
     noise_levels = None if noise_levels is None else check_levels(noise_levels)
     if not 0 <= check_real("remeasure", remeasure, inclusive=True) <= 1:
         raise ValueError(f"remeasure must be between 0 and 1; got {remeasure!r}")
-    kind = _Calibrated if calibrated else _Evaluation
+    kind = _CalibratedEvaluation if calibrated else _Evaluation
     page = kind(Report(title, date=date), model, X, y, X_err)
     page.verdict()
     page.summary()
     page.confusion()
     page.features()
-    if isinstance(page, _Calibrated):
+    if isinstance(page, _CalibratedEvaluation):
         page.population()
         page.probabilities_by_errors()
         page.members()
     page.noise(noise_levels, absolute, random_state)
-    if isinstance(page, _Calibrated):
+    if isinstance(page, _CalibratedEvaluation):
         page.remeasure(remeasure)
     page.doubts()
     page.path()
@@ -154,8 +153,8 @@ def evaluation_report(
     page.report.heading("Model card").card(card)
     if page.left_out:
         page.report.heading("Left out")
-        for what, why in page.left_out.items():
-            page.report.text(f"{what}: {why}.")
+        for section, reason in page.left_out.items():
+            page.report.text(f"{section}: {reason}.")
     return page.report
 
 
@@ -171,15 +170,15 @@ class _Evaluation:
         self.predicted = self._predictions()
         self.right = self.predicted == y
         self.left_out: dict[str, str] = {}
-        self._look()
+        self._prepare()
 
     def _predictions(self) -> Any:
         return self.model.predict(self.samples)
 
-    def _look(self) -> None:
-        """Find out what is known of the noise of the model."""
+    def _prepare(self) -> None:
+        """Set the attributes that depend on the noise of the model: linearity, units, probabilities of a kernel."""
         model, X, X_err = self.model, self.X, self.X_err
-        # Why noise on the features makes no sense, if so.
+        # The reason for which noise cannot be added to the features; "" if it can.
         self.no_features = ""
         if get_tags(self.final).input_tags.pairwise:
             self.no_features = "X is a kernel matrix, there are no features"
@@ -197,18 +196,18 @@ class _Evaluation:
         if why:
             self.left_out["Distance to the boundary"] = why
         self.seen = _seen(model, self.samples)
-        # What sigma and distances are measured in.
+        # The unit of sigma and of distances.
         self.unit = "units of the features" if self.seen is self.samples else "units of the transformed features"
-        # The probability of each of two classes under the noise in the space of a kernel.
+        # Probabilities of two classes under the noise in the space of a kernel, (n, 2).
         self.in_kernel = None
         if isinstance(self.final, KernelGuruClassifier) and len(self.final.classes_) == 2:
             self.in_kernel = np.asarray(model.predict_proba(self.samples))
-        # The names of all noise that predictions count.
+        # Names of the kinds of noise that predictions count.
         self.noises = ["the noise of the model"] if hasattr(self.final, "_score_noise") else []
         self.noises += [] if X_err is None else ["the error bars"]
 
     def verdict(self) -> None:
-        """Say in a sentence how good the model is."""
+        """Add the verdict in one sentence."""
         classes = unique_labels(self.y, self.final.classes_)
         judge = Judge(classes)
         probabilities = self._probabilities()
@@ -221,17 +220,17 @@ class _Evaluation:
         self.report.lead(self.judgement.verdict(self._reliability(), calibrated=is_calibrated(self.model)))
 
     def _probabilities(self) -> Array | None:
-        """Return those of the classes, None if the model has none."""
+        """Return the probabilities of the classes, (n, n_classes); None without any."""
         if self.is_linear and self.noises:
             return np.asarray(class_probabilities(self.model, self.X, X_err=self.X_err))
         return self.in_kernel
 
     def _reliability(self) -> Reliability | None:
-        """Return how probabilities came true by size of the errors, None if they do not count these."""
+        """Return predicted and observed accuracy by size of the errors; None if probabilities ignore these."""
         return None
 
     def _expected(self) -> list[list[Any]]:
-        """Return the accuracy with noise."""
+        """Return the rows of the table of scores with the expected accuracy under noise."""
         if self.by_errors or (self.is_linear and self.noises):
             value = expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
             return [["expected accuracy", percent(value), "", f"with {self.noises[-1]} added to the features"]]
@@ -241,27 +240,28 @@ class _Evaluation:
         return []
 
     def summary(self) -> None:
-        """Show scores beside those of the frequencies of the classes."""
-        found, n = self.judgement, len(self.y)
-        base, error = found.baseline, float(np.sqrt(found.accuracy * (1 - found.accuracy) / n))
+        """Add the table of scores, with the scores of predicting class frequencies."""
+        scores, n = self.judgement, len(self.y)
+        base, error = scores.baseline, float(np.sqrt(scores.accuracy * (1 - scores.accuracy) / n))
         counted = f"{self.right.sum()} of {n} samples; standard error {percent(error)}"
-        rows = [["accuracy", percent(found.accuracy), percent(base["accuracy"]), counted], *self._expected()]
-        balanced = "mean recall of the classes"
-        rows.append(["balanced accuracy", percent(found.balanced_accuracy), percent(1 / len(found.classes)), balanced])
+        rows = [["accuracy", percent(scores.accuracy), percent(base["accuracy"]), counted], *self._expected()]
+        rows.append(
+            ["balanced accuracy", percent(scores.balanced_accuracy), percent(1 / len(scores.classes)), "mean recall"]
+        )
         for name, title, value in (
-            ("log_loss", "log loss", found.log_loss),
-            ("brier_score", "Brier score", found.brier_score),
+            ("log_loss", "log loss", scores.log_loss),
+            ("brier_score", "Brier score", scores.brier_score),
         ):
             if value is not None:
                 rows.append([title, f"{value:.4f}", f"{base[name]:.4f}", "of probabilities; 0 is best"])
-        if found.auc is not None:
-            each = "" if len(found.classes) == 2 else ", mean of each class against the rest"
-            rows.append(["AUC", f"{found.auc:.4f}", "0.5000", f"area under the ROC curve{each}"])
+        if scores.auc is not None:
+            each = "" if len(scores.classes) == 2 else ", mean of each class against the rest"
+            rows.append(["AUC", f"{scores.auc:.4f}", "0.5000", f"area under the ROC curve{each}"])
         rows += self._errors_ignored()
         self.report.heading("Accuracy").table(["", "model", "class frequencies", "meaning"], rows)
 
     def _errors_ignored(self) -> list[list[Any]]:
-        """Return the scores of the same model if it is told that all measured values are exact."""
+        """Return the rows of the table of scores if the model is told that all measured values are exact."""
         if not self.by_errors or isinstance(self.X_err, Limits) or not is_calibrated(self.model):
             return []
         exact = np.where(not_measured(self.X_err, self.X.shape), np.inf, 0.0)
@@ -275,15 +275,13 @@ class _Evaluation:
         ]
 
     def features(self) -> None:
-        """Show the weights of features in a linear score, or how much predictions lose without each of them."""
-        coef = getattr(self.final, "coef_", None)
-        if isinstance(self.final, ErrorBarClassifier) and has_score(self.model):
-            coef = self.final.alpha_ * self.final.estimator_.coef_ / self.final.scale_
-        names = [str(name) for name in getattr(self.X, "columns", range(self.X.shape[1]))]
-        if coef is None or np.shape(coef)[1] != len(names):
+        """Add the weights of features in a linear score."""
+        try:
+            weights = coefficients(self.model, self.samples).per_spread
+        except (TypeError, ValueError):
             self.left_out["Weights of the features"] = f"{type(self.final).__name__} has no linear score of them"
             return
-        weights = np.asarray(coef) * _deviations(_seen(self.model, self.samples))
+        names = [str(name) for name in getattr(self.X, "columns", range(self.X.shape[1]))]
         size = np.abs(weights).max(axis=0)
         order = np.argsort(-size, kind="stable")[:FEATURES]
         classes = ["weight"] if len(weights) == 1 else [f"for {name}" for name in self.final.classes_]
@@ -296,7 +294,7 @@ class _Evaluation:
         )
 
     def confusion(self) -> None:
-        """Count which class is taken for which."""
+        """Add the confusion matrix, or the most frequent confusions of many classes."""
         classes = unique_labels(self.y, self.predicted)
         matrix = confusion_matrix(self.y, self.predicted, labels=classes)
         names = [str(label) for label in classes]
@@ -313,16 +311,16 @@ class _Evaluation:
             )
             return
         np.fill_diagonal(matrix, 0)
-        worst = [place for place in np.argsort(-matrix, axis=None, kind="stable")[:CLASSES] if matrix.flat[place]]
+        worst = [index for index in np.argsort(-matrix, axis=None, kind="stable")[:CLASSES] if matrix.flat[index]]
         rows = [[names[p // len(names)], names[p % len(names)], int(matrix.flat[p])] for p in worst]
         self.report.heading("Most frequent confusions").table(["true class", "predicted", "samples"], rows)
         self.left_out["Confusion matrix"] = f"it would have {len(names)} rows"
 
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
-        """Show what noise does to the accuracy."""
-        what = "Accuracy under noise"
+        """Add the curve of accuracy against noise on the features."""
+        section = "Accuracy under noise"
         if self.no_features:
-            self.left_out[what] = self.no_features
+            self.left_out[section] = self.no_features
             return
         X, y, X_err, top = self.X, self.y, None if absolute and not self.by_errors else self.X_err, 1.0
         if X_err is not None:
@@ -338,22 +336,22 @@ class _Evaluation:
         n, m = len(y), min(most, len(y))
         note = " Predictions are given the larger error bars." if self.by_errors else ""
         if m < n:
-            some = np.sort(np.random.default_rng(0).permutation(n)[:m])
-            X, y = take_rows(X, some), y[some]
-            X_err = None if X_err is None else take_rows(X_err, some)
+            index = np.sort(np.random.default_rng(0).permutation(n)[:m])
+            X, y = take_rows(X, index), y[index]
+            X_err = None if X_err is None else take_rows(X_err, index)
             how += f", for {m} of the {n} samples, drawn at random"
             note += (
-                f" Without noise the model is right for {percent(self.right[some].mean())} of these samples, and for "
+                f" Without noise the model is right for {percent(self.right[index].mean())} of these samples, and for "
                 f"{percent(self.right.mean())} of all. Standard errors include that of drawing them."
             )
         curve = robustness_curve(
             self.model, X, y, levels, X_err=X_err, method=method, n_repeats=repeats, random_state=random_state
         )
-        # The variance of what lies between 0 and 1 is at most p (1 - p); m of n samples leave 1 - m/n of that of m.
+        # The variance of numbers in [0, 1] of mean p is at most p (1 - p); of m among n samples, times 1 - m/n.
         chance = curve.accuracy * (1 - curve.accuracy) / m * (1 - m / n)
         curve = curve._replace(error=np.sqrt(np.square(curve.error) + chance))
         display = RobustnessCurveDisplay(*curve, unit=unit).plot(new_axes())
-        self.report.heading(what).figure(
+        self.report.heading(section).figure(
             display, caption=f"{how}: the expected accuracy if noise is added to the features, in {unit}.{note}"
         )
         header, columns = ["noise level", "accuracy"], [curve.noise_levels, [*map(percent, curve.accuracy)]]
@@ -363,7 +361,7 @@ class _Evaluation:
         self.report.table(header, rows[:: -(-len(rows) // 7)])
 
     def _plan(self) -> tuple[str, int, int]:
-        """Return how to compute the accuracy under noise, for how many samples at most, and how often to draw noise."""
+        """Return the method for the accuracy under noise, the largest number of samples, and the number of draws."""
         n, n_features = self.X.shape
         least, greatest = REPEATS
         affordable = VALUES // (least * n_features)
@@ -376,18 +374,18 @@ class _Evaluation:
         return "sampling", affordable, min(greatest, max(least, VALUES // (n * n_features)))
 
     def doubts(self) -> None:
-        """Say how easily noise changes single predictions."""
-        what = "Doubtful predictions"
+        """Add the predictions that noise changes most easily."""
+        section = "Doubtful predictions"
         if self.noises and (self.is_linear or (self.by_errors and hasattr(self.final, "coef_"))):
             noise = " and ".join(self.noises)
             flips = flip_probability(self.model, self.X, X_err=self.X_err)
         elif self.in_kernel is not None:
             noise, flips = IN_KERNEL, 1.0 - self.in_kernel.max(axis=1)
         else:
-            self.left_out[what] = f"the effect of noise on predictions of {type(self.final).__name__} is not known"
+            self.left_out[section] = f"the effect of noise on predictions of {type(self.final).__name__} is not known"
             return
         rows = self._groups(flips)
-        self.report.heading(what).text(
+        self.report.heading(section).text(
             f"The probability that noise changes the predicted label, where noise is {noise}. This is not the "
             "probability that the label is wrong, because it ignores the overlap of the classes; the last column and "
             "probabilities of gaussguru.calibration.CalibratedWithErrorsCV account for it."
@@ -406,23 +404,23 @@ class _Evaluation:
         self.report.table(header, cells, caption=f"{caption}.")
 
     def _groups(self, doubts: Array) -> list[list[Any]]:
-        """Return how many predictions have doubts of each size, and how many of them are right."""
+        """Return rows for groups of doubts: name, number of predictions, and the fraction of right ones."""
         limits = [0.0, 0.001, 0.01, 0.1, 0.25, np.inf]
         names = ["below 0.1 %", "0.1 % to 1 %", "1 % to 10 %", "10 % to 25 %", "25 % and more"]
         groups = [(doubts >= low) & (doubts < high) for low, high in pairwise(limits)]
         return [
-            [name, int(mine.sum()), percent(self.right[mine].mean()) if mine.any() else None]
-            for name, mine in zip(names, groups, strict=True)
+            [name, int(is_member.sum()), percent(self.right[is_member].mean()) if is_member.any() else None]
+            for name, is_member in zip(names, groups, strict=True)
         ]
 
     def _named(self, rows: Index) -> tuple[str, str, list[list[Any]]]:
-        """Return what rows are called, words on that for a caption, and name, predicted and true label of some."""
+        """Return the header of row names, a clause on it, and the cells (name, predicted, true label) of given rows."""
         names, counted = _row_names(self.X)
         words = "; rows are counted from 1" if counted == "row" else ", by the index of the table"
         return counted, words, [[str(names[i]), str(self.predicted[i]), str(self.y[i])] for i in rows]
 
     def path(self) -> None:
-        """Show among which noise levels cross-validation chose."""
+        """Add the scores of the noise levels among which cross-validation chose."""
         if not isinstance(self.final, GuruClassifierCV):
             return
         n_folds, sigma = self.final.scores_.shape[1], self.final.sigma_
@@ -433,7 +431,7 @@ class _Evaluation:
         )
 
     def certificate(self, card: Mapping[str, Mapping[str, Any]]) -> None:
-        """Say what is proven of the fit."""
+        """Add the duality gap of the fit, in words."""
         if "certificate" not in card:
             self.left_out["Certificate"] = f"{type(self.final).__name__} has none"
             return
@@ -448,17 +446,17 @@ class _Evaluation:
         self.report.heading("Certificate").text(text)
 
 
-class _Calibrated(_Evaluation):
+class _CalibratedEvaluation(_Evaluation):
     """The sections of an evaluation of calibrated probabilities."""
 
     def _predictions(self) -> Any:
         self.probabilities = np.asarray(self.model.predict_proba(self.samples))
         best = np.argmax(self.probabilities, axis=1)
-        self.own = self.probabilities[np.arange(len(best)), best]
+        self.of_predicted = self.probabilities[np.arange(len(best)), best]
         return self.final.classes_[best]
 
-    def _look(self) -> None:
-        """Find out how large the errors are for the scores."""
+    def _prepare(self) -> None:
+        """Set the sizes of the errors; raise for unknown labels."""
         classes = self.final.classes_
         if not np.isin(self.y, classes).all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
@@ -468,44 +466,46 @@ class _Calibrated(_Evaluation):
             self.left_out["Error bars"] = "these samples have none"
 
     def _probabilities(self) -> Array | None:
-        """Return those of the classes."""
+        """Return the probabilities of the classes, (n, n_classes)."""
         return self.probabilities
 
     def _reliability(self) -> Reliability | None:
-        """Return how probabilities came true by size of the errors."""
-        return by_error_size(self.sizes, self.own, self.right)
+        """Return predicted and observed accuracy by size of the errors."""
+        return by_error_size(self.sizes, self.of_predicted, self.right)
 
     def _expected(self) -> list[list[Any]]:
-        """Return the accuracy that the probabilities promise."""
-        return [["expected accuracy", percent(self.own.mean()), "", "the mean probability of the predicted labels"]]
+        """Return the row of the table of scores with the mean probability of the predicted labels."""
+        return [
+            ["expected accuracy", percent(self.of_predicted.mean()), "", "the mean probability of the predicted labels"]
+        ]
 
-    def _some(self, most: int) -> Index:
-        """Return samples at random, in order; all of them if they are not more."""
+    def _sampled(self, most: int) -> Index:
+        """Return the sorted indices of at most ``most`` samples, drawn at random."""
         n = len(self.y)
         return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).permutation(n)[:most])
 
     def population(self) -> None:
-        """Say what measurements know of the features, and whether their errors depend on the class."""
-        what = "Population and reliability"
+        """Add the reliability of the features, and whether their errors depend on the class."""
+        section = "Population and reliability"
         if self.X_err is None:
             return
-        found = _population(self.model, self.samples[self._some(SURVEYED)])
-        if found is None:
-            self.left_out[what] = f"{type(self.final).__name__} was fitted without a population of all true values"
+        fitted = _population(self.model, self.samples[self._sampled(SURVEYED)])
+        if fitted is None:
+            self.left_out[section] = f"{type(self.final).__name__} was fitted without a population of all true values"
             return
-        population, samples = found
+        population, samples = fitted
         values, errors = split_errors(samples)
         named = hasattr(population, "feature_names_in_")
         shares = population.reliability(values if named else np.asarray(values), errors)
-        gone = not_measured(errors, values.shape)
-        # A scaler before the population keeps features and loses their names.
+        is_missing = not_measured(errors, values.shape)
+        # A scaler before the population keeps the features, but loses their names.
         owner = self.X if self.X.shape[1] == values.shape[1] else values
         names = list(getattr(owner, "columns", [str(j) for j in range(values.shape[1])]))
         order = np.argsort(shares, kind="stable")
-        rows = [[str(names[j]), f"{shares[j]:.3f}", percent(gone[:, j].mean())] for j in order[:FEATURES]]
+        rows = [[str(names[j]), f"{shares[j]:.3f}", percent(is_missing[:, j].mean())] for j in order[:FEATURES]]
         more = f"; {len(order) - FEATURES} others are more reliable" if len(order) > FEATURES else ""
         kinds = "one Gaussian" if population.n_components_ == 1 else f"{population.n_components_} Gaussians"
-        self.report.heading(what).text(
+        self.report.heading(section).text(
             "The reliability of a feature is the share of the variance of its true values that these measurements "
             "resolve: 1 for exact values, 0 for missing ones; at 0.75, the errors hide a quarter of the variance. The "
             f"population of true values is modelled by {kinds}."
@@ -516,11 +516,11 @@ class _Calibrated(_Evaluation):
         self._selection()
 
     def _selection(self) -> None:
-        """Say whether the errors alone tell the classes."""
-        some = self._some(SURVEYED)
-        y = self.y[some]
+        """Add how well the errors alone predict the class."""
+        index = self._sampled(SURVEYED)
+        y = self.y[index]
         _, counts = np.unique(y, return_counts=True)
-        errors: Any = take_rows(self.X_err, some)
+        errors: Any = take_rows(self.X_err, index)
         errors = errors.err if isinstance(errors, Limits) else errors
         if counts.min() < 5 or len(counts) < 2:
             self.left_out["Errors that depend on the class"] = "a class has fewer than five samples"
@@ -549,7 +549,7 @@ class _Calibrated(_Evaluation):
         self.report.text(text)
 
     def probabilities_by_errors(self) -> None:
-        """Compare probabilities with what came true, by the size of the errors."""
+        """Add predicted and observed frequencies, by the size of the errors."""
         final, classes = self.final, self.final.classes_
         places = np.searchsorted(classes, self.y)
         text = "The probabilities account for the overlap of the classes and for the error bars of each sample."
@@ -558,7 +558,7 @@ class _Calibrated(_Evaluation):
             text += " " + kappa_in_words(final.kappa_, final.kappa_pvalue_, scaled=scaled)
         self.report.heading("Probabilities").text(text)
         two = len(classes) == 2
-        chances, events = (self.probabilities[:, 1], places == 1) if two else (self.own, self.right)
+        chances, events = (self.probabilities[:, 1], places == 1) if two else (self.of_predicted, self.right)
         event = f"{classes[1]}" if two else "the predicted label"
         self.report.figure(
             draw_reliability(new_axes(), self.sizes, chances, events, event),
@@ -568,10 +568,10 @@ class _Calibrated(_Evaluation):
         )
         size = "spread of the score in units of the overlap of the classes"
         size = size if has_score(self.model) else "root of the mean share of errors in the variance of the features"
-        found = by_error_size(self.sizes, self.own, self.right)
+        groups = by_error_size(self.sizes, self.of_predicted, self.right)
         rows = [
             [name, n, median, percent(predicted), percent(seen), percent(deviation)]
-            for name, n, median, predicted, seen, deviation in zip(*found, strict=True)
+            for name, n, median, predicted, seen, deviation in zip(*groups, strict=True)
         ]
         self.report.table(
             ["errors", "samples", "median size", "predicted", "observed", "standard deviation"],
@@ -581,7 +581,7 @@ class _Calibrated(_Evaluation):
         )
 
     def members(self) -> None:
-        """Show what the members of a pool, and its error bars, were worth on held-out samples of the fit."""
+        """Add weights and log losses of the members of a pool, on held-out samples of the fit."""
         if not has_pool(self.final):
             return
         scores = self.final.cv_scores_
@@ -593,25 +593,25 @@ class _Calibrated(_Evaluation):
         self.report.table(list(columns), list(zip(*columns.values(), strict=True)))
 
     def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
-        """Show what larger errors do."""
-        what = "Accuracy with larger errors"
+        """Add accuracy and log loss with larger errors."""
+        section = "Accuracy with larger errors"
         if self.X_err is None:
-            self.left_out[what] = "these samples have no error bars"
+            self.left_out[section] = "these samples have no error bars"
             return
         levels = np.array([1.0, 1.5, 2.0, 3.0]) if noise_levels is None else noise_levels
         if levels.min() < 1:
             raise ValueError(f"noise_levels must be 1 or more, multiples of the error bars; got {levels.min():g}")
         n = len(self.y)
-        some = self._some(CLOSED if len(self.final.classes_) <= 3 else SAMPLED)
+        index = self._sampled(CLOSED if len(self.final.classes_) <= 3 else SAMPLED)
         seed = random_state if isinstance(random_state, int) else check_random_state(random_state).randint(2**31 - 1)
-        X, X_err = take_rows(self.X, some), take_rows(self.X_err, some)
+        X, X_err = take_rows(self.X, index), take_rows(self.X_err, index)
         accuracy, log_loss = larger_error_scores(
-            self.model, X, X_err, self.y[some], levels, np.random.default_rng(seed)
+            self.model, X, X_err, self.y[index], levels, np.random.default_rng(seed)
         )
-        error = np.where(levels > 1, np.sqrt(accuracy * (1 - accuracy) / len(some)), 0.0)
+        error = np.where(levels > 1, np.sqrt(accuracy * (1 - accuracy) / len(index)), 0.0)
         unit = "multiples of the error bars"
-        whole = "" if len(some) == n else f", for {len(some)} of the {n} samples, drawn at random"
-        self.report.heading(what)
+        whole = "" if len(index) == n else f", for {len(index)} of the {n} samples, drawn at random"
+        self.report.heading(section)
         if len(levels) > 1:
             curve = RobustnessCurve(levels, accuracy, error)
             self.report.figure(
@@ -623,28 +623,28 @@ class _Calibrated(_Evaluation):
         self.report.table(["noise level", "accuracy", "log loss"], rows)
 
     def remeasure(self, factor: float) -> None:
-        """Say which samples to measure again."""
-        what = "Measure these again"
+        """Add the samples that should be measured again."""
+        section = "Measure these again"
         if self.X_err is None or isinstance(self.X_err, Limits) or np.ndim(self.X_err) not in (1, 2):
-            self.left_out[what] = "it requires standard deviations, without limits"
+            self.left_out[section] = "it requires standard deviations, without limits"
             return
-        some = self._some(CLOSED if len(self.final.classes_) <= 3 and not has_pool(self.final) else QUADRATURE)
-        X, errors = take_rows(self.X, some), np.asarray(take_rows(self.X_err, some), dtype=np.float64)
-        errors = np.broadcast_to(errors.reshape(len(some), -1), X.shape)
+        index = self._sampled(CLOSED if len(self.final.classes_) <= 3 and not has_pool(self.final) else QUADRATURE)
+        X, errors = take_rows(self.X, index), np.asarray(take_rows(self.X_err, index), dtype=np.float64)
+        errors = np.broadcast_to(errors.reshape(len(index), -1), X.shape)
         known = np.isfinite(errors)
         better = np.where(known, factor * np.where(known, errors, 0.0), np.inf)
         try:
             gain = remeasure_gain(self.model, X, errors, better)
         except NotLinearError as reason:
-            self.left_out[what] = str(reason).rstrip(".")
+            self.left_out[section] = str(reason).rstrip(".")
             return
-        total, n = float(gain.sum()), len(some)
+        total, n = float(gain.sum()), len(index)
         size = "exact values" if factor == 0 else f"errors {factor:g} times as large as now"
         whole = "" if n == len(self.y) else f" Computed for {n} of the {len(self.y)} samples, drawn at random."
-        self.report.heading(what).text(
+        self.report.heading(section).text(
             f"The gain of a sample is the expected drop in the probability of a wrong label if the sample is measured "
             f"again, with {size}. Measuring all samples again would avoid {total:.3g} of the "
-            f"{(1 - self.own[some]).sum():.3g} expected errors.{whole}"
+            f"{(1 - self.of_predicted[index]).sum():.3g} expected errors.{whole}"
         )
         if not total > 0:
             return
@@ -656,9 +656,15 @@ class _Calibrated(_Evaluation):
         most = most[gain[most] > 0]
         parts = remeasure_gain(self.model, take_rows(X, most), errors[most], better[most], per_feature=True)
         names = list(getattr(X, "columns", [str(j) for j in range(X.shape[1])]))
-        counted, counting, cells = self._named(some[most])
+        counted, counting, cells = self._named(index[most])
         rows = [
-            [*row, percent(self.own[some[i]]), percent(gain[i]), str(names[int(np.argmax(part))]), percent(part.max())]
+            [
+                *row,
+                percent(self.of_predicted[index[i]]),
+                percent(gain[i]),
+                str(names[int(np.argmax(part))]),
+                percent(part.max()),
+            ]
             for row, i, part in zip(cells, most, parts, strict=True)
         ]
         self.report.table(
@@ -668,8 +674,8 @@ class _Calibrated(_Evaluation):
         )
 
     def doubts(self) -> None:
-        """Say which predictions are likely to be wrong."""
-        doubts = 1.0 - self.own
+        """Add the predictions that are most likely wrong."""
+        doubts = 1.0 - self.of_predicted
         self.report.heading("Doubtful predictions").text(
             "Samples grouped by the predicted probability that their label is wrong, and the accuracy in each group."
         )
@@ -682,7 +688,7 @@ class _Calibrated(_Evaluation):
 
 
 def _population(model: Any, samples: Any) -> tuple[Deconvolve, Any] | None:
-    """Return the population of true values that a model knows, and samples in its units."""
+    """Return the fitted population of true values of a model, and the samples in its units; None without one."""
     model = getattr(model, "best_estimator_", model)
     if isinstance(getattr(model, "population_", None), Deconvolve):
         return model.population_, samples
@@ -706,7 +712,7 @@ def _holds_numbers(X: Any) -> bool:
 
 
 def _seen(model: Any, X: Any) -> Any:
-    """Return X as the last step of a pipeline sees it; X itself where nothing transforms it."""
+    """Return the input of the last step of a pipeline for X; X itself for other models."""
     model = getattr(model, "best_estimator_", model)
     if not isinstance(model, Pipeline):
         return X
@@ -714,22 +720,14 @@ def _seen(model: Any, X: Any) -> Any:
 
 
 def _row_names(X: Any) -> tuple[Any, str]:
-    """Return what rows are called, and what that is: their numbers, or the index of a table that has one of its own."""
+    """Return the names of rows, and "row" or "index": numbers from 1, or the index of a table if it is no range."""
     index = getattr(X, "index", None)
     if index is None or list(index) == list(range(len(index))):
         return range(1, X.shape[0] + 1), "row"
     return list(index), "index"
 
 
-def _deviations(X: Any) -> Array:
-    """Return the standard deviation of every feature of samples, sparse or with errors."""
-    values, errors = split_errors(X)
-    if errors is not None and has_unmeasured(errors):
-        values = np.where(not_measured(errors, values.shape), np.nan, np.asarray(values, dtype=np.float64))
-    return np.asarray(np.sqrt(StandardScaler(with_mean=False).fit(values).var_))
-
-
 def _spreads(X: Any) -> Array:
-    """Return the standard deviation of its feature for every value."""
+    """Return the standard deviation of the feature of every value, (n_samples, n_features)."""
     values = np.asarray(X, dtype=np.float64)
     return np.broadcast_to(values.std(axis=0), values.shape)

@@ -1,4 +1,4 @@
-"""How good predictions are: beside the frequencies of the classes, by class, and in one sentence."""
+"""Scores of predictions: compared with the frequencies of the classes, by class, and as a verdict in one sentence."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ from sklearn.metrics import roc_auc_score
 from gaussguru._linalg import Array, Index
 from gaussguru.report.reliability import Reliability, proper_scores
 
-# Numbers of probabilities that are kept for areas under ROC curves; of more rows every second, fourth, ... is taken.
+# Number of probabilities kept for areas under ROC curves; of more rows every second, fourth, ... is kept.
 MOST_NUMBERS = 1 << 22
-# Rows that are listed as most wrong.
+# Number of rows that are listed as most wrong.
 WORST = 10
-# Standard errors by which a difference is no accident, and by which probabilities of several groups may be off.
+# Standard errors of a clear difference, and of a tolerated error of probabilities in any of several groups.
 CLEAR, TOLERATED = 2.0, 2.5
 
 
 class Judgement(NamedTuple):
-    """Scores of predictions for some rows, None where there are no probabilities.
+    """Scores of predictions; None without probabilities.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class Judgement(NamedTuple):
     promised : tuple (float, float) or None
         Mean probability of the predicted labels, and the standard error of the accuracy if the probabilities are right.
     gain : tuple (float, float) or None
-        By how much the log loss is below that of the class frequencies, and the standard error of that.
+        The log loss of the class frequencies minus that of the predictions, and the standard error.
     auc : float or None
-        Area under the ROC curve; of more than two classes the mean of those of each class against the rest.
+        Area under the ROC curve; with more than two classes, the mean over classes against the rest.
     worst : Worst or None
-        Of the rows whose label is wrong those whose true class has the least probability.
+        The rows with wrong labels whose true class has the least probability.
     """
 
     classes: list[Any]
@@ -73,7 +73,7 @@ class Judgement(NamedTuple):
 
     @property
     def baseline(self) -> dict[str, float]:
-        """Scores of a model that knows the frequencies of the classes among these rows, and nothing else."""
+        """Scores of predicting the frequencies of the classes among these rows."""
         shares = self.frequencies[self.frequencies > 0]
         brier = 1.0 - float(np.square(shares).sum())
         return {
@@ -83,7 +83,7 @@ class Judgement(NamedTuple):
         }
 
     def table(self) -> dict[str, list[Any]]:
-        """Return for each class its rows, frequency and recall, and as which class its rows are predicted."""
+        """Return columns: each class, its number of rows, frequency and recall, and the numbers by predicted class."""
         counts = self.confusion.sum(axis=1).tolist()
         columns = {"class": self.classes, "rows": counts, "frequency": self.frequencies.tolist(), "recall": self.recall}
         return columns | {f"as {name}": self.confusion[:, c].tolist() for c, name in enumerate(self.classes)}
@@ -124,7 +124,7 @@ class Judgement(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """Rows that are most wrong: their numbers, true and predicted class, and the probability of the true class."""
+    """The most wrong rows: row numbers, true and predicted classes, and probabilities of the true classes."""
 
     rows: Index
     true: NDArray[np.intp]
@@ -133,7 +133,7 @@ class Worst(NamedTuple):
 
 
 def _trust(reliability: Reliability) -> str:
-    """Return in words whether probabilities came true, by size of the errors."""
+    """Return a clause that says whether probabilities are right, by size of the errors."""
     least = 0.5 / sum(reliability.rows)  # half a row
     groups = zip(
         reliability.errors, reliability.predicted, reliability.observed, reliability.standard_error, strict=True
@@ -149,7 +149,7 @@ def _trust(reliability: Reliability) -> str:
 
 
 class Judge:
-    """Sums over rows that come in parts, from which a :class:`Judgement` is made.
+    """Sums over rows in parts, for a :class:`Judgement`.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Judge:
         self.confusion = np.zeros((n, n), dtype=np.intp)
         self.has_probabilities = True
         self.losses = np.zeros((2, n))  # sums of log losses and of their squares, by true class
-        self.squares = self.own = self.variance = 0.0
+        self.squares = self.promised = self.variance = 0.0
         self.kept, self.stride = list[Array](), 1
         self.worst: Worst | None = None
 
@@ -177,26 +177,24 @@ class Judge:
         losses = -np.log(np.clip(of_true, np.finfo(np.float64).eps, 1.0))
         self.losses += [np.bincount(places, power, n) for power in (losses, np.square(losses))]
         self.squares += n_rows * proper_scores(probabilities, places)[1]
-        own = probabilities[rows, predicted]
-        self.own += float(own.sum())
-        self.variance += float((own * (1 - own)).sum())
+        of_predicted = probabilities[rows, predicted]
+        self.promised += float(of_predicted.sum())
+        self.variance += float((of_predicted * (1 - of_predicted)).sum())
         self._keep(np.column_stack([places, probabilities]), first)
         wrong = np.flatnonzero(predicted != places)
-        some = wrong[np.argsort(of_true[wrong], kind="stable")[:WORST]]
-        self._add_worst(Worst(first + some, places[some], predicted[some], of_true[some]))
+        wrong = wrong[np.argsort(of_true[wrong], kind="stable")[:WORST]]
+        worst = Worst(first + wrong, places[wrong], predicted[wrong], of_true[wrong])
+        if self.worst is not None:
+            worst = Worst._make(np.concatenate(pair) for pair in zip(self.worst, worst, strict=True))
+        order = np.argsort(worst.probability, kind="stable")[:WORST]
+        self.worst = Worst._make(part[order] for part in worst)
 
     def _keep(self, columns: Array, first: int) -> None:
-        """Keep the classes and probabilities of some rows, evenly spread over all."""
+        """Keep the classes and probabilities of every ``stride``-th row."""
         self.kept.append(columns[-first % self.stride :: self.stride])
         while sum(part.size for part in self.kept) > MOST_NUMBERS:
             self.kept = [np.concatenate(self.kept)[::2]]
             self.stride *= 2
-
-    def _add_worst(self, found: Worst) -> None:
-        if self.worst is not None:
-            found = Worst._make(np.concatenate(pair) for pair in zip(self.worst, found, strict=True))
-        order = np.argsort(found.probability, kind="stable")[:WORST]
-        self.worst = Worst._make(part[order] for part in found)
 
     def result(self) -> Judgement:
         """Return the scores of all rows."""
@@ -212,11 +210,11 @@ class Judge:
         error = math.sqrt(max(0.0, square - gain**2) / n_rows)
         return Judgement(
             classes, self.confusion, float(loss.sum()) / n_rows, self.squares / n_rows,
-            (self.own / n_rows, math.sqrt(self.variance) / n_rows), (gain, error), self._area(), self.worst,
+            (self.promised / n_rows, math.sqrt(self.variance) / n_rows), (gain, error), self._area(), self.worst,
         )  # fmt: skip
 
     def _area(self) -> float | None:
-        """Return the area under the ROC curve, the mean over classes that some rows have and others do not."""
+        """Return the area under the ROC curve, the mean over classes present among the rows but not the only one."""
         columns = np.concatenate(self.kept)
         areas = [
             roc_auc_score(columns[:, 0] == c, columns[:, 1 + c])

@@ -16,14 +16,14 @@ import numpy as np
 from gaussguru._files import replacing
 from gaussguru.plotting import style
 
-# So narrow that its text can be read on a phone.
+# Size of a figure in inches, narrow enough to be read on a phone.
 FIGURE = (4.0, 3.0)
-# Pixels for an inch of a figure, at least and at most: if a screen has less, it scrolls.
+# Smallest and largest number of pixels for an inch of a figure; on a narrower screen the figure scrolls.
 INCH = (70, 180)
-# Of a list in a model card so many are shown.
+# Number of entries of a list that a model card shows.
 SHOWN = 60
 _NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
-# Words with hyphens are not broken up to this length.
+# Words with hyphens are kept on one line up to this length.
 WORD = 24
 
 _PAGE = Template("""<!DOCTYPE html>
@@ -101,7 +101,7 @@ class Report:
 
     Examples
     --------
-    >>> from gaussguru.report import Report
+    >>> from gaussguru.report.page import Report
     >>> report = Report("Two numbers", date="2026-01-01").table(["name", "value"], [["a", 1.0], ["b", 2.5]])
     >>> "<td class=\"number\">2.5</td>" in report.html()
     True
@@ -163,7 +163,7 @@ class Report:
         figure : matplotlib Figure, Axes or anything with ``figure_``, as all displays have
         caption : str, default=""
         alt : str, default=""
-            What is to be seen, for those who do not see it; by default the caption.
+            A description of the drawing, for screen readers; by default the caption.
 
         Returns
         -------
@@ -215,7 +215,7 @@ class Report:
 
 
 def new_axes() -> Any:
-    """Return axes for a figure of a report, which is in no way global."""
+    """Return axes of a new figure of a report, which pyplot does not know."""
     return style.figure(1, size=FIGURE).axes[0]
 
 
@@ -223,7 +223,7 @@ def _drawn(figure: Any) -> str:
     """Return a figure as SVG, in base64; the same bytes every time."""
     import matplotlib as mpl  # noqa: PLC0415 - optional
 
-    figure.draw_without_rendering()  # where the aspect is fixed, room for legends is found the second time
+    figure.draw_without_rendering()  # with a fixed aspect, the layout makes room for legends in the second drawing only
     file = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "gaussguru", "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -1,11 +1,11 @@
-"""What the members of a pool are worth on held-out samples, and what its error bars are, as a table and in words."""
+"""The log losses of the members of a pool on held-out samples, and the gain of error bars: as a table and in words."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-# Rows of ``cv_scores_`` that are no members, in the order of a table, and what they are called there.
+# Rows of ``cv_scores_`` besides members, in the order of the table, and their names there.
 BESIDE = {
     "pool": "the pool",
     "errors ignored": "boosting, errors ignored",
@@ -50,14 +50,14 @@ def pool_table(scores: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def pool_in_words(scores: Mapping[str, Any], option: str = "use_error_sizes=True") -> list[str]:
-    """Return in sentences what the error bars are worth, and what their sizes would be as features.
+    """Return sentences on the gain in log loss by error bars, and by their sizes as features.
 
     Parameters
     ----------
     scores : mapping
         As in :func:`pool_table`.
     option : str
-        How to ask for sizes as features.
+        The option that makes sizes features, in the words of the caller.
 
     Returns
     -------
@@ -66,26 +66,26 @@ def pool_in_words(scores: Mapping[str, Any], option: str = "use_error_sizes=True
     rows = {str(name): k for k, name in enumerate(scores["member"])}
     losses = [name for name in ("log_loss", "log_loss_noisier") if name in scores]
 
-    def apart(one: str, other: str, than: str) -> str:
-        """Say by how much the log loss of one row is lower than that of another."""
+    def gain_of(one: str, other: str, than: str) -> str:
+        """Return a clause: by how much the log loss of one row is lower than that of another."""
         gains = [scores[name][rows[other]] - scores[name][rows[one]] for name in losses]
         first, *more = [f"{abs(gain):.3f} {'higher' if gain < 0 else 'lower'}" for gain in gains]
         return f"{first} than {than}" + "".join(f", and with more noise {text}" for text in more)
 
     boosting = str(scores["member"][0])
-    frequencies = apart("pool", "class frequencies", "that of the class frequencies")
+    frequencies = gain_of("pool", "class frequencies", "that of the class frequencies")
     said = [f"The log loss of the pool is {frequencies}."]
     if "errors ignored" in rows:
-        ignored = apart("pool", "errors ignored", "that of boosting that ignores the errors")
+        ignored = gain_of("pool", "errors ignored", "that of boosting that ignores the errors")
         said.append(f"It is {ignored}: this is what error bars and the other members are worth here.")
     if "error sizes used" in rows:
-        used = apart("error sizes used", boosting, "without")
+        used = gain_of("error sizes used", boosting, "without")
         said.append(
             f"With {option} the log loss of boosting would be {used}. Such a model may fail where samples are selected "
             "or measured in another way."
         )
     elif "error sizes not used" in rows:
-        used = apart(boosting, "error sizes not used", "without them")
+        used = gain_of(boosting, "error sizes not used", "without them")
         said.append(
             f"The sizes of the errors are features here: the log loss of boosting is {used}. The model may fail where "
             "samples are selected or measured in another way."

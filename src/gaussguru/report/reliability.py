@@ -1,4 +1,4 @@
-"""Whether probabilities are right where error bars are small, and where they are large."""
+"""Predicted probabilities against observed frequencies, by the size of the error bars."""
 
 from typing import Any, NamedTuple
 
@@ -9,20 +9,19 @@ from gaussguru._errors import check_errors, finite, not_measured, split_errors
 from gaussguru._linalg import SAME, Array
 from gaussguru.calibration import ByProbability, margin_and_spread
 from gaussguru.plotting import style
-from gaussguru.preprocessing import final_estimator
-from gaussguru.preprocessing.affine import dense
+from gaussguru.preprocessing.affine import dense, final_estimator
 from gaussguru.robustness import with_larger_errors
 
-# Names of groups of equal size by what their error bars are.
+# Names of groups of equal numbers of samples, by the size of their error bars.
 THIRDS = ("small", "medium", "large")
 
 
 class Reliability(NamedTuple):
-    """What was predicted, and what came true, for samples with small, medium and large errors.
+    """Predicted and observed accuracy of samples with small, medium and large errors.
 
     ``errors`` names the groups, ``rows`` counts their samples, ``size`` is their median error, in units of the overlap
-    of the classes; ``predicted`` is the mean probability of the predicted label, ``observed`` how often it was right,
-    and ``standard_error`` what that differs by of itself, if the probabilities are right.
+    of the classes; ``predicted`` is the mean probability of the predicted label, ``observed`` the fraction of right
+    labels, and ``standard_error`` the standard deviation of this fraction if the probabilities are right.
     """
 
     errors: list[str]
@@ -39,7 +38,7 @@ def is_calibrated(model: Any) -> bool:
 
 
 def has_score(model: Any) -> bool:
-    """Return whether calibrated probabilities are those of one score, of which error bars have a spread."""
+    """Return whether calibrated probabilities come from linear scores, which have a spread under the error bars."""
     return hasattr(final_estimator(model), "alpha_")
 
 
@@ -67,21 +66,21 @@ def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
         values, errors = split_errors(X, X_err)
         if errors is None:
             return np.zeros(values.shape[0])
-        gone = not_measured(errors, values.shape)
+        is_missing = not_measured(errors, values.shape)
         spread = getattr(model, "_spreads", None)
         if spread is None:
-            spread = np.ma.masked_array(dense(values), gone).std(axis=0).filled(0.0)
-        noise = check_errors(finite(errors), np.where(gone, 0.0, dense(values))).variances(np.eye(len(spread)))
+            spread = np.ma.masked_array(dense(values), is_missing).std(axis=0).filled(0.0)
+        noise = check_errors(finite(errors), np.where(is_missing, 0.0, dense(values))).variances(np.eye(len(spread)))
         total = noise + np.square(spread)
         shares = np.divide(noise, total, out=np.zeros(noise.shape), where=total > 0)
-        return np.asarray(np.sqrt(np.where(gone, 1.0, shares).mean(axis=1)))
+        return np.asarray(np.sqrt(np.where(is_missing, 1.0, shares).mean(axis=1)))
     _, spread = margin_and_spread(model, X, X_err)
     size = spread if spread.ndim == 1 else np.sqrt(2.0 * np.square(spread).mean(axis=1))
     return np.asarray(final.alpha_ * size)
 
 
 def by_error_size(sizes: Array, predicted: Array, right: NDArray[np.bool_]) -> Reliability:
-    """Compare predicted probabilities with what came true, by thirds of the size of the errors.
+    """Compare predicted probabilities with the accuracy, by thirds of the size of the errors.
 
     Parameters
     ----------
@@ -95,21 +94,21 @@ def by_error_size(sizes: Array, predicted: Array, right: NDArray[np.bool_]) -> R
     Returns
     -------
     Reliability
-        Of one group, where all errors are the same.
+        One group if all errors are the same.
     """
     groups = error_thirds(sizes)
     names = THIRDS if groups.any() else ("all",)
-    found: list[tuple[Any, ...]] = []
+    summaries: list[tuple[Any, ...]] = []
     for k, name in enumerate(names):
-        mine = groups == k
-        n = int(mine.sum())
+        rows = groups == k
+        n = int(rows.sum())
         if n:
-            p = predicted[mine]
+            p = predicted[rows]
             deviation = float(np.sqrt(np.sum(p * (1 - p)))) / n
-            found.append(
-                (name, n, float(np.median(sizes[mine])), float(p.mean()), float(right[mine].mean()), deviation)
+            summaries.append(
+                (name, n, float(np.median(sizes[rows])), float(p.mean()), float(right[rows].mean()), deviation)
             )
-    return Reliability(*(list(column) for column in zip(*found, strict=True)))
+    return Reliability(*(list(column) for column in zip(*summaries, strict=True)))
 
 
 def error_thirds(sizes: Array) -> NDArray[np.intp]:
@@ -148,12 +147,12 @@ def larger_error_scores(
     accuracy, log_loss : ndarrays of shape (n_factors,)
     """
     places = np.searchsorted(final_estimator(model).classes_, y)
-    found = []
+    scores = []
     for factor in factors:
         probabilities = model.predict_proba(with_larger_errors(X, X_err, factor, rng))
         accuracy = float(np.mean(np.argmax(probabilities, axis=1) == places))
-        found.append((accuracy, proper_scores(probabilities, places)[0]))
-    accuracy, log_loss = np.transpose(found)
+        scores.append((accuracy, proper_scores(probabilities, places)[0]))
+    accuracy, log_loss = np.transpose(scores)
     return accuracy, log_loss
 
 
@@ -177,14 +176,14 @@ def proper_scores(probabilities: Array, places: NDArray[np.intp]) -> tuple[float
     truth = np.zeros(probabilities.shape)
     rows = np.arange(len(places))
     truth[rows, places] = 1.0
-    own = np.clip(probabilities[rows, places], np.finfo(np.float64).eps, 1.0)
+    of_true = np.clip(probabilities[rows, places], np.finfo(np.float64).eps, 1.0)
     share = 0.5 if probabilities.shape[1] == 2 else 1.0
-    return float(-np.log(own).mean()), share * float(np.square(probabilities - truth).sum(axis=1).mean())
+    return float(-np.log(of_true).mean()), share * float(np.square(probabilities - truth).sum(axis=1).mean())
 
 
-# Below, a p-value is no accident, and above the other there is no sign of anything.
+# p-values: below the first, error bars clearly matter; above the second, there is no sign that they do.
 CLEAR, UNCLEAR = 0.01, 0.05
-# A factor of error bars that is no further from 1, either way, is that of error bars that are right.
+# Error bars count as right if their factor is at most this, and at least 1 / this.
 ABOUT_RIGHT = 1.2
 
 
@@ -225,7 +224,7 @@ def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
     )
 
 
-# Borders of groups of similar probability, closer where probabilities crowd, and the fewest samples that are shown.
+# Borders of groups of similar probability, closer near 0 and 1; and the fewest samples of a group that is shown.
 BORDERS, FEWEST = np.array([0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98]), 5
 
 
@@ -253,11 +252,11 @@ def draw_reliability(ax: Any, sizes: Array, chances: Array, events: NDArray[np.b
     ax.plot([least, 1], [least, 1], label="as predicted", **style.REFERENCE)
     names = [f"{name} errors" for name in THIRDS] if thirds.any() else ["all samples"]
     for k, name in enumerate(names):
-        mine = np.flatnonzero(thirds == k)
-        if not len(mine):
+        members = np.flatnonzero(thirds == k)
+        if not len(members):
             continue
-        places = np.searchsorted(BORDERS, chances[mine])
-        parts = [mine[places == place] for place in range(len(BORDERS) + 1)]
+        places = np.searchsorted(BORDERS, chances[members])
+        parts = [members[places == group] for group in range(len(BORDERS) + 1)]
         parts = [part for part in parts if len(part) >= FEWEST]
         x, seen = (np.array([values[part].mean() for part in parts]) for values in (chances, events))
         spread = [np.sqrt(np.sum(chances[part] * (1 - chances[part]))) / len(part) for part in parts]

@@ -1,7 +1,7 @@
-"""Parameters chosen on a validation set, as the thesis does: one classifier for each, the best of them is tested.
+"""Parameters chosen on a validation set, as in the thesis: a classifier for each; the best one is tested.
 
 A candidate is a classifier with the parameters that made it. Candidates come with the most robust first (large sigma,
-small C), and of equals the first is chosen.
+small C), and among equals the first is chosen.
 """
 
 import itertools
@@ -20,22 +20,22 @@ from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._linalg import Array
-from gaussguru.datasets import Split
 from gaussguru.probabilities import winners
+from gaussguru.thesis.splits import ThesisSplit
 
-# Where C is large libsvm may need very long: it stops with what it has, which is counted.
+# With a large C libsvm may need very long: it is stopped, and counted as not converged.
 LIBSVM_ITERATIONS = 200_000
-# Crammer and Singer's problem is given up by liblinear after so many passes, whatever it is told. Where it has given up
-# so many times in a row, it would for every larger C, minutes each: there the grid ends.
+# liblinear gives up Crammer and Singer's problem after this many passes, whatever its options. After GIVEN_UP times in
+# a row the grid ends: every larger C would take minutes and fail, too.
 LIBLINEAR_PASSES = 100_000
 GIVEN_UP = 3
-# Of exact fits, relative to the objective at zero.
+# Tolerance of exact fits, relative to the objective at zero.
 TOL = 1e-6
 
 
 @dataclass(frozen=True)
 class Grids:
-    """The grids of the thesis, or of a quick run every few values of them.
+    """The grids of the thesis; coarser ones for a quick run.
 
     Parameters
     ----------
@@ -65,31 +65,31 @@ class Grids:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A classifier: its parameters, what it predicts, and whether its solver came to an end."""
+class FittedCandidate:
+    """A fitted classifier: its parameters, its ``predict``, and whether its solver converged."""
 
     parameters: dict[str, float]
     predict: Callable[[Array], NDArray[Any]]
     converged: bool = True
 
 
-def exact(split: Split, grids: Grids) -> Iterator[Candidate]:
+def exact(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield the certified optima of GURU or M-GURU along a path of sigmas."""
     classes = np.unique(split.y_train)
     with _recorded():
         sigmas, coefs, intercepts, gaps = sigma_path(split.X_train, split.y_train, sigmas=grids.sigmas, tol=TOL)
     at_zero = len(split.y_train) * (len(classes) - 1)
     for sigma, coef, intercept, gap in zip(sigmas, coefs, intercepts, gaps, strict=True):
-        yield Candidate({"sigma": float(sigma)}, _linear(classes, coef, intercept), bool(gap <= TOL * at_zero))
+        yield FittedCandidate({"sigma": float(sigma)}, _linear(classes, coef, intercept), bool(gap <= TOL * at_zero))
 
 
-def stochastic(solver: str, *, every: int = 1) -> Callable[[Split, Grids], Iterator[Candidate]]:
-    """Return what yields the thesis's algorithms at every sigma and (every second, ...) rate.
+def stochastic(solver: str, *, every: int = 1) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+    """Return a search over the algorithms of the thesis at every sigma and every ``every``-th rate.
 
     They are "sgd" (GURU, M-GURU) and "sgd2" (M-GURU-S2).
     """
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma, rate in itertools.product(grids.coarse_sigmas, grids.rates[::every]):
             model = GuruClassifier(float(sigma), solver=solver, eta0=float(rate), max_iter=grids.epochs, random_state=0)
             yield _fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
@@ -97,16 +97,16 @@ def stochastic(solver: str, *, every: int = 1) -> Callable[[Split, Grids], Itera
     return candidates
 
 
-def linear_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
+def linear_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield support vector machines of two classes (libsvm: the intercept is free, as in SVM-light)."""
     for C in grids.penalties:
         model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
         candidate = _fitted(model, split, {"C": float(C)})
-        # Its own predict would go through the kernel.
+        # SVC.predict would evaluate the kernel.
         yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
 
 
-def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
+def joint_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield Crammer and Singer's support vector machines of several classes."""
     given_up = 0
     for C in grids.penalties:
@@ -119,20 +119,20 @@ def joint_svm(split: Split, grids: Grids) -> Iterator[Candidate]:
             return
 
 
-def kernel_exact(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
-    """Return what yields the certified optima with a kernel."""
+def kernel_exact(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+    """Return a search over certified optima with a kernel."""
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.sigmas:
             yield _fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
 
     return candidates
 
 
-def kernel_stochastic(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
-    """Return what yields KEN-GURU, which finds its rate by trials."""
+def kernel_stochastic(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+    """Return a search over KEN-GURU, which finds its rate by trials."""
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.coarse_sigmas:
             model = KernelGuruClassifier(float(sigma), **kernel, solver="sgd", max_iter=grids.epochs, random_state=0)
             yield _fitted(model, split, {"sigma": float(sigma)})
@@ -140,10 +140,10 @@ def kernel_stochastic(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candid
     return candidates
 
 
-def kernel_svm(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
-    """Return what yields support vector machines with a kernel."""
+def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+    """Return a search over support vector machines with a kernel."""
 
-    def candidates(split: Split, grids: Grids) -> Iterator[Candidate]:
+    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for C in grids.penalties:
             yield _fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
 
@@ -151,7 +151,7 @@ def kernel_svm(**kernel: Any) -> Callable[[Split, Grids], Iterator[Candidate]]:
 
 
 def choose(
-    candidates: Iterator[Candidate], split: Split, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
+    candidates: Iterator[FittedCandidate], split: ThesisSplit, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
 ) -> dict[str, Any]:
     """Return the test accuracy of the candidate that validates best, at every noise level.
 
@@ -160,8 +160,8 @@ def choose(
 
     Parameters
     ----------
-    candidates : iterator of Candidate
-    split : Split
+    candidates : iterator of FittedCandidate
+    split : ThesisSplit
     seed : int
     noise_levels : tuple of float, default=(0.0,)
 
@@ -191,7 +191,7 @@ def choose(
     }  # fmt: skip
 
 
-def _noised(split: Split, level: float, rng: np.random.Generator) -> Split:
+def _noised(split: ThesisSplit, level: float, rng: np.random.Generator) -> ThesisSplit:
     valid, test = (X + rng.uniform(-level, level, X.shape) for X in (split.X_valid, split.X_test))
     return split._replace(X_valid=valid, X_test=test)
 
@@ -200,15 +200,15 @@ def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[A
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 
-def _fitted(model: Any, split: Split, parameters: dict[str, float]) -> Candidate:
+def _fitted(model: Any, split: ThesisSplit, parameters: dict[str, float]) -> FittedCandidate:
     with _recorded() as unproven:
         model.fit(split.X_train, split.y_train)
-    return Candidate(parameters, model.predict, not unproven)
+    return FittedCandidate(parameters, model.predict, not unproven)
 
 
 @contextmanager
 def _recorded() -> Iterator[list[Any]]:
-    """Collect the warnings of solvers that did not come to an end; a grid has places where that is bound to happen."""
+    """Collect the warnings of solvers that did not converge: at the ends of a grid that is expected."""
     with warnings.catch_warnings(record=True) as log:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)

@@ -1,15 +1,15 @@
 """How accuracy falls with noise on validation and test samples: GURU against SVM (thesis, chapter 2).
 
-What is drawn is what the results table of two classes is made of: at noise 0 it is the table.
+The figure shows the results of the table of two classes; at noise 0 they are the numbers of the table.
 """
 
 from typing import Any
 
 import numpy as np
 
-from gaussguru.experiments.binary import BINARY
-from gaussguru.experiments.store import Store
 from gaussguru.plotting import style
+from gaussguru.thesis.store import Store
+from gaussguru.thesis.tables import BINARY
 
 TOYS = ("toy-a", "toy-b")
 DIGITS = ("usps-3-5", "usps-5-8", "usps-7-9")

@@ -1,4 +1,4 @@
-"""The figures of the thesis that need no long computation, chapter by chapter; each function returns a figure."""
+"""Functions that draw the figures of the thesis without long computations, by chapter; each returns a figure."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from gaussguru import datasets
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru.experiments.problems import BINARY
 from gaussguru.plotting import (
     AdversarialSamplesDisplay,
     CloudDisplay,
@@ -20,9 +18,11 @@ from gaussguru.plotting import (
     SigmaPathDisplay,
     style,
 )
+from gaussguru.thesis.problems import BINARY
+from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_radial
 
-# Few enough samples that clouds and displacements can be seen.
-SOME = 40
+# Number of samples, so few that clouds and displacements can be seen.
+N_DRAWN = 40
 
 
 def hinge() -> Any:
@@ -39,7 +39,7 @@ def hinge() -> Any:
 
 def margin() -> Any:
     """Chapter 1: both margins are ``1/||w||`` away from the boundary."""
-    X, y = datasets.make_gaussians(SOME, random_state=1)
+    X, y = make_gaussians(N_DRAWN, random_state=1)
     X = X + np.outer(y, [1.2, 0.0])
     model = GuruClassifier(0.0, l2=0.1).fit(X, y)  # without noise: a support vector machine
     figure = style.figure(1, size=(5.0, 3.4))
@@ -55,7 +55,7 @@ def margin() -> Any:
 
 def clouds() -> Any:
     """Chapter 2: a sample becomes a cloud, the adversary turns it across the boundary, and its tail is the loss."""
-    X, y = datasets.make_gaussians(12, random_state=3)
+    X, y = make_gaussians(12, random_state=3)
     X = X + np.outer(y, [0.8, 0.0])
     model = GuruClassifier(0.7).fit(X, y)
     figure = style.figure(3, size=(3.4, 3.0))
@@ -96,7 +96,7 @@ def toys() -> Any:
 
 
 def digits(data_home: Any = None) -> Any:
-    """Chapter 2: what the adversary of GURU does to digits."""
+    """Chapter 2: digits with noise of the adversary of GURU."""
     figure = style.figure(3, size=(3.4, 2.4))
     for ax, name in zip(figure.axes, ("usps-3-5", "usps-5-8", "usps-7-9"), strict=True):
         split = BINARY[name].parts(0, data_home)
@@ -136,7 +136,7 @@ def loss_family() -> Any:
 
 def radial() -> Any:
     """Chapter 4: small sigma decides locally, large sigma globally."""
-    X, y = datasets.make_radial(random_state=0)
+    X, y = make_radial(random_state=0)
     figure = style.figure(2, 2, size=(3.6, 3.4))
     for ax, sigma in zip(figure.axes, (0.1, 4.0, 6.0, 7.0), strict=True):
         model = KernelGuruClassifier(sigma, kernel="poly", degree=2, gamma=1.0, coef0=1.0)
@@ -159,7 +159,7 @@ def toys_multiclass() -> Any:
     """Chapter 5: Toy-3 and Toy-4, and M-GURU's boundaries."""
     figure = style.figure(2)
     for ax, n_classes in zip(figure.axes, (3, 4), strict=True):
-        X, y = datasets.make_gaussian_ring(n_classes=n_classes, random_state=0)
+        X, y = make_gaussian_ring(n_classes=n_classes, random_state=0)
         _regions(ax, GuruClassifier(1.0), X, y, f"Toy-{n_classes}")
     return figure
 
@@ -176,7 +176,7 @@ def total() -> Any:
 
 def diagonal() -> Any:
     """Appendix B: an adversary with a diagonal covariance spends all noise on one feature."""
-    X, y = datasets.make_gaussians(12, random_state=3)
+    X, y = make_gaussians(12, random_state=3)
     X = (X * [1.0, 2.0] + np.outer(y, [0.8, 0.0])) @ np.array([[0.95, 0.3], [-0.3, 0.95]])
     figure = style.figure(2)
     for ax, noise, title in zip(
@@ -198,7 +198,7 @@ def _regions(ax: Any, model: Any, X: Any, y: Any, title: str) -> None:
 
 
 def _displaced(model: Any, title: str) -> Any:
-    X, y = datasets.make_gaussians(SOME, random_state=1)
+    X, y = make_gaussians(N_DRAWN, random_state=1)
     figure = style.figure(1, size=(5.0, 3.4))
     DisplacementDisplay.from_estimator(model.fit(X, y), X, y, ax=figure.axes[0])
     figure.axes[0].set_title(title, fontsize=style.TITLE)

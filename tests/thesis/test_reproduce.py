@@ -17,15 +17,14 @@ from support.data import _DIRECTORY
 
 from gaussguru import GuruClassifier
 from gaussguru.datasets import DataNotFoundError
-from gaussguru.experiments import EXPERIMENTS, reproduce, search
-from gaussguru.experiments.binary import BINARY
-from gaussguru.experiments.figures import FIGURES, digits
-from gaussguru.experiments.kernel import KERNEL, KERNELS
-from gaussguru.experiments.multiclass import MULTICLASS
-from gaussguru.experiments.search import Candidate, Grids, choose
-from gaussguru.experiments.store import Store, StoreError
+from gaussguru.thesis import reproduce, search
+from gaussguru.thesis.figures import FIGURES, digits
+from gaussguru.thesis.run import EXPERIMENTS
+from gaussguru.thesis.search import FittedCandidate, Grids, choose
+from gaussguru.thesis.store import Store, StoreError
+from gaussguru.thesis.tables import BINARY, KERNEL, KERNELS, MULTICLASS
 
-THESIS = Path(__file__).parents[2] / "shared" / "thesis.tex"
+THESIS = Path(__file__).parents[3] / "shared" / "thesis.tex"
 TABLES = {"binResults": BINARY, "kerResults": KERNEL, "multResults": MULTICLASS}
 
 
@@ -82,8 +81,8 @@ def tiny(seed=0):
 
 def test_the_first_of_the_best_on_validation_is_tested():
     split = tiny()
-    constant = [Candidate({"k": k}, lambda X, k=k: np.full(len(X), k)) for k in (1, -1, 1)]
-    rule = [Candidate({"k": k}, lambda X: np.where(X[:, 0] > 0, 1, -1), converged=k == 4) for k in (3, 4)]
+    constant = [FittedCandidate({"k": k}, lambda X, k=k: np.full(len(X), k)) for k in (1, -1, 1)]
+    rule = [FittedCandidate({"k": k}, lambda X: np.where(X[:, 0] > 0, 1, -1), converged=k == 4) for k in (3, 4)]
     result = choose(iter([*constant, *rule]), split, seed=0)
     assert result["chosen"] == [{"k": 3}]
     assert result["converged"] == [False]
@@ -99,7 +98,7 @@ def test_noise_is_uniform_on_validation_and_test_and_the_same_for_every_method()
         return np.ones(len(X))
 
     for _ in range(2):
-        choose(iter([Candidate({}, predict)]), split, seed=5, noise_levels=(0.0, 2.0))
+        choose(iter([FittedCandidate({}, predict)]), split, seed=5, noise_levels=(0.0, 2.0))
     np.testing.assert_array_equal(seen[0], split.X_valid)
     for first, second in zip(seen[:4], seen[4:], strict=True):
         np.testing.assert_array_equal(first, second)
@@ -190,7 +189,7 @@ def test_a_line_cut_off_is_dropped_and_the_rest_is_kept(tmp_path):
 
 SCRIPT = """
 import sys
-from gaussguru.experiments import reproduce
+from gaussguru.thesis import reproduce
 reproduce(["variants"], output=sys.argv[1], quick=True, n_jobs=2)
 """
 
@@ -218,7 +217,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     reproduce(["variants"], output=path.parent, quick=True, n_jobs=1, tell=said.append)
     after = lines(path)
     assert after[: len(before)] == before  # nothing that was there was computed again
-    assert said[0].found >= len(before) >= 3
+    assert said[0].reused >= len(before) >= 3
     assert len({json.dumps(without_time(line)["key"], sort_keys=True) for line in after}) == len(after)
     reproduce(["variants"], output=tmp_path / "whole", quick=True, n_jobs=1)
     order = lambda line: json.dumps(line, sort_keys=True)  # noqa: E731
@@ -227,7 +226,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     again = []
     reproduce(["variants"], output=path.parent, quick=True, n_jobs=1, tell=again.append)
     assert lines(path) == after
-    assert again[0].found == len(after)
+    assert again[0].reused == len(after)
     assert (path.parent / "quick" / "variants.png").stat().st_size > 1000
 
 

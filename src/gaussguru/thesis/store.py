@@ -1,7 +1,6 @@
 """Results that outlive the process: a file of lines, one for each finished piece of work.
 
-A piece counts as done when its line is on the disk, so that a process that is killed loses what it was working on and
-nothing else.
+A piece is finished when its line is on the disk: a killed process loses the pieces in work only.
 """
 
 import json
@@ -13,11 +12,11 @@ from typing import Any, Self
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where nothing keeps two processes apart
-    fcntl = None  # type: ignore[assignment]  # a module, or none
+except ImportError:  # Windows: without a lock between processes
+    fcntl = None  # type: ignore[assignment]  # a module, or None
 
 Key = dict[str, Any]
-# Raised when the same piece of work would give another result, so that older ones in a file are not taken for it.
+# Raised when the same piece of work would give another result: older results are then computed again.
 PROTOCOL = 2
 
 
@@ -87,7 +86,7 @@ class Store:
         return len(self._results)
 
     def add(self, key: Key, result: Any, **remarks: Any) -> None:
-        """Write a result down; when this returns it is on the disk."""
+        """Write a result to the disk."""
         line = json.dumps({"key": key, "result": result, **remarks}, allow_nan=False)
         self._file.write(line.encode() + b"\n")
         self._file.flush()
@@ -95,7 +94,7 @@ class Store:
         self._results[_name(key)] = json.loads(line)["result"]
 
     def matching(self, keys: Iterable[Key]) -> Iterator[tuple[Key, Any]]:
-        """Yield those of the keys that have a result, with it."""
+        """Yield each key that has a result, with the result."""
         return ((key, self[key]) for key in keys if key in self)
 
 

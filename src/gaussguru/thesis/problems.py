@@ -8,24 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru import datasets
 from gaussguru._linalg import Array
-from gaussguru.datasets import Split, thesis_split
+from gaussguru.thesis.data import load_ionosphere, load_pima, load_splice, load_usps, load_wine
+from gaussguru.thesis.splits import ThesisSplit, thesis_split
+from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_narrow_gaussians
 
 
 @dataclass(frozen=True)
-class Problem:
+class ThesisProblem:
     """A problem of the thesis.
 
     Parameters
     ----------
-    title : what tables call it
+    title : name in tables
     load : returns X and y, given ``data_home``, or for toy problems X and y of a seed
-    split : the name of its split, see ``datasets.THESIS_SPLITS``
+    split : the name of its split, see ``THESIS_SPLITS``
     classes : the classes that take part; None: all
-    standardise : whether features are brought to mean 0 and variance 1 of the samples to learn from
+    standardise : whether features are scaled to mean 0 and variance 1 of the training samples
     noise_levels : half the widths of the uniform noise on validation and test samples, the first of them 0
-    toy : whether the data is made anew for every seed
+    toy : whether the data are simulated, for every seed
     """
 
     title: str
@@ -36,7 +37,7 @@ class Problem:
     noise_levels: tuple[float, ...] = (0.0,)
     toy: bool = False
 
-    def parts(self, seed: int, data_home: Any = None) -> Split:
+    def parts(self, seed: int, data_home: Any = None) -> ThesisSplit:
         """Return the split of a seed."""
         X, y = self.load(600, random_state=seed) if self.toy else _loaded(self.load, data_home)
         if self.classes is not None:
@@ -62,21 +63,21 @@ def _toy(make: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 _PLANE = tuple(np.linspace(0, 5, 11))
 _PIXELS = tuple(np.linspace(0, 2, 11))
-_IONOSPHERE = Problem("Ionosphere", datasets.load_ionosphere, "ionosphere")
-_PIMA = Problem("diabetes", datasets.load_pima, "pima")
-_PIMA_SCALED = Problem("diabetes, standardised", datasets.load_pima, "pima", standardise=True)
-_SPLICE_12 = Problem("splice 1 vs. 2", datasets.load_splice, "splice-1-2", classes=(0, 1))
+_IONOSPHERE = ThesisProblem("Ionosphere", load_ionosphere, "ionosphere")
+_PIMA = ThesisProblem("diabetes", load_pima, "pima")
+_PIMA_SCALED = ThesisProblem("diabetes, standardised", load_pima, "pima", standardise=True)
+_SPLICE_12 = ThesisProblem("splice 1 vs. 2", load_splice, "splice-1-2", classes=(0, 1))
 
 
-def _pair(one: int, other: int) -> Problem:
+def _pair(one: int, other: int) -> ThesisProblem:
     name = f"usps-{one}-{other}"
     title = f"USPS {one} vs. {other}"
-    return Problem(title, datasets.load_usps, name, classes=(one, other), noise_levels=_PIXELS)
+    return ThesisProblem(title, load_usps, name, classes=(one, other), noise_levels=_PIXELS)
 
 
 BINARY = {
-    "toy-a": Problem("Toy (a)", datasets.make_gaussians, "toy-a", noise_levels=_PLANE, toy=True),
-    "toy-b": Problem("Toy (b)", datasets.make_narrow_gaussians, "toy-b", noise_levels=_PLANE, toy=True),
+    "toy-a": ThesisProblem("Toy (a)", make_gaussians, "toy-a", noise_levels=_PLANE, toy=True),
+    "toy-b": ThesisProblem("Toy (b)", make_narrow_gaussians, "toy-b", noise_levels=_PLANE, toy=True),
     "ionosphere": _IONOSPHERE,
     "pima": _PIMA,
     "pima-standardised": _PIMA_SCALED,
@@ -86,13 +87,13 @@ BINARY = {
     "usps-7-9": _pair(7, 9),
 }
 MULTICLASS = {
-    "toy-3": Problem("Toy-3", _toy(datasets.make_gaussian_ring, n_classes=3), "toy-3", toy=True),
-    "toy-4": Problem("Toy-4", _toy(datasets.make_gaussian_ring, n_classes=4), "toy-4", toy=True),
-    "usps-3-5-8": Problem("USPS 3,5,8", datasets.load_usps, "usps-3-5-8", classes=(3, 5, 8)),
-    "usps-0-9": Problem("USPS 0-9", datasets.load_usps, "usps-0-9"),
-    "splice": Problem("splice", datasets.load_splice, "splice"),
-    "wine": Problem("wine", datasets.load_wine, "wine"),
-    "wine-standardised": Problem("wine, standardised", datasets.load_wine, "wine", standardise=True),
+    "toy-3": ThesisProblem("Toy-3", _toy(make_gaussian_ring, n_classes=3), "toy-3", toy=True),
+    "toy-4": ThesisProblem("Toy-4", _toy(make_gaussian_ring, n_classes=4), "toy-4", toy=True),
+    "usps-3-5-8": ThesisProblem("USPS 3,5,8", load_usps, "usps-3-5-8", classes=(3, 5, 8)),
+    "usps-0-9": ThesisProblem("USPS 0-9", load_usps, "usps-0-9"),
+    "splice": ThesisProblem("splice", load_splice, "splice"),
+    "wine": ThesisProblem("wine", load_wine, "wine"),
+    "wine-standardised": ThesisProblem("wine, standardised", load_wine, "wine", standardise=True),
 }
 KERNEL = {
     "ionosphere": _IONOSPHERE,

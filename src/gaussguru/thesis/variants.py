@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru.datasets import make_gaussian_ring
-from gaussguru.experiments.store import Key, Store
 from gaussguru.plotting import style
+from gaussguru.thesis.store import Key, Store
+from gaussguru.thesis.toys import make_gaussian_ring
 
 NAME = "variants"
 SOLVERS = {"M-GURU": "sgd", "M-GURU-S2": "sgd2"}

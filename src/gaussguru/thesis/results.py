@@ -1,4 +1,4 @@
-"""What the three results tables of the thesis have in common: problems, methods, seeds, printed numbers beside ours."""
+"""Results tables of the thesis: problems, methods and seeds; the printed numbers with the recomputed ones."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru.experiments.problems import Problem
-from gaussguru.experiments.search import Candidate, Grids, choose
-from gaussguru.experiments.store import Key, Store, make_key
+from gaussguru.thesis.problems import ThesisProblem
+from gaussguru.thesis.search import FittedCandidate, Grids, choose
+from gaussguru.thesis.store import Key, Store, make_key
 
 UNCONVERGED = "* for some seeds, the chosen fit had stopped before it reached its tolerance"
-Search = Callable[[Any, Grids], Iterator[Candidate]]
+Search = Callable[[Any, Grids], Iterator[FittedCandidate]]
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Text in rows and columns.
 
     Parameters
@@ -47,16 +47,16 @@ class ResultsTable:
     name : str
     title : str
     problems : the rows
-    methods : the columns: what yields candidates for a problem, by problem's name
+    methods : the columns: functions from the name of a problem to its search for candidates
     printed : the thesis's accuracies in per cent by problem, in the order of ``theirs``
-    theirs : what the thesis's columns are called
+    theirs : names of the columns of the thesis
     repeats : seeds for a problem in a full run
-    noisy : the methods that are tested under noise as well, where the problem says so
+    noisy : the methods that are also tested at the noise levels of the problem
     """
 
     name: str
     title: str
-    problems: dict[str, Problem]
+    problems: dict[str, ThesisProblem]
     methods: dict[str, Callable[[str], Search]]
     printed: dict[str, tuple[float, ...]]
     theirs: tuple[str, ...]
@@ -64,7 +64,7 @@ class ResultsTable:
     noisy: tuple[str, ...] = ()
 
     def cells(self, quick: bool, problems: Any = None, methods: Any = None) -> list[Key]:
-        """Return the pieces of work of a run, seed after seed, so that an unfinished run has something to show."""
+        """Return the pieces of work of a run, by seed, so that an unfinished run has results for every method."""
         chosen = [
             (seed, problem, method)
             for problem in problems or self.problems
@@ -89,8 +89,8 @@ class ResultsTable:
         levels = problem.noise_levels if key["method"] in self.noisy else (0.0,)
         return choose(candidates, split, seed=key["seed"], noise_levels=levels)
 
-    def table(self, store: Store, quick: bool) -> Table:
-        """Return the printed numbers beside ours, mean and standard error over the seeds that are done."""
+    def table(self, store: Store, quick: bool) -> TextTable:
+        """Return the printed and the recomputed numbers: mean and standard error over the finished seeds."""
         rows = []
         for name, problem in self.problems.items():
             printed = [f"{number:g}" for number in self.printed.get(name, ())] or ["-"] * len(self.theirs)
@@ -98,20 +98,20 @@ class ResultsTable:
             seeds = sorted({len(results) for results in done})
             rows.append([problem.title, *printed, *map(_summary, done), "-".join(map(str, seeds))])
         columns = ["", *(f"thesis {name}" for name in self.theirs), *self.methods, "seeds"]
-        return Table(f"{self.title}: test accuracy (%)", columns, rows, UNCONVERGED)
+        return TextTable(f"{self.title}: test accuracy (%)", columns, rows, UNCONVERGED)
 
     def _done(self, store: Store, quick: bool, problem: str, method: str) -> list[Any]:
         return [result for _, result in store.matching(self.cells(quick, [problem], [method]))]
 
     def scores(self, store: Store, quick: bool, problem: str, method: str) -> Any:
-        """Return test accuracies, shape (n_seeds, n_noise_levels), of the seeds that are done."""
+        """Return test accuracies of the finished seeds, (n_seeds, n_noise_levels)."""
         n_levels = len(self.problems[problem].noise_levels) if method in self.noisy else 1
         done = self._done(store, quick, problem, method)
         return np.array([result["test"] for result in done]).reshape(-1, n_levels)
 
 
 def _summary(results: list[Any]) -> str:
-    """Return mean and standard error without noise, with a star if some choice fell on a fit that was cut off."""
+    """Return mean and standard error without noise as text, with a star if a chosen fit did not converge."""
     if not results:
         return "-"
     scores = 100 * np.array([result["test"][0] for result in results])

@@ -1,4 +1,4 @@
-"""The sizes of the thesis's training, validation and test sets, and random splits of such sizes."""
+"""The sizes of the thesis's training, validation and test sets, and random splits of these sizes."""
 
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ from sklearn.utils import check_random_state
 from gaussguru._estimators.validation import check_choice
 from gaussguru._linalg import Array
 
-# Samples to learn from, to choose parameters with and to test on, by name of the problem (chapters 2 and 5). The 152
-# of ionosphere are one too many: there are 351 samples in all.
+# Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of
+# ionosphere are one too many: there are 351 samples in all.
 THESIS_SPLITS = {
     "toy-a": (200, 200, 200),
     "toy-b": (200, 200, 200),
@@ -29,8 +29,8 @@ THESIS_SPLITS = {
 }
 
 
-class Split(NamedTuple):
-    """Three parts of a data set: samples to learn from, to choose parameters with, and to test on."""
+class ThesisSplit(NamedTuple):
+    """Three parts of a data set, for training, for the choice of parameters, and for tests."""
 
     X_train: Array
     y_train: NDArray[Any]
@@ -40,7 +40,7 @@ class Split(NamedTuple):
     y_test: NDArray[Any]
 
 
-def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Split:
+def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> ThesisSplit:
     """Return a random split of a problem's samples into parts of the sizes of the thesis.
 
     Parameters
@@ -54,7 +54,7 @@ def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Spli
 
     Returns
     -------
-    Split
+    ThesisSplit
         Named tuple of ``X_train, y_train, X_valid, y_valid, X_test, y_test``.
     """
     sizes = THESIS_SPLITS[check_choice("name", name, THESIS_SPLITS)]
@@ -64,4 +64,4 @@ def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Spli
     order = check_random_state(random_state).permutation(len(y))
     first, second = np.cumsum(sizes[:2])
     parts = (order[:first], order[first:second], order[second : second + sizes[2]])
-    return Split(*(array[part] for part in parts for array in (X, y)))
+    return ThesisSplit(*(array[part] for part in parts for array in (X, y)))

@@ -1,7 +1,6 @@
-"""All experiments by name, and a run of some: pieces of work in parallel, their results in a file, then pictures.
+"""All experiments by name, and runs of them: pieces of work in parallel, their results in a file, then pictures.
 
-Every piece is computed once. What a run finds in the file of results it does not compute again, so that a run that was
-killed goes on where it was.
+Every piece is computed once. Results in the file are not computed again, so a killed run continues.
 """
 
 import os
@@ -14,16 +13,14 @@ from typing import Any
 
 from sklearn.utils.parallel import Parallel, delayed
 
-from gaussguru import datasets
 from gaussguru._estimators.validation import check_choice
 from gaussguru._files import replacing
-from gaussguru.experiments import figures, noise, variants
-from gaussguru.experiments.binary import BINARY
-from gaussguru.experiments.kernel import KERNEL
-from gaussguru.experiments.multiclass import MULTICLASS
-from gaussguru.experiments.results import ResultsTable, Table
-from gaussguru.experiments.store import Key, Store
-from gaussguru.report import Report
+from gaussguru.report.page import Report
+from gaussguru.thesis import figures, noise, variants
+from gaussguru.thesis.data import load_usps
+from gaussguru.thesis.results import ResultsTable, TextTable
+from gaussguru.thesis.store import Key, Store
+from gaussguru.thesis.tables import BINARY, KERNEL, MULTICLASS
 
 
 @dataclass(frozen=True)
@@ -32,18 +29,18 @@ class Experiment:
 
     Parameters
     ----------
-    title : what it shows
+    title : text in lists and reports
     cells : the pieces of work of a quick or a full run
-    compute : what computes one of them
-    table : makes the table of a run, if it is one
-    draw : makes the figure, if it is one, from the results and a data directory
-    loaders : of the data sets that it needs
+    compute : computes one piece
+    table : makes the table, of an experiment that has one
+    draw : makes the figure, of an experiment that has one, from the results and a data directory
+    loaders : loaders of its data sets
     """
 
     title: str
     cells: Callable[[bool], list[Key]] = lambda quick: []
     compute: Callable[[Key, Any], Any] = lambda key, data_home: None
-    table: Callable[[Store, bool], Table] | None = None
+    table: Callable[[Store, bool], TextTable] | None = None
     draw: Callable[[Store, bool, Any], Any] | None = None
     loaders: tuple[Callable[..., Any], ...] = ()
 
@@ -91,7 +88,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "digits": Experiment(
         _first_line(figures.digits),
         draw=lambda store, quick, data_home: figures.digits(data_home),
-        loaders=(datasets.load_usps,),
+        loaders=(load_usps,),
     ),
     **{name: _of_figure(draw) for name, draw in figures.FIGURES.items()},
 }
@@ -99,11 +96,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: pieces done, in all, and found done when it began; and what was done last."""
+    """The progress of a run: finished pieces, all pieces, pieces finished before the run, and the last one."""
 
     done: int
     total: int
-    found: int
+    reused: int
     last: str
 
 
@@ -115,12 +112,12 @@ def reproduce(
     data_home: Any = None,
     n_jobs: int | None = -1,
     tell: Callable[[Progress], None] = lambda progress: None,
-) -> list[Table]:
+) -> list[TextTable]:
     """Compute tables and figures of the thesis again.
 
-    Into ``output`` go ``results.jsonl``, a line for each piece of work as it is done, and into it or, of quick runs,
-    into ``quick`` in it: Markdown for each table, a PNG for each figure, and where all of them are computed
-    ``report.html``.
+    The directory ``output`` receives ``results.jsonl``, a line for each finished piece of work. It, or for quick runs
+    its folder ``quick``, also receives Markdown for each table, a PNG for each figure, and ``report.html`` if all are
+    computed.
 
     Parameters
     ----------
@@ -131,7 +128,7 @@ def reproduce(
     quick : bool, default=False
         Few values of the grids, few epochs, and one repeat, of toys two.
     data_home : path, default=None
-        See :mod:`gaussguru.datasets`.
+        See :func:`load_usps`.
     n_jobs : int, default=-1
         Processes; -1: one for each core.
     tell : callable
@@ -139,22 +136,25 @@ def reproduce(
 
     Returns
     -------
-    list of Table
+    list of TextTable
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
     _load_all(experiments.values(), data_home)
     directory = Path(output)
     with Store(directory / "results.jsonl") as store:
-        # Figures of noise show what a table is made of: the same piece may be asked for twice.
+        # Figures of noise show results of a table: two experiments may share a piece.
         work = {str(key): (name, key) for name, each in experiments.items() for key in each.cells(quick)}
-        missing = _missing(work, store)
-        total, found = len(work) + len(experiments), len(work) - len(missing)
-        tell(Progress(found, total, found, "what was there already"))
+        # Sorted by seed, so that an unfinished run has results of every experiment.
+        missing = sorted(
+            (piece for piece in work.values() if piece[1] not in store), key=lambda piece: piece[1]["seed"]
+        )
+        total, reused = len(work) + len(experiments), len(work) - len(missing)
+        tell(Progress(reused, total, reused, "earlier results"))
         jobs = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         computed = jobs(delayed(_timed)(name, key, data_home) for name, key in missing)
-        for done, (key, result, seconds) in enumerate(computed, start=found + 1):
+        for done, (key, result, seconds) in enumerate(computed, start=reused + 1):
             store.add(key, result, seconds=round(seconds, 3))
-            tell(Progress(done, total, found, " ".join(str(part) for part in list(key.values())[:3])))
+            tell(Progress(done, total, reused, " ".join(str(part) for part in list(key.values())[:3])))
         shown = directory / "quick" if quick else directory
         shown.mkdir(exist_ok=True)
         report = Report("Gaussian robust classification: tables and figures of the thesis, computed again")
@@ -162,40 +162,26 @@ def reproduce(
         for done, (name, experiment) in enumerate(experiments.items(), start=len(work) + 1):
             report.heading(experiment.title)
             if experiment.table:
-                tables.append(experiment.table(store, quick))
-                _show_table(tables[-1], shown / f"{name}.md", report)
+                table = experiment.table(store, quick)
+                tables.append(table)
+                with replacing(shown / f"{name}.md") as file:
+                    file.write(table.markdown().encode())
+                report.table(table.columns, table.rows, caption=f"{table.title} ({table.note})")
             if experiment.draw:
-                _show_figure(experiment.draw(store, quick, data_home), shown / f"{name}.png", report, experiment.title)
-            tell(Progress(done, total, found, name))
+                figure = experiment.draw(store, quick, data_home)
+                with replacing(shown / f"{name}.png") as file:
+                    figure.savefig(file, format="png", dpi=150)
+                report.figure(figure, caption=experiment.title)
+            tell(Progress(done, total, reused, name))
         if len(experiments) == len(EXPERIMENTS):
             report.save(shown / "report.html")
     return tables
 
 
 def _load_all(experiments: Iterable[Experiment], data_home: Any) -> None:
-    """Load all data sets: what is not there should be missed now, not in half an hour."""
+    """Load all data sets, so that a missing one is an error now, and not in half an hour."""
     for load in {load for experiment in experiments for load in experiment.loaders}:
         load(data_home=data_home)
-
-
-def _missing(work: dict[str, tuple[str, Key]], store: Store) -> list[tuple[str, Key]]:
-    """Return what is to be computed, seed after seed.
-
-    So an unfinished run has something of everything, and what takes long is not left to the end.
-    """
-    return sorted((piece for piece in work.values() if piece[1] not in store), key=lambda piece: piece[1]["seed"])
-
-
-def _show_table(table: Table, path: Path, report: Report) -> None:
-    with replacing(path) as file:
-        file.write(table.markdown().encode())
-    report.table(table.columns, table.rows, caption=f"{table.title} ({table.note})")
-
-
-def _show_figure(figure: Any, path: Path, report: Report, title: str) -> None:
-    with replacing(path) as file:
-        figure.savefig(file, format="png", dpi=150)
-    report.figure(figure, caption=title)
 
 
 def _timed(name: str, key: Key, data_home: Any) -> tuple[Key, Any, float]:
