@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from gaussguru._data.rows import RowVector, same_kind
-from gaussguru._data.streams import Step, Task
+from gaussguru._data.streams import PartStep, Task
 from gaussguru._data.threads import SingleBlas
 from gaussguru._native._binding import CleanExit
 
@@ -182,7 +182,7 @@ class Cluster:
     session: Session
     items: list[Any]  # of each group
     groups: list[Group]
-    steps: tuple[Step, ...] = ()  # what is made of them for every task, and not kept
+    steps: tuple[PartStep, ...] = ()  # what is made of them for every task, and not kept
 
     @classmethod
     def of(cls, session: Session, parts: list[Any]) -> "Cluster":
@@ -217,7 +217,7 @@ class Cluster:
         self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
     ) -> "Cluster":
         if self.steps or not kept:
-            return replace(self, steps=(*self.steps, Step(make, vectors, shared)))
+            return replace(self, steps=(*self.steps, PartStep(make, vectors, shared)))
         return replace(self, items=self._run(_listed, make, vectors, shared))
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
@@ -274,7 +274,7 @@ class Cluster:
         """Start a task for every group that has any places; ``way`` says what is made of what it returns of each."""
         groups = self.groups if groups is None else groups
         used, where = self._used(groups)
-        calls = [*self.steps, Step(task, tuple(vectors), shared)]
+        calls = [*self.steps, PartStep(task, tuple(vectors), shared)]
         found = [self._given(vector, used) for step in calls for vector in step.vectors]
         given, picks = [values for values, _ in found], [pick for _, pick in found]
         every = [step.shared for step in calls]

@@ -30,7 +30,7 @@ PATIENCE = 2
 
 
 @dataclass(frozen=True)
-class State:
+class EmState:
     """A mixture, and the factors by which it takes the error bars to be wrong."""
 
     mixture: Mixture
@@ -41,7 +41,7 @@ class State:
 class Fit:
     """What EM found; ``drop`` is by how much the last step of EM lowered the objective, beyond rounding."""
 
-    state: State
+    state: EmState
     objective: float
     log_likelihood: float
     history: list[float]
@@ -59,7 +59,7 @@ class Evidence(Protocol):
 
     def __len__(self) -> int: ...
 
-    def sums(self, state: State, *, with_noise: bool) -> Any:
+    def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return what an iteration needs of a point: one pass over the samples."""
 
 
@@ -79,7 +79,7 @@ class Sample:
         """The total weight."""
         return float(len(self.rows)) if self.weight is None else float(self.weight.sum())
 
-    def sums(self, state: State, *, with_noise: bool) -> Any:
+    def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return the sums over blocks of rows, in order, so that the result does not depend on threads."""
         scaled, weight = self.rows.scaled(state.kappa), self.weight
 
@@ -108,12 +108,12 @@ class Em:
     free_kappa: NDArray[np.bool_] | None = None  # which factors are fitted
     wide: Array | None = None  # covariance of which the last component has a multiple, about a fixed mean
 
-    def run(self, sample: Evidence, start: State) -> Fit:
+    def run(self, sample: Evidence, start: EmState) -> Fit:
         """Return the best point, from a start."""
         total, start = sample.total, self._allowed(start)
         tol = self.resolution(start.mixture, len(sample))
 
-        def step(state: State) -> tuple[float, float, State]:
+        def step(state: EmState) -> tuple[float, float, EmState]:
             found = sample.sums(state, with_noise=self.free_kappa is not None)
             likelihood = found.objective / total
             return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
@@ -171,7 +171,7 @@ class Em:
         """The least D of factors."""
         return np.asarray(max(self.ridge, LEAST_OWN) * np.square(self.units))
 
-    def _allowed(self, state: State) -> State:
+    def _allowed(self, state: EmState) -> EmState:
         """Return a point with D above the floor."""
         mixture = state.mixture
         if mixture.loadings is None or mixture.uniquenesses is None or np.all(mixture.uniquenesses >= self._floor):
@@ -185,14 +185,14 @@ class Em:
     def _free(self, mixture: Mixture) -> int:
         return mixture.n_components - (self.wide is not None)
 
-    def _improved(self, state: State, sums: Any, total: float) -> State:
+    def _improved(self, state: EmState, sums: Any, total: float) -> EmState:
         """Return the point after a step of EM."""
         mixture = state.mixture
         if isinstance(sums, FactorSums):
             assert isinstance(mixture, FactorMixture)
             ridge = self.ridge * total * np.square(self.units)
             improved = mixture.improved(sums, ridge, self._floor, EMPTY * total)
-            return State(improved, self._kappa(state.kappa, sums))
+            return EmState(improved, self._kappa(state.kappa, sums))
         means, covariances = mixture.means.copy(), mixture.covariances.copy()
         loadings = None if mixture.loadings is None else mixture.loadings.copy()
         uniquenesses = None if mixture.uniquenesses is None else mixture.uniquenesses.copy()
@@ -213,7 +213,7 @@ class Em:
                 moment = loadings[k] @ loadings[k].T + np.diag(uniquenesses[k])
             covariances[k] = moment
         found = type(mixture)(sums.weight / sums.weight.sum(), means, covariances, loadings, uniquenesses)
-        return State(found, self._kappa(state.kappa, sums))
+        return EmState(found, self._kappa(state.kappa, sums))
 
     def _kappa(self, kappa: Array, sums: Any) -> Array:
         """Return the factors of the error bars after a step."""
@@ -228,7 +228,7 @@ class Em:
         factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
         return np.asarray(self.wide * min(max(factor, WIDE[0]), WIDE[1]))
 
-    def _extrapolated(self, past: list[tuple[Array, Array]], state: State, after: State) -> State | None:
+    def _extrapolated(self, past: list[tuple[Array, Array]], state: EmState, after: EmState) -> EmState | None:
         """Return the point to which the last ones lead, if there is one: Anderson's mixing of fixed points."""
         here, there = self._vector(state), self._vector(after)
         if here is None or there is None:
@@ -249,7 +249,7 @@ class Em:
             return None
         return self._state(images[-1] - mixing @ np.diff(images, axis=0), state)
 
-    def _vector(self, state: State) -> Array | None:
+    def _vector(self, state: EmState) -> Array | None:
         """Return a point as one array in units of the features, if it is not on the border."""
         mixture = state.mixture
         if mixture.weights.min() < EMPTY:
@@ -262,7 +262,7 @@ class Em:
             parts += [mixture.loadings / units[:, np.newaxis], np.log(mixture.uniquenesses / np.square(units))]
         return np.concatenate([part.ravel() for part in parts])
 
-    def _state(self, vector: Array, like: State) -> State | None:
+    def _state(self, vector: Array, like: EmState) -> EmState | None:
         """Return the point of an array, if it is one."""
         K, d = like.mixture.means.shape
         logs, means, kappa, rest = np.split(vector, np.cumsum([K, K * d, d]))
@@ -285,7 +285,7 @@ class Em:
         except np.linalg.LinAlgError:
             return None
         weights = np.exp(logs - logsumexp(logs))
-        return State(type(like.mixture)(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
+        return EmState(type(like.mixture)(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
 
 
 def _factor_analysis(moment: Array, F: Array, D: Array, floor: Array) -> tuple[Array, Array]:
@@ -358,7 +358,7 @@ def with_covariance(
     if gaps and d <= EM_FEATURES:
         units = units_of(marginal.means, marginal.spreads)
         covariance = positive(covariance, units)
-        start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
+        start = EmState(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
         found = Em(units, LEAST, tol=0.01, max_iter=100).run(Sample(rows, weight), start).state.mixture
         # Rounding moves the mean of a feature that does not vary; if that is 0, it would tell a unit (units_of).
         means = np.where(marginal.spreads > 0, found.means[0], marginal.means)

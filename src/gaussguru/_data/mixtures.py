@@ -30,7 +30,7 @@ from gaussguru._linalg import Array, Index, log_sum, shares_of
 from gaussguru._native import _binding
 
 
-class Seen(NamedTuple):
+class ComponentView(NamedTuple):
     """Samples seen from one component."""
 
     log_densities: Array
@@ -104,8 +104,8 @@ class Mixture:
         within = np.einsum("k,kij->ij", self.weights, self.covariances)
         return np.asarray(within + (apart * self.weights[:, np.newaxis]).T @ apart)
 
-    def seen(self, k: int, rows: Readings) -> Any:
-        """Return a block of samples as component k sees it: :class:`Seen`."""
+    def view(self, k: int, rows: Readings) -> Any:
+        """Return a block of samples as component k sees it: :class:`ComponentView`."""
         mean, T = self.means[k], self.covariances[k]
         known = None if rows.known is None else np.ascontiguousarray(rows.known).view(np.uint8)
         residuals = np.ascontiguousarray(rows.values - mean, dtype=np.float64)
@@ -120,15 +120,15 @@ class Mixture:
         limited = None
         if rows.sides is not None and rows.sides.any():
             few = np.flatnonzero(rows.sides.any(axis=1))
-            P = Seen(logs, solved, J, None).precisions[few]
+            P = ComponentView(logs, solved, J, None).precisions[few]
             chances, within = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
             logs[few] += chances
             limited = (few, within)
-        return Seen(logs, solved, J, limited)
+        return ComponentView(logs, solved, J, limited)
 
     def joint(self, rows: Readings) -> tuple[list[Any], Array]:
         """Return what every component sees, and the logarithms of ``pi_k N(x; mu_k, C_k)``."""
-        views = [self.seen(k, rows) for k in range(self.n_components)]
+        views = [self.view(k, rows) for k in range(self.n_components)]
         with np.errstate(divide="ignore"):
             logs = np.log(self.weights) + np.column_stack([view.log_densities for view in views])
         return views, logs
@@ -167,14 +167,14 @@ class Mixture:
             noise_weight = _noise_weight(rows, own)
         return Sums(float(own @ total), own @ shares, first, second, precision, noise, noise_weight)
 
-    def posterior(self, k: int, rows: Readings, view: Seen | None = None) -> tuple[Array, Array]:
+    def posterior(self, k: int, rows: Readings, view: ComponentView | None = None) -> tuple[Array, Array]:
         """Return the mean and a factor M of the covariance ``M M'`` of the truth of every sample, in component k.
 
         With ``G = T P`` and ``T = L L'`` it is ``T - T P T = G S G' + (I - G) T (I - G)'``, so that M holds
         ``G S^(1/2)`` and ``(I - G) L``: nothing cancels, whatever the units and however small the noise. The mean is
         ``mu + T a``, or where the noise is less than T, ``x - S a``: exact values stay, and have no covariance.
         """
-        view = self.seen(k, rows) if view is None else view
+        view = self.view(k, rows) if view is None else view
         T, d = self.covariances[k], rows.n_features
         G = T @ view.precisions
         noise = rows.noise
@@ -267,7 +267,7 @@ class Mixture:
         return self.means[labels] + np.einsum("ijk,ik->ij", roots[labels], normal), labels
 
 
-class FactorSeen(NamedTuple):
+class FactorView(NamedTuple):
     """Samples seen from a component of few factors, ``t = mu + F z + u``."""
 
     log_densities: Array
@@ -327,10 +327,10 @@ class FactorMixture(Mixture):
         inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
         return np.asarray(1.0 / D - np.einsum("jr,rs,js->j", scaled, inner, scaled))
 
-    def seen(self, k: int, rows: Readings) -> Any:
+    def view(self, k: int, rows: Readings) -> Any:
         """Return a block of samples as component k sees it."""
         if not self.suits(rows):
-            return super().seen(k, rows)
+            return super().view(k, rows)
         F, D = self._parts(k)
         rank = F.shape[1]
         r = rows.values.astype(np.float64, copy=False) - self.means[k]
@@ -351,16 +351,16 @@ class FactorMixture(Mixture):
         rest = r - z @ F.T
         squares = np.einsum("ij,ij,ij->i", W, rest, rest) + np.einsum("ir,ir->i", z, z)
         densities = -0.5 * (squares + logs.sum(axis=1) + np.linalg.slogdet(M)[1] + rows.counts * math.log(2 * math.pi))
-        return FactorSeen(densities, z, covariances, unknown, D * W * r)
+        return FactorView(densities, z, covariances, unknown, D * W * r)
 
-    def _truth(self, k: int, view: FactorSeen) -> tuple[Array, Array]:
+    def _truth(self, k: int, view: FactorView) -> tuple[Array, Array]:
         """Return means of ``t - mu`` and its variances."""
         F, D = self._parts(k)
         g = view.shares
         inner = view.covariances.reshape(len(g), -1) @ _products(F).T
         return g * (view.factors @ F.T) + view.known, D * g + np.square(g) * inner
 
-    def _centre(self, k: int, rows: Readings, view: FactorSeen) -> Array:
+    def _centre(self, k: int, rows: Readings, view: FactorView) -> Array:
         """Return the means of the truth; exact values stay."""
         F, _ = self._parts(k)
         error = view.shares * (rows.values - self.means[k] - view.factors @ F.T)
@@ -465,7 +465,7 @@ class FactorMixture(Mixture):
             some = rows[part]
             for k in range(K):
                 F, D = self._parts(k)
-                view = self.seen(k, some)
+                view = self.view(k, some)
                 means[part, k] = self._centre(k, some, view) @ coef.T + intercept
                 along = coef @ (F @ np.linalg.cholesky(view.covariances) * view.shares[:, :, np.newaxis])
                 own = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
@@ -542,7 +542,7 @@ def _log_mean(e: Array, v: Array, tau: Array, nu: Array) -> Array:
     return np.asarray(e * (nu - 0.5 * tau * e) + 0.5 * (np.square(slope) * v / grown - np.log(grown)))
 
 
-def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
+def _noise_ratio(rows: Readings, view: ComponentView, q: Array) -> Array:
     """Return ``sum q E[e_j^2] / s_j^2 = sum q (1 + s_j^2 (a_j^2 - P_jj))`` of every feature with noise.
 
     Where the noise of features is correlated, the ratio ``E[e' S^-1 e] / n`` of all of them together.

@@ -25,6 +25,7 @@ from scipy.linalg.blas import dsyrk
 
 from gaussguru._blocks import rows_at_once
 from gaussguru._cached import cached_property
+from gaussguru._data.draws import draw_by_class, draw_by_weight, reweighted
 from gaussguru._errors import Errors
 from gaussguru._linalg import Array, Index, diagonal
 from gaussguru._native import _binding
@@ -149,7 +150,7 @@ def piece_rows(width: int) -> int:
     return max(64, rows_at_once(width, cached=True))
 
 
-class Columns(NamedTuple):
+class RareColumns(NamedTuple):
     """Some columns: of the one at ``place[k]`` the rows and values from ``start[k]`` to ``start[k + 1]``."""
 
     place: Index
@@ -158,7 +159,7 @@ class Columns(NamedTuple):
     value: Array
 
 
-class Moments(NamedTuple):
+class ClassMoments(NamedTuple):
     """``sum s x`` of each class, and ``sum s x^2`` of each column."""
 
     sums: Array
@@ -448,12 +449,12 @@ class Rows:
         return float(self.class_weights.sum())
 
     @cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> ClassMoments:
         """Sums over the classes and squares of the columns, from one pass over X."""
         self.count("value")
         sums, squares = self.total(class_moments, n_classes=self.n_classes)
         check_squares(squares)
-        return Moments(sums, squares)
+        return ClassMoments(sums, squares)
 
     @cached_property
     def means(self) -> Array:
@@ -519,51 +520,42 @@ class Rows:
         return self.gather(self.each(_leverages, scale=scale)) * self.weights
 
     @cached_property
-    def rare_columns(self) -> Columns:
+    def rare_columns(self) -> RareColumns:
         """The columns of few rows, as many as together are a small part of X."""
         counts = self.column_counts
         order = np.argsort(counts, kind="stable")
         few = (counts[order] <= min(FEW_ROWS, FEW * self.n_rows)) & (np.cumsum(counts[order]) <= FEW * self.n_values)
         index = np.sort(order[few & (counts[order] > 0)])
         if not len(index):
-            return Columns(index, np.zeros(1, dtype=np.int64), index, np.zeros(0))
+            return RareColumns(index, np.zeros(1, dtype=np.int64), index, np.zeros(0))
         found = sp.vstack(self.collected(_columns, index=index), format="csr").tocsc()
         found.eliminate_zeros()
         start, row = found.indptr.astype(np.int64), found.indices.astype(np.int64)
-        return Columns(index, start, row, found.data.astype(np.float64))
+        return RareColumns(index, start, row, found.data.astype(np.float64))
 
     def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> "Rows":
-        """Return about ``n_rows`` rows, reweighted to the total weight of each class.
-
-        Every class is drawn in proportion, but at least ``least`` rows of it if there are so many.
-        """
+        """Return about ``n_rows`` rows, at least ``least`` of each class, scaled to the total weight of the class."""
         return self.reweighted(self.draw(n_rows, rng, least))
 
     def draw(self, n_rows: int, rng: np.random.Generator, least: int) -> Index:
-        """Return the places of a subsample."""
-        return draw_classes(self.labels, self.weights, self.n_classes, n_rows, rng, least)
+        """Return the row numbers of a subsample."""
+        return draw_by_class(self.labels, self.weights, self.n_classes, n_rows, rng, least)
 
     def draw_by_leverage(self, n_rows: int, offset: float, least: int) -> tuple[Index, Array]:
-        """Return the places of a subsample, half of it drawn by leverages, and weights that make up for the draws.
+        """Return the row numbers of a subsample, and weights divided by the probability of each draw.
 
-        ``offset`` is a random number between 0 and 1.
+        Half of the subsample is drawn by leverage; ``offset`` is a random number in [0, 1).
         """
         leverage, counts = self.leverages, np.bincount(self.labels, self.weights > 0, self.n_classes)
         share = 0.5 * n_rows * (1 / self.n_rows + leverage / leverage.sum())
         share = np.minimum(1.0, np.maximum(share, (least / counts)[self.labels]))
-        # Each row with the probability of its share, one from each of runs with equal sums of them.
-        ends = np.cumsum(share)
-        places = np.searchsorted(ends, np.arange(offset, ends[-1]))
-        index = once(places)
+        index = draw_by_weight(share, offset)
         return index, self.weights[index] / share[index]
 
     def reweighted(self, index: Index, weights: Array | None = None) -> "Rows":
-        """Return some rows, with the total weight of each class that all rows have."""
-        labels = self.labels[index]
+        """Return a copy of some rows, scaled to the total weight of each class."""
         weights = self.weights[index] if weights is None else weights
-        drawn = np.bincount(labels, weights, self.n_classes)
-        factors = self.class_weights / np.where(drawn > 0, drawn, 1.0)
-        return self.take(index, weights * factors[labels])
+        return self.take(index, reweighted(self.labels[index], weights, self.class_weights))
 
 
 def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
@@ -607,34 +599,6 @@ def signed_weights(labels: NDArray[Any], weights: Array | None) -> Array:
     if weights is not None:
         signed *= weights
     return signed
-
-
-def draw(n: int, share: int, rng: np.random.Generator) -> Index:
-    """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
-    return ((np.arange(share) + rng.random(share)) * (n / max(1, share))).astype(np.int64)
-
-
-def once(places: Index) -> Index:
-    """Return sorted places, each of them once."""
-    return places[np.diff(places, prepend=-1) > 0]
-
-
-def draw_classes(
-    labels: NDArray[Any], weights: Array | None, n_classes: int, share: int, rng: np.random.Generator, least: int
-) -> Index:
-    """Return about ``share`` places, of each class in proportion but at least ``least``, if there are so many of it."""
-    index = draw(len(labels), share, rng)
-    counted = None if weights is None else weights[index] > 0
-    if np.bincount(labels[index], counted, n_classes).min() >= least:
-        return index
-    used = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
-    used = used[np.argsort(labels[used], kind="stable")]
-    chosen = []
-    for mine in np.split(used, np.searchsorted(labels[used], np.arange(1, n_classes))):
-        # A rare class is drawn by itself, so that some of it is there.
-        wanted = max(min(len(mine), least), round(len(mine) * share / len(labels)))
-        chosen.append(mine[draw(len(mine), wanted, rng)])
-    return np.sort(np.concatenate(chosen))
 
 
 def check_squares(squares: Array) -> None:

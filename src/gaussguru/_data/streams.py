@@ -1,7 +1,7 @@
 """Rows that are read in parts: each block is made when a task needs it, here or on a cluster.
 
 A *part* is some samples as a source gives them (:class:`Part`): values, labels, weights, error bars. Where parts live,
-and where tasks run, is a :class:`Blocks`: :class:`Local` reads them in the threads of this process,
+and where tasks run, is a :class:`Blocks`: :class:`LocalParts` reads them in the threads of this process,
 :class:`gaussguru._data.cluster.Cluster` leaves them on the workers of Dask. What a task keeps for every row stays with
 them; sums come back, added in the order of the parts, so that a result does not depend on threads or workers.
 
@@ -27,15 +27,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gaussguru._data.draws import draw_by_class, reweighted
 from gaussguru._data.rows import (
     Block,
     BlockMap,
-    Moments,
+    ClassMoments,
     Rows,
     RowVector,
     check_squares,
     class_moments,
-    draw_classes,
     signed_weights,
     summed,
 )
@@ -104,7 +104,7 @@ class Fingerprint(NamedTuple):
                 raise changed(f"partition {number} had {had}")
 
 
-class Seen:
+class PartRegister:
     """The parts that were read so far, of sources that are read more than once."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDA
     return values
 
 
-class Step(NamedTuple):
+class PartStep(NamedTuple):
     """What is made of an item after it was read."""
 
     make: Task
@@ -269,7 +269,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalParts:
     """Parts that this process reads, each time that a task needs them.
 
     ``parts`` are functions that read one part each, in any order and in any thread; or ``stream`` is one that returns
@@ -280,9 +280,9 @@ class Local:
     stream: Callable[[], Iterable[Part]] | None = None
     map: BlockMap = map
     numbers: tuple[int, ...] | None = None
-    steps: tuple[Step, ...] = ()
-    bare: Step | None = None
-    seen: Seen = field(default_factory=Seen)
+    steps: tuple[PartStep, ...] = ()
+    bare: PartStep | None = None
+    seen: PartRegister = field(default_factory=PartRegister)
 
     def __len__(self) -> int:
         if self.numbers is not None:
@@ -324,13 +324,13 @@ class Local:
 
     def then(
         self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
-    ) -> "Local":
-        step = Step(make, vectors, shared)
+    ) -> "LocalParts":
+        step = PartStep(make, vectors, shared)
         if bare is None:
             return replace(self, steps=(*self.steps, step))
-        return replace(self, steps=(*self.steps, step), bare=Step(bare, vectors, shared))
+        return replace(self, steps=(*self.steps, step), bare=PartStep(bare, vectors, shared))
 
-    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Local", list[RowVector]]:
+    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["LocalParts", list[RowVector]]:
         numbers = tuple(places) if self.numbers is None else tuple(self.numbers[i] for i in places)
         return replace(self, numbers=numbers), [[v[i] for i in places] for v in vectors]
 
@@ -439,7 +439,7 @@ def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = che
     return part._replace(X=units(part.X), X_err=errors)
 
 
-class Drawn(NamedTuple):
+class DrawnRows(NamedTuple):
     """Some rows of one part or of all, whose weights stand for those of all rows."""
 
     X: Any
@@ -459,22 +459,20 @@ class Draw(NamedTuple):
     of_class: int
     n_parts: int | None
 
-    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> Drawn:
+    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> DrawnRows:
         """Return rows of a part, those of each class reweighted to its total."""
         (n, d), width = part.X.shape, len(totals)
         n_parts = self.n_parts or EXPECTED_PARTS * max(FIRST_PARTS, part.number)
         most = max(1.0, DRAWN_BYTES / n_parts * n / max(1, _n_bytes(part.X)))
         share = round(min(n, most, self.rows(n, d, width)))
         least = min(self.of_class, int(most / width))
-        index = draw_classes(codes, given, width, share, np.random.default_rng(part.number), least)
+        index = draw_by_class(codes, given, width, share, np.random.default_rng(part.number), least)
         labels, weights = codes[index], np.ones(len(index)) if given is None else given[index]
-        drawn = np.bincount(labels, weights, width)
-        factors = totals / np.where(drawn > 0, drawn, 1.0)
         errors = None if part.X_err is None else part.X_err.take(index)
-        return Drawn(_apart(part.X, index), labels, weights * factors[labels], errors)
+        return DrawnRows(_mapped_rows(part.X, index), labels, reweighted(labels, weights, totals), errors)
 
 
-def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, Drawn | None]]:
+def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, DrawnRows | None]]:
     """Return label numbers and weights of a part, what is known of it, and some of its rows, if they are drawn.
 
     ``apart`` has squares by class.
@@ -496,13 +494,13 @@ def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any],
     return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
-def _apart(X: Any, index: Index) -> Any:
-    """Return some rows in memory of their own: between arrays that live longer they would leave holes (150 MB)."""
+def _mapped_rows(X: Any, index: Index) -> Any:
+    """Return a copy of some rows in an anonymous mmap; on the heap they fragment memory (150 MB measured)."""
     if sp.issparse(X) or not X.size or not len(index):
         return X[index]
     shape = (len(index), X.shape[1])
-    own = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
-    return np.take(X, index, axis=0, out=own, mode="clip")
+    rows = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
+    return np.take(X, index, axis=0, out=rows, mode="clip")
 
 
 def _n_bytes(X: Any) -> int:
@@ -595,13 +593,13 @@ class Overview:
         """The number of rows."""
         return sum(part.n_rows for part in self.parts)
 
-    def moments(self, factors: Array) -> Moments:
+    def moments(self, factors: Array) -> ClassMoments:
         """Return the sums of the rows, their weights multiplied by a factor of their class."""
         sums = self._by_class("sums") * factors[:, np.newaxis]
         if np.all(factors == factors[0]):
             # Squares of parts whose classes are apart are added up here too.
-            return Moments(sums, factors[0] * np.sum([part.squares.sum(axis=0) for part in self.parts], axis=0))
-        return Moments(sums, factors @ self._by_class("squares"))
+            return ClassMoments(sums, factors[0] * np.sum([part.squares.sum(axis=0) for part in self.parts], axis=0))
+        return ClassMoments(sums, factors @ self._by_class("squares"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -669,7 +667,7 @@ class StreamedRows(Rows):
         order: Index,
         factors: Array,
         mapped: BlockMap = map,
-        drawn: Drawn | None = None,
+        drawn: DrawnRows | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
         places = [Place(part.number, ranks[place]) for part, place in zip(overview.parts, overview.places, strict=True)]
@@ -686,7 +684,7 @@ class StreamedRows(Rows):
             self.most_drawn = len(labels)
         sums, squares = overview.moments(factors[ranks])
         self.__dict__["class_weights"] = overview.totals[order] * factors
-        self.__dict__["moments"] = Moments(sums[order], squares)
+        self.__dict__["moments"] = ClassMoments(sums[order], squares)
         check_squares(squares)
 
     def rotated(self, basis: Array) -> "StreamedRows":
@@ -749,17 +747,16 @@ class StreamedRows(Rows):
         return some if some.n_rows < 2 * n_rows else some.subsample(n_rows, rng, least)
 
 
-def joined(parts: Sequence[Drawn], overview: Overview) -> Drawn | None:
+def joined(parts: Sequence[DrawnRows], overview: Overview) -> DrawnRows | None:
     """Return rows of several parts as one, with the total weight of each class; None where one of these is missing."""
     X, labels, weights, errors = zip(*parts, strict=True)
     classes = np.concatenate([place[codes] for place, codes in zip(overview.places, labels, strict=True)])
     weight = np.concatenate(weights)
-    drawn = np.bincount(classes, weight, len(overview.classes))
-    if not drawn.all():
+    if not np.bincount(classes, weight, len(overview.classes)).all():
         return None
     stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
-    found = None if errors[0] is None else errors[0].joined(errors)
-    return Drawn(stacked, classes, weight * (overview.totals / drawn)[classes], found)
+    all_errors = None if errors[0] is None else errors[0].joined(errors)
+    return DrawnRows(stacked, classes, reweighted(classes, weight, overview.totals), all_errors)
 
 
 # --- tasks --------------------------------------------------------------------------------------------------
