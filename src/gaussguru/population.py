@@ -394,7 +394,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """Return the variance along every row of U that is left of every sample after its measurement."""
         _, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
-            return self.population_.left(rows, U, mapped)
+            return self.population_.posterior_variances(rows, U, mapped)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, unchanged, and of the indicators, ``name_missing``.

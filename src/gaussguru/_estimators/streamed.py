@@ -164,7 +164,7 @@ def surveyed(
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     n_parts = None if streamed else len(parts)
     draw = Draw(partial(_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
-    kept, found = ready.surveyed(survey, apart=class_weight is not None, draw=draw)
+    kept, found = ready.surveyed(survey, by_class=class_weight is not None, draw=draw)
     used = [place for place, (part, _) in enumerate(found) if part.n_rows]
     if len(used) < len(found):
         ready, (kept,) = ready.chosen(used, kept)
