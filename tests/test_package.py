@@ -23,6 +23,7 @@ PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["
 # Lowest first: a module imports only from lower layers, or from its own package in the same layer.
 LAYERS = [
     ["_linalg", "_files", "_blocks", "_cached", "_native"],
+    ["_moments", "_data.draws"],
     ["_frames"],
     ["losses", "noise", "_errors"],
     ["probabilities", "errors"],

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
 
-from gaussguru._data.em import Em, Fit, Sample, State, low_rank
+from gaussguru._data.em import Em, EmState, Fit, Sample, low_rank
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._data.readings import Readings, read
 from gaussguru._data.rows import BlockMap
@@ -41,7 +41,7 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
-from gaussguru.sources import Fields, Mapped, Reading, Source, Split, as_source, drawn
+from gaussguru.sources import Fields, Mapped, Reading, Source, SplitSource, as_source, drawn
 
 # A value with an error above so many spreads of its feature says nothing of the population, and is left out of its fit.
 UNINFORMATIVE = 1000.0
@@ -268,7 +268,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         names = names_of(self)
         out = None if names is None else self.get_feature_names_out().tolist()
         # Pieces of which the covariances are about as large as a part.
-        pieces = Split(source, max(1, PART_NUMBERS // self.n_features_in_**2))
+        pieces = SplitSource(source, max(1, PART_NUMBERS // self.n_features_in_**2))
         return Mapped(pieces, partial(_posterior_part, light(self)), X_err, names, out)
 
     def _extended(self, X: Any, values: Array) -> Any:
@@ -350,7 +350,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """
         check_is_fitted(self)
         other: Deconvolve = clone(self)
-        start, source = State(self.population_, self.error_scale_), as_source(X)
+        start, source = EmState(self.population_, self.error_scale_), as_source(X)
         if source is not None:
             return other._fit_source(source, Fields(None, sample_weight, X_err), start)
         return other._fit(X, X_err, sample_weight, start)
@@ -394,7 +394,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """Return the variance along every row of U that is left of every sample after its measurement."""
         _, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
-            return self.population_.left(rows, U, mapped)
+            return self.population_.posterior_variances(rows, U, mapped)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, unchanged, and of the indicators, ``name_missing``.
@@ -474,14 +474,14 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         table, array, X_err = self._checked(X, X_err, reset=False)
         return table, read(array, X_err).scaled(self.error_scale_)
 
-    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: State | None = None) -> Self:
+    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: EmState | None = None) -> Self:
         self._check_parameters()
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
             found = search.run(start, mapped)
         return self._keep(found, search.spreads, search.gaps, search.passes)
 
-    def _fit_source(self, source: Source, fields: Fields, start: State | None = None) -> Self:
+    def _fit_source(self, source: Source, fields: Fields, start: EmState | None = None) -> Self:
         """Fit samples that are read in parts: some in memory first, then all of them from there."""
         self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
@@ -612,13 +612,13 @@ class _Search:
         free = varies(*noise_range(rows)[:2], is_diagonal=rows.is_diagonal) if model.scale_errors else None
         self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
 
-    def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: State, mapped: BlockMap) -> Fit:
+    def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: EmState, mapped: BlockMap) -> Fit:
         """Return the best point of some rows, and count passes over them as a fraction of all."""
         found = em.run(Sample(rows, weight, mapped), start)
         self.passes += found.n_iter * len(rows) / len(self.rows)
         return found
 
-    def run(self, start: State | None, mapped: BlockMap) -> Fit:
+    def run(self, start: EmState | None, mapped: BlockMap) -> Fit:
         """Return the population of all rows."""
         n = len(self.rows)
         if start is not None:
@@ -707,7 +707,7 @@ class _Search:
             starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
         return self._ascend(self.em, rows, weight, starts[0], mapped)
 
-    def _single(self, rows: Readings, weight: Array | None) -> State:
+    def _single(self, rows: Readings, weight: Array | None) -> EmState:
         """Return a Gaussian by its moments: the covariance of the measured values less that of the noise."""
         values = rows.values.astype(np.float64, copy=False) - self.means
         own = np.ones(len(rows)) if weight is None else weight / weight.max()
@@ -724,17 +724,17 @@ class _Search:
         T = (axes * np.maximum(values, 0.05)) @ axes.T * np.multiply.outer(units, units)
         return self._state(np.ones(1), self.means[np.newaxis], T[np.newaxis], np.ones(len(units)))
 
-    def _state(self, weights: Array, means: Array, covariances: Array, kappa: Array) -> State:
+    def _state(self, weights: Array, means: Array, covariances: Array, kappa: Array) -> EmState:
         if self.model.rank is None:
-            return State(Mixture(weights, means, covariances), kappa)
+            return EmState(Mixture(weights, means, covariances), kappa)
         parts = [low_rank(T, self.model.rank) for T in covariances]
         F, D = np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])
         T = F @ F.transpose(0, 2, 1) + np.stack([np.diag(own) for own in D])
         # A wide component has no factors of its own.
         kind = Mixture if self.model.outliers else FactorMixture
-        return State(kind(weights, means, T, F, D), kappa)
+        return EmState(kind(weights, means, T, F, D), kappa)
 
-    def _start(self, points: Array, values: Array, weight: Array | None, K: int, one: State) -> State:
+    def _start(self, points: Array, values: Array, weight: Array | None, K: int, one: EmState) -> EmState:
         """Return a start by k-means."""
         labels = _clusters(points, K, self.rng)
         own = np.ones(len(points)) if weight is None else weight
@@ -750,14 +750,14 @@ class _Search:
         return self._state(weights / weights.sum(), means, covariances, one.kappa)
 
 
-def _widened(state: State, mean: Array, T: Array) -> State:
+def _widened(state: EmState, mean: Array, T: Array) -> EmState:
     """Return a mixture with a wide component, of a twentieth of the weight to begin with."""
     mixture = state.mixture
     loadings, uniquenesses = mixture.loadings, mixture.uniquenesses
     if loadings is not None and uniquenesses is not None:
         loadings = np.concatenate([loadings, loadings[:1]])
         uniquenesses = np.concatenate([uniquenesses, uniquenesses[:1]])
-    return State(
+    return EmState(
         Mixture(
             np.append(0.95 * mixture.weights, 0.05),
             np.vstack([mixture.means, mean]),

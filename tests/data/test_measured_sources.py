@@ -13,7 +13,7 @@ from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank
 from gaussguru.population import Deconvolve
-from gaussguru.sources import Arrays, Fields, Mapped, Split, Stream, Table, reading
+from gaussguru.sources import Arrays, Fields, Mapped, SplitSource, Stream, Table, reading
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet  # noqa: E402
@@ -148,7 +148,7 @@ def test_pieces_are_read_once():
         reads.append(part.number)
         return part
 
-    source = Split(Mapped(Arrays(X, rows=200), noted), 30)
+    source = SplitSource(Mapped(Arrays(X, rows=200), noted), 30)
     parts = source.parts(Fields(y))
     reads.clear()
     found = [part() for part in parts]
@@ -265,7 +265,18 @@ def test_sigma_is_chosen_on_some_and_fitted_to_all(few):
     assert other.n_passes_ > 1
 
 
-# --- what was not measured -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("singular", [100, 1100], ids=["first part", "last part"])
+def test_singular_covariances_in_one_part_join_those_of_the_others(singular):
+    X, std, y, weight = measured(n=1200)
+    covariances = np.einsum("ij,jk->ijk", np.square(std), np.eye(3)) + 0.01
+    covariances[singular] = 0.04
+    one = GuruClassifier(0.2, tol=1e-11).fit(X, y, weight, covariances)
+    other = GuruClassifier(0.2, tol=1e-11).fit(Arrays(X, rows=400), y, weight, covariances)
+    assert np.allclose(other.coef_, one.coef_, atol=1e-6)
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-9)
+
+
+# --- values that were not measured ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["std", "sample", "covariance", "low rank", "three classes", "float32", "last part"])

@@ -373,7 +373,7 @@ def test_files_that_change_between_passes(tmp_path, monkeypatch, kind, how):
     if kind == "cache":
         fitted(GuruClassifier(0.3), source, labels)
         (target,) = (tmp_path / "store").iterdir()
-    done, plain = [], streams.Local.surveyed
+    done, plain = [], streams.LocalParts.surveyed
 
     def surveyed(self, *given, **more):
         found = plain(self, *given, **more)
@@ -381,7 +381,7 @@ def test_files_that_change_between_passes(tmp_path, monkeypatch, kind, how):
         done.append(how)
         return found
 
-    monkeypatch.setattr(streams.Local, "surveyed", surveyed)
+    monkeypatch.setattr(streams.LocalParts, "surveyed", surveyed)
     # What a process that has a file open reads of it does not change when it is removed.
     kept = how == "removed" and kind in ("npy", "memmap", "labels", "cache")
     model = GuruClassifier(0.01)

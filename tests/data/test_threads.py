@@ -13,7 +13,7 @@ import pytest
 from support.common import BLAS_THREADS, raised_blas, threaded_blas
 
 from gaussguru._data import threads
-from gaussguru._data.threads import Left, Pool, SingleBlas
+from gaussguru._data.threads import Pool, PoolReleased, SingleBlas
 from gaussguru._native._binding import CleanExit
 
 every_order = pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
@@ -229,7 +229,7 @@ def test_what_goes_on_for_a_pool_that_was_left_ends():
     with pool:
         steps = pool.here(seen.append, range(5))
         next(steps)
-    with pytest.raises(Left):
+    with pytest.raises(PoolReleased):
         next(steps)
     assert seen == [0]
 

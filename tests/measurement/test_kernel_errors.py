@@ -20,7 +20,7 @@ from support.error_bars import bars, conditional, covariances, every_form, matri
 
 from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._data.kernel_errors import KernelErrors, kind_of, noisy_features
-from gaussguru._data.kernel_matrix import Features, Kernel, exact_features
+from gaussguru._data.kernel_matrix import Kernel, LandmarkSpace, exact_features
 from gaussguru._data.rows import Rows
 from gaussguru._errors import check_errors
 from gaussguru._problems.measured import Measured as MeasuredProblem
@@ -592,7 +592,7 @@ def test_points_and_features_of_one_sample():
     clf = model(n_components=1, random_state=0, sigma=0.3).fit(X, y, X_err=bars(20, 2))
     assert clf.X_fit_.shape == (1, 2)
     space = exact_features(Kernel("rbf", PARAMS), X[:1])[2]
-    assert isinstance(space, Features)
+    assert isinstance(space, LandmarkSpace)
     near = model(n_components=10, random_state=0, sigma=0.3).fit(X, y, X_err=bars(20, 2))
     far = model(n_components=10, random_state=0, sigma=0.3).fit(X + 1e6, y, X_err=bars(20, 2))
     assert near.objective_ == pytest.approx(far.objective_, rel=1e-6)

@@ -1,10 +1,10 @@
 """Parts on the workers of a Dask cluster.
 
-Parts, blocks and row vectors are futures: they stay on the workers that made them, and a worker that is lost costs the
-time to make its own again. Dask needs milliseconds for a task, so parts that are on the same worker are a *group*: one
-task for all of them. A task is a pure function of its parts, one after the other; sums are added by a binary tree over
-the places of the parts, so that they have the same bits for any groups and any number of workers. Nothing is pinned to
-a worker, and there are no messages but those of Dask. The solver runs where the client is.
+Parts, blocks and row vectors are futures: they stay on the workers that made them, and those of a lost worker are made
+again. Dask needs milliseconds per task, so the parts on a worker form *groups*, with one task for all parts of a group.
+A task is a pure function of its parts, one after the other. Sums are added in a binary tree over the numbers of the
+parts, so they have the same bits for any grouping and any number of workers. Nothing is pinned to a worker, and no
+messages are sent outside of Dask. The solver runs in the process of the client.
 """
 
 import functools
@@ -24,15 +24,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from gaussguru._data.rows import RowVector, same_kind
-from gaussguru._data.streams import Step, Task
+from gaussguru._data.streams import PartStep, Task
 from gaussguru._data.threads import SingleBlas
 from gaussguru._native._binding import CleanExit
 
-# Sums of groups that one task of the tree adds up, and parts of a group at most: what an interrupt has to wait for.
+# Number of sums that one task of the tree adds, and most parts in a group: an interrupt waits for one task.
 FAN = 16
-# Bytes of what all tasks of a pass share, from which on it is sent to the scheduler once and not with each task.
+# Pickled bytes of shared arguments from which on they are sent to the scheduler once, not with each task.
 SHARED_BYTES = 1 << 14
-# Seconds without any worker after which a cluster is given up, and seconds between looks.
+# Seconds without any worker after which the fit is given up, and seconds between checks.
 LOST_SECONDS, LOOK_SECONDS = 30.0, 2.0
 
 
@@ -51,7 +51,7 @@ def find_client(client: Any = None) -> Any:
 
 
 class Session(CleanExit):
-    """What a fit has on a cluster; all of it goes when the fit ends, however it ends."""
+    """The futures of a fit on a cluster; all are released when the fit ends or fails."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -62,10 +62,10 @@ class Session(CleanExit):
         return self
 
     def release(self) -> None:
-        """Release what is left: nobody wants it, so the scheduler forgets it, done or not.
+        """Release all futures; the scheduler then forgets them, computed or not.
 
-        It is not cancelled: a scheduler that is asked to cancel what it is about to forget may fail an assertion (Dask
-        2026.8, ``stimulus_cancel``) and close the connection to the client.
+        They are not cancelled: a scheduler that cancels a task while forgetting it may fail an assertion (Dask 2026.8,
+        ``stimulus_cancel``) and close the connection to the client.
         """
         futures = list(self._live)
         self._live.clear()
@@ -73,15 +73,15 @@ class Session(CleanExit):
             future.release()
 
     def compute(self, delayed: Sequence[Any]) -> list[Any]:
-        """Return futures of tasks that were not run."""
+        """Return futures of delayed tasks."""
         return self._noted(self.client.compute(list(delayed), optimize_graph=True))
 
     def map(self, function: Task, name: str, *arguments: Sequence[Any], **shared: Any) -> list[Any]:
-        """Return futures of a function of the first of all arguments, the second, and so on."""
+        """Return futures of ``function(*arguments of each index, **shared)``."""
         return self._noted(self.client.map(function, *arguments, pure=False, key=f"guru-{name}", **shared))
 
     def sent(self, value: Any) -> Any:
-        """Return a future of a value that can be made again: it is part of its task."""
+        """Return a future of a value; it is part of its task, so a lost copy is made again."""
         key = f"guru-shared-{id(value)}-{time.time_ns()}"
         return self._noted([self.client.submit(_same, value, pure=False, key=key)])[0]
 
@@ -90,37 +90,37 @@ class Session(CleanExit):
         return futures
 
     def received(self, futures: list[Any]) -> list[Any]:
-        """Return results; raise what a task raised, or that the cluster is lost."""
+        """Return results; raise the error of a failed task, or :class:`ClusterLostError`."""
         self._wait(futures)
         try:
-            found: list[Any] = self.client.gather(futures)
+            results: list[Any] = self.client.gather(futures)
         except _lost_errors() as error:
             raise ClusterLostError(_lost(error)) from error
-        return found
+        return results
 
     def groups(self, futures: list[Any]) -> list["Group"]:
-        """Return the places of futures by the worker that has them: as many groups as it has threads, or more."""
+        """Return the indices of futures, grouped by worker: at least one group per thread of the worker."""
         self._wait(futures)
         try:
             holders, threads = self.client.who_has(futures), self.client.nthreads()
         except (OSError, TimeoutError, CancelledError) as error:
             raise ClusterLostError(_lost(error)) from error
         by_worker = defaultdict(list)
-        for place, future in enumerate(futures):
-            by_worker[min(holders.get(future.key) or ("",))].append(place)
-        found = []
-        for worker, places in by_worker.items():
-            n_groups = min(len(places), max(threads.get(worker, 1), math.ceil(len(places) / FAN)))
-            found += [part.tolist() for part in np.array_split(places, n_groups)]
-        return sorted(found)
+        for index, future in enumerate(futures):
+            by_worker[min(holders.get(future.key) or ("",))].append(index)
+        groups = []
+        for worker, members in by_worker.items():
+            n_groups = min(len(members), max(threads.get(worker, 1), math.ceil(len(members) / FAN)))
+            groups += [part.tolist() for part in np.array_split(members, n_groups)]
+        return sorted(groups)
 
     def _wait(self, futures: list[Any]) -> None:
-        """Wait until tasks have ended, well or not; raise if the cluster is lost."""
+        """Wait until all tasks have finished or failed; raise if the cluster is lost."""
         wait = importlib.import_module("distributed").wait
         missing_since = None
         while True:
             try:
-                with self.client.as_current():  # that is whom it asks
+                with self.client.as_current():  # ``wait`` asks the current client
                     wait(futures, timeout=LOOK_SECONDS)
                 break
             except TimeoutError:
@@ -146,8 +146,8 @@ class Session(CleanExit):
 
 def _lost_errors() -> tuple[type[BaseException], ...]:
     names = {"client": "FutureCancelledError", "comm.core": "CommClosedError", "scheduler": "KilledWorker"}
-    found = [getattr(importlib.import_module(f"distributed.{module}"), name) for module, name in names.items()]
-    return (CancelledError, *found)
+    errors = [getattr(importlib.import_module(f"distributed.{module}"), name) for module, name in names.items()]
+    return (CancelledError, *errors)
 
 
 def _lost(error: BaseException) -> str:
@@ -157,14 +157,14 @@ def _lost(error: BaseException) -> str:
     return f"the Dask cluster was lost, or the tasks of this fit were cancelled: {reason}"
 
 
-# Places of parts that one task works on.
+# Numbers of the parts that one task works on.
 Group: TypeAlias = list[int]
 # Sums of runs of ``2**level`` parts, by ``(level, number of the run)``.
 Runs: TypeAlias = dict[tuple[int, int], Any]
 
 
 class Slot(NamedTuple):
-    """What a task returned, or the ``half`` of it that is wanted: a list of something that has this ``path``."""
+    """Entries of a row vector for a group: the result of a task, or its ``half``, then items ``path`` of each entry."""
 
     future: Any
     half: int | None = None
@@ -182,13 +182,13 @@ class Cluster:
     session: Session
     items: list[Any]  # of each group
     groups: list[Group]
-    steps: tuple[Step, ...] = ()  # what is made of them for every task, and not kept
+    steps: tuple[PartStep, ...] = ()  # applied to the items in every task, not kept
 
     @classmethod
     def of(cls, session: Session, parts: list[Any]) -> "Cluster":
-        """Return parts, which are futures, in groups."""
+        """Return futures of parts as items."""
         groups = session.groups(parts)
-        return cls(session, [[parts[place] for place in group] for group in groups], groups)
+        return cls(session, [[parts[number] for number in group] for group in groups], groups)
 
     def __len__(self) -> int:
         return sum(map(len, self.groups))
@@ -210,21 +210,21 @@ class Cluster:
         return kept, self._summed(sums)
 
     def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
-        kept, found = self._paired(_unzipped, task, (), shared)
-        return kept, self._in_order(self.session.received(found), self.groups)
+        kept, futures = self._paired(_unzipped, task, (), shared)
+        return kept, self._in_order(self.session.received(futures), self.groups)
 
     def then(
         self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
     ) -> "Cluster":
         if self.steps or not kept:
-            return replace(self, steps=(*self.steps, Step(make, vectors, shared)))
+            return replace(self, steps=(*self.steps, PartStep(make, vectors, shared)))
         return replace(self, items=self._run(_listed, make, vectors, shared))
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
         groups = self._chosen(places)
         used, where = self._used(groups)
 
-        def some(vector: RowVector) -> RowVector:
+        def of_chosen(vector: RowVector) -> RowVector:
             if not isinstance(vector, Slots):
                 return [vector[place] for place in places]
             slots = [vector[number] for number in used]
@@ -232,13 +232,12 @@ class Cluster:
             return Slots(Slot(future, None, slots[0].path) for future in futures)
 
         items = self.session.map(_picked, "chosen", [self.items[number] for number in used], where, half=None)
-        steps = tuple(step._replace(vectors=tuple(some(vector) for vector in step.vectors)) for step in self.steps)
+        steps = tuple(step._replace(vectors=tuple(of_chosen(vector) for vector in step.vectors)) for step in self.steps)
         new = {place: number for number, place in enumerate(places)}
         kept = [[new[place] for place in groups[number]] for number in used]
-        return replace(self, items=items, groups=kept, steps=steps), [some(vector) for vector in vectors]
+        return replace(self, items=items, groups=kept, steps=steps), [of_chosen(vector) for vector in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
-        """Yield the items, brought here one after the other."""
         for place in range(len(self)):
             yield self.collected(_same, some=[place])[0]
 
@@ -246,21 +245,22 @@ class Cluster:
         return [Slots(slot._replace(path=(*slot.path, k)) for slot in vector) for k in range(n)]
 
     def _chosen(self, places: Iterable[int]) -> list[Group]:
-        """Return the groups with some of their places, or none."""
+        """Return the groups, reduced to the given parts; some may be empty."""
         wanted = set(places)
         return [[place for place in group if place in wanted] for group in self.groups]
 
-    def _in_order(self, found: list[list[Any]], groups: list[Group]) -> list[Any]:
-        """Return what is known of the parts of groups in the order of the parts."""
-        places = itertools.chain.from_iterable(groups)
-        pairs = zip(places, itertools.chain.from_iterable(found), strict=True)
+    def _in_order(self, results: list[list[Any]], groups: list[Group]) -> list[Any]:
+        """Return the results of all parts of groups, in the order of the parts."""
+        numbers = itertools.chain.from_iterable(groups)
+        pairs = zip(numbers, itertools.chain.from_iterable(results), strict=True)
         return [value for _, value in sorted(pairs, key=lambda pair: pair[0])]
 
     def _paired(
         self, way: Task, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any]
     ) -> tuple[RowVector, list[Any]]:
+        """Start a task that returns pairs; return the first halves as a row vector, and futures of the second."""
         futures = self._run(way, task, vectors, shared)
-        # Sums apart, so that adding them up moves no row vectors.
+        # The second halves are tasks of their own: adding them moves no row vectors.
         return Slots(Slot(future, 0) for future in futures), self.session.map(_second, "sums", futures)
 
     def _run(
@@ -271,12 +271,12 @@ class Cluster:
         shared: dict[str, Any],
         groups: list[Group] | None = None,
     ) -> list[Any]:
-        """Start a task for every group that has any places; ``way`` says what is made of what it returns of each."""
+        """Start a task for every group that is not empty; ``way`` combines its results of all parts of the group."""
         groups = self.groups if groups is None else groups
         used, where = self._used(groups)
-        calls = [*self.steps, Step(task, tuple(vectors), shared)]
-        found = [self._given(vector, used) for step in calls for vector in step.vectors]
-        given, picks = [values for values, _ in found], [pick for _, pick in found]
+        calls = [*self.steps, PartStep(task, tuple(vectors), shared)]
+        arguments = [self._given(vector, used) for step in calls for vector in step.vectors]
+        given, picks = [values for values, _ in arguments], [pick for _, pick in arguments]
         every = [step.shared for step in calls]
         call: dict[str, Any] = {"way": way, "tasks": [(step.make, len(step.vectors)) for step in calls], "picks": picks}
         if len(pickle.dumps(every)) > SHARED_BYTES:
@@ -287,27 +287,28 @@ class Cluster:
         return self.session.map(_called, _name(task, shared), items, where, places, *given, **call)
 
     def _used(self, groups: list[Group]) -> tuple[list[int], list[list[int]]]:
-        """Return which groups have any places, and where in these groups they are."""
+        """Return the numbers of the groups that are not empty, and the indices of their parts within the group."""
         used = [number for number, group in enumerate(groups) if group]
         return used, [[self.groups[number].index(place) for place in groups[number]] for number in used]
 
     def _given(self, vector: RowVector, used: list[int]) -> tuple[list[Any], tuple[int | None, tuple[int, ...]]]:
-        """Return what the tasks of groups are given of a row vector, and which part of that they need."""
+        """Return the arguments of the tasks of groups for a row vector, and the half and path that they read."""
         if isinstance(vector, Slots):
             return [vector[number].future for number in used], vector[0][1:]
         return [[vector[place] for place in self.groups[number]] for number in used], (None, ())
 
     def _summed(self, futures: list[Any]) -> Any:
+        """Return the sum of the runs in all futures."""
         while len(futures) > FAN:
-            some = [futures[first : first + FAN] for first in range(0, len(futures), FAN)]
-            futures = self.session.map(_merged, "tree", some)
+            batches = [futures[first : first + FAN] for first in range(0, len(futures), FAN)]
+            futures = self.session.map(_merged, "tree", batches)
         runs = _merged(self.session.received(futures))
-        # What is left are the binary digits of the number of parts.
+        # One run remains for each binary digit 1 of the number of parts.
         return functools.reduce(_plus, [runs[key] for key in sorted(runs, reverse=True)])
 
 
 def _name(task: Task, shared: dict[str, Any]) -> str:
-    """Return what a task is called on the dashboard."""
+    """Return the name of a task for the dashboard."""
     return str(getattr(shared.get("task", task), "__name__", "task")).strip("_")
 
 
@@ -332,9 +333,9 @@ def _called(
     picks: list[tuple[int | None, tuple[int, ...]]],
     shared: list[dict[str, Any]] | None = None,
 ) -> Any:
-    """Run tasks on items of a group, each on what the one before returned: with one thread, as Dask gives each a core.
+    """Apply tasks, one after the other, to items of a group, with one BLAS thread: Dask gives each task a core.
 
-    ``where`` has, of every item that is used, its number in the group, and ``places`` its place among all parts.
+    ``where`` holds the indices of the items within the group, and ``places`` the numbers of their parts.
     """
     if shared is None:
         *given, shared = given  # type: ignore[assignment]
@@ -353,29 +354,29 @@ def _called(
 
 
 def _picked(values: Any, numbers: list[int], half: int | None, path: tuple[int, ...] = ()) -> list[Any]:
-    """Return some entries of a row vector, as a :class:`Slot` says."""
+    """Return entries of a row vector by the half and path of a :class:`Slot`."""
     values = values if half is None else values[half]
     return [functools.reduce(operator.getitem, path, values[number]) for number in numbers]
 
 
-def _listed(found: Iterator[tuple[int, Any]]) -> list[Any]:
-    return [value for _, value in found]
+def _listed(results: Iterator[tuple[int, Any]]) -> list[Any]:
+    return [value for _, value in results]
 
 
-def _unzipped(found: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], list[Any]]:
-    pairs = _listed(found)
+def _unzipped(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], list[Any]]:
+    pairs = _listed(results)
     return [one for one, _ in pairs], [other for _, other in pairs]
 
 
-def _in_runs(found: Iterator[tuple[int, Any]]) -> Runs:
-    return _merged({(0, place): value} for place, value in found)
+def _in_runs(results: Iterator[tuple[int, Any]]) -> Runs:
+    return _merged({(0, place): value} for place, value in results)
 
 
-def _listed_and_in_runs(found: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
+def _listed_and_in_runs(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
     kept = []
 
     def sums() -> Iterator[Runs]:
-        for place, (vector, part) in found:
+        for place, (vector, part) in results:
             kept.append(vector)
             yield {(0, place): part}
 
@@ -383,7 +384,7 @@ def _listed_and_in_runs(found: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[l
 
 
 def _merged(parts: Iterable[Runs]) -> Runs:
-    """Return sums of runs, those that are halves of a longer one added up; no sum that was given is changed."""
+    """Return runs with both halves of a longer run added, as far as possible; arguments are not changed."""
     runs: Runs = {}
     for part in parts:
         for run, value in part.items():

@@ -1,6 +1,7 @@
 """EM for populations: which mixture is most likely, given measurements with error bars."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Protocol
@@ -16,22 +17,22 @@ from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units
 from gaussguru._frames import as_numbers, take_rows
 from gaussguru._linalg import SAME, Array, Index, diagonal
 
-# Steps of factor analysis inside a step of EM: each raises the likelihood, and they do not see the samples.
+# Steps of factor analysis inside a step of EM; each raises the likelihood without reading the samples.
 INNER = 10
-# A component of less than this fraction of the weight keeps its place: its sums are rounding.
+# A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12
 # The wide component has at least and at most this many times the covariance of a single Gaussian.
 WIDE = (4.0, 1e4)
-# Without a ridge, variances of features that no factor explains have at least this part of the squared spreads.
+# Least unique variance D of a feature without a ridge, relative to its squared spread.
 LEAST_OWN = 1e-12
-# Points that are remembered by the acceleration, and slow steps in a row after which there is nothing more to gain.
+# Points used by the acceleration, and number of slow steps in a row after which EM stops.
 MEMORY = 6
 PATIENCE = 2
 
 
 @dataclass(frozen=True)
-class State:
-    """A mixture, and the factors by which it takes the error bars to be wrong."""
+class EmState:
+    """A mixture, and the factors on the error bars, (n_features,)."""
 
     mixture: Mixture
     kappa: Array
@@ -39,9 +40,9 @@ class State:
 
 @dataclass(frozen=True)
 class Fit:
-    """What EM found; ``drop`` is by how much the last step of EM lowered the objective, beyond rounding."""
+    """Result of EM; ``drop`` is the decrease of the objective in the last step, 0 unless beyond rounding."""
 
-    state: State
+    state: EmState
     objective: float
     log_likelihood: float
     history: list[float]
@@ -51,7 +52,7 @@ class Fit:
 
 
 class Evidence(Protocol):
-    """Samples as EM knows them: how many there are, their total weight, and sums over all of them."""
+    """Samples for EM: their number, total weight, and sums over all of them."""
 
     @property
     def total(self) -> float:
@@ -59,8 +60,8 @@ class Evidence(Protocol):
 
     def __len__(self) -> int: ...
 
-    def sums(self, state: State, *, with_noise: bool) -> Any:
-        """Return what an iteration needs of a point: one pass over the samples."""
+    def sums(self, state: EmState, *, with_noise: bool) -> Any:
+        """Return the sums of an iteration at a point; one pass over the samples."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Sample:
         """The total weight."""
         return float(len(self.rows)) if self.weight is None else float(self.weight.sum())
 
-    def sums(self, state: State, *, with_noise: bool) -> Any:
+    def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return the sums over blocks of rows, in order, so that the result does not depend on threads."""
         scaled, weight = self.rows.scaled(state.kappa), self.weight
 
@@ -94,10 +95,11 @@ class Em:
     """Maximise ``sum_i w_i log p(x_i) / sum_i w_i - (ridge/2) sum_k tr(T_k^-1 diag(units^2))``.
 
     The second term keeps every ``T_k`` above ``ridge / pi_k`` times the squared ``units``; of covariances with few
-    factors, ``F F' + diag(D)``, D stays above ``ridge`` times these. The last points and where EM leads from each give
-    the next one (Anderson's mixing; Henderson & Varadhan 2019, J. Comput. Graph. Stat. 28), which is taken if the
-    objective does not fall, or else that of EM. It ends when two steps in a row raise the log-likelihood of all samples
-    by no more than ``tol`` for each parameter, or where a step of EM lowers it: within rounding that is a maximum.
+    factors, ``F F' + diag(D)``, D stays above ``ridge`` times these. The next point is extrapolated from the last
+    points and their images under EM (Anderson mixing; Henderson & Varadhan 2019, J. Comput. Graph. Stat. 28); if it
+    lowers the objective, the image of the last point is taken. Iterations stop when two steps in a row raise the
+    log-likelihood of all samples by at most ``tol`` per parameter, or when a step of EM lowers it, which happens at a
+    maximum by rounding.
     """
 
     units: Array
@@ -105,52 +107,50 @@ class Em:
     tol: float
     max_iter: int
     rank: int | None = None
-    free_kappa: NDArray[np.bool_] | None = None  # which factors are fitted
-    wide: Array | None = None  # covariance of which the last component has a multiple, about a fixed mean
+    free_kappa: NDArray[np.bool_] | None = None  # mask of the factors that are fitted
+    wide: Array | None = None  # the last component has a fixed mean and a multiple of this covariance
 
-    def run(self, sample: Evidence, start: State) -> Fit:
+    def run(self, sample: Evidence, start: EmState) -> Fit:
         """Return the best point, from a start."""
         total, start = sample.total, self._allowed(start)
         tol = self.resolution(start.mixture, len(sample))
 
-        def step(state: State) -> tuple[float, float, State]:
-            found = sample.sums(state, with_noise=self.free_kappa is not None)
-            likelihood = found.objective / total
-            return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, found, total)
+        def step(state: EmState) -> tuple[float, float, EmState]:
+            sums = sample.sums(state, with_noise=self.free_kappa is not None)
+            likelihood = sums.objective / total
+            return likelihood - self._penalty(state.mixture), likelihood, self._improved(state, sums, total)
 
         state, (value, likelihood, after) = start, step(start)
         n_iter, history, converged, slow, drop = 1, [value], False, 0, 0.0
-        past: list[tuple[Array, Array]] = []  # points, and where EM leads from them
+        past: list[tuple[Array, Array]] = []  # points and their images under EM
         while n_iter < self.max_iter and not converged:
             guess = self._extrapolated(past, state, after)
-            found = None
+            trial = None
             if guess is not None:
-                try:
-                    found = step(guess)
-                except ValueError:  # too far: a covariance is none
-                    found = None
+                with suppress(ValueError):  # too far: a covariance is not positive definite
+                    trial = step(guess)
                 n_iter += 1
-                if found is None or found[0] < value:
+                if trial is None or trial[0] < value:
                     past.clear()
-                    found = None
-            if found is None:
+                    trial = None
+            if trial is None:
                 if n_iter >= self.max_iter:
                     break
-                guess, found = after, step(after)
+                guess, trial = after, step(after)
                 n_iter += 1
             assert guess is not None
-            if found[0] < value:
-                drop = value - found[0]
+            if trial[0] < value:
+                drop = value - trial[0]
                 converged = drop <= SAME * max(1.0, abs(value))
                 break
-            slow = slow + 1 if found[0] - value <= tol else 0
-            state, (value, likelihood, after) = guess, found
+            slow = slow + 1 if trial[0] - value <= tol else 0
+            state, (value, likelihood, after) = guess, trial
             history.append(value)
             converged = slow >= PATIENCE
         return Fit(state, value, likelihood, history, n_iter, converged, drop)
 
     def resolution(self, mixture: Mixture, n_samples: int) -> float:
-        """Return the mean log-likelihood to which a mixture of so many samples is found."""
+        """Return the accuracy of the mean log-likelihood of a mixture of ``n_samples`` samples."""
         K, d = mixture.means.shape
         each = d + (d * (d + 1) // 2 if self.rank is None else d * (self.rank + 1))
         return float(self.tol * (K * (each + 1) - 1) / n_samples)
@@ -168,10 +168,10 @@ class Em:
 
     @property
     def _floor(self) -> Array:
-        """The least D of factors."""
+        """Least D of the components."""
         return np.asarray(max(self.ridge, LEAST_OWN) * np.square(self.units))
 
-    def _allowed(self, state: State) -> State:
+    def _allowed(self, state: EmState) -> EmState:
         """Return a point with D above the floor."""
         mixture = state.mixture
         if mixture.loadings is None or mixture.uniquenesses is None or np.all(mixture.uniquenesses >= self._floor):
@@ -185,14 +185,13 @@ class Em:
     def _free(self, mixture: Mixture) -> int:
         return mixture.n_components - (self.wide is not None)
 
-    def _improved(self, state: State, sums: Any, total: float) -> State:
+    def _improved(self, state: EmState, sums: Any, total: float) -> EmState:
         """Return the point after a step of EM."""
         mixture = state.mixture
         if isinstance(sums, FactorSums):
             assert isinstance(mixture, FactorMixture)
             ridge = self.ridge * total * np.square(self.units)
-            improved = mixture.improved(sums, ridge, self._floor, EMPTY * total)
-            return State(improved, self._kappa(state.kappa, sums))
+            return EmState(mixture.improved(sums, ridge, self._floor, EMPTY * total), self._kappa(state.kappa, sums))
         means, covariances = mixture.means.copy(), mixture.covariances.copy()
         loadings = None if mixture.loadings is None else mixture.loadings.copy()
         uniquenesses = None if mixture.uniquenesses is None else mixture.uniquenesses.copy()
@@ -212,8 +211,9 @@ class Em:
                 loadings[k], uniquenesses[k] = _factor_analysis(moment, loadings[k], uniquenesses[k], self._floor)
                 moment = loadings[k] @ loadings[k].T + np.diag(uniquenesses[k])
             covariances[k] = moment
-        found = type(mixture)(sums.weight / sums.weight.sum(), means, covariances, loadings, uniquenesses)
-        return State(found, self._kappa(state.kappa, sums))
+        weights = sums.weight / sums.weight.sum()
+        improved = type(mixture)(weights, means, covariances, loadings, uniquenesses)
+        return EmState(improved, self._kappa(state.kappa, sums))
 
     def _kappa(self, kappa: Array, sums: Any) -> Array:
         """Return the factors of the error bars after a step."""
@@ -223,18 +223,18 @@ class Em:
         return np.asarray(kappa * np.sqrt(np.maximum(ratio, 1e-12)))
 
     def widened(self, moment: Array) -> Array:
-        """Return the multiple of the wide covariance that is nearest in likelihood."""
+        """Return the multiple of the wide covariance with the highest likelihood for a second moment."""
         assert self.wide is not None
         factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
         return np.asarray(self.wide * min(max(factor, WIDE[0]), WIDE[1]))
 
-    def _extrapolated(self, past: list[tuple[Array, Array]], state: State, after: State) -> State | None:
-        """Return the point to which the last ones lead, if there is one: Anderson's mixing of fixed points."""
-        here, there = self._vector(state), self._vector(after)
-        if here is None or there is None:
+    def _extrapolated(self, past: list[tuple[Array, Array]], state: EmState, after: EmState) -> EmState | None:
+        """Return the point extrapolated from the last points and their images (Anderson mixing), or None."""
+        point, image = self._vector(state), self._vector(after)
+        if point is None or image is None:
             past.clear()
             return None
-        past.append((here, there))
+        past.append((point, image))
         del past[:-MEMORY]
         if len(past) < 2:
             return None
@@ -242,15 +242,15 @@ class Em:
         images = np.stack([image for _, image in past])
         steps = np.diff(residuals, axis=0)
         product = steps @ steps.T
-        diagonal(product)[:] *= 1.0 + 1e-10  # steps may be along the same line
+        diagonal(product)[:] *= 1.0 + 1e-10  # steps may be collinear
         try:
             mixing = np.linalg.solve(product, steps @ residuals[-1])
         except np.linalg.LinAlgError:
             return None
         return self._state(images[-1] - mixing @ np.diff(images, axis=0), state)
 
-    def _vector(self, state: State) -> Array | None:
-        """Return a point as one array in units of the features, if it is not on the border."""
+    def _vector(self, state: EmState) -> Array | None:
+        """Return a point as one array in units of the features; None if a weight is next to 0."""
         mixture = state.mixture
         if mixture.weights.min() < EMPTY:
             return None
@@ -262,8 +262,8 @@ class Em:
             parts += [mixture.loadings / units[:, np.newaxis], np.log(mixture.uniquenesses / np.square(units))]
         return np.concatenate([part.ravel() for part in parts])
 
-    def _state(self, vector: Array, like: State) -> State | None:
-        """Return the point of an array, if it is one."""
+    def _state(self, vector: Array, like: EmState) -> EmState | None:
+        """Return the point of an array, or None if a parameter is out of range."""
         K, d = like.mixture.means.shape
         logs, means, kappa, rest = np.split(vector, np.cumsum([K, K * d, d]))
         if not np.isfinite(vector).all() or np.abs(logs).max() > 700 or np.abs(kappa).max() > 40:
@@ -285,7 +285,7 @@ class Em:
         except np.linalg.LinAlgError:
             return None
         weights = np.exp(logs - logsumexp(logs))
-        return State(type(like.mixture)(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
+        return EmState(type(like.mixture)(weights, means.reshape(K, d) * units, T, F, D), np.exp(0.5 * kappa))
 
 
 def _factor_analysis(moment: Array, F: Array, D: Array, floor: Array) -> tuple[Array, Array]:
@@ -302,32 +302,32 @@ def _factor_analysis(moment: Array, F: Array, D: Array, floor: Array) -> tuple[A
 
 
 def low_rank(covariance: Array, rank: int) -> tuple[Array, Array]:
-    """Return F and D with ``F F' + diag(D)`` near a covariance: its largest principal axes, of unit features."""
+    """Return F and D with ``F F' + diag(D)`` near a covariance: the first principal axes of its correlations."""
     units = np.sqrt(np.diag(covariance))
     values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
     first = axes[:, ::-1][:, :rank] * np.sqrt(np.maximum(values[::-1][:rank], 0.0))
-    # At least a tenth of a feature is its own: from 0 EM would not move.
+    # D is at least a tenth of the variance: from 0 EM would not move.
     F = first * np.sqrt(np.minimum(1.0, 0.9 / np.maximum(np.square(first).sum(axis=1), 0.9)))[:, np.newaxis]
     D = 1.0 - np.square(F).sum(axis=1)
     return F * units[:, np.newaxis], D * units**2
 
 
-# --- one Gaussian, for what was not measured ---------------------------------------------------------------
+# --- one Gaussian, for missing values ----------------------------------------------------------------------
 
-# Rows from which the covariance of features is taken, at least, and for each feature: more change nothing of note.
+# Rows for a covariance without missing values: at least COVARIANCE_ROWS, and ROWS_PER_FEATURE per feature.
 COVARIANCE_ROWS, ROWS_PER_FEATURE = 2000, 4
-# Up to so many features, and from so many rows, EM finds it where values are missing; pairs of values do otherwise.
+# With missing values, EM fits the covariance of up to EM_FEATURES features to EM_ROWS rows; pairs of values otherwise.
 EM_FEATURES, EM_ROWS = 40, 10_000
-# Beyond, features are taken to say nothing of each other: a covariance would take 32 MB.
+# With more features their correlations are ignored: a covariance would take 32 MB.
 MOST_FEATURES = 2048
 
 
 def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gaps: bool | None = None) -> Population:
-    """Return the Gaussian population of dense samples with error bars: means and spreads of all, covariance of some.
+    """Return the Gaussian population of dense samples with error bars.
 
-    Where all was measured, the covariance of the values less the noise, from a subsample; where not, the most likely
-    one by EM, or with many features that of the pairs of values that were measured. ``gaps`` is as in
-    :meth:`gaussguru.errors.Population.of`.
+    Means and spreads are those of all samples; the covariance is that of a subsample. Without missing values it is the
+    covariance of the values minus that of the noise; with missing values EM fits it, or with many features it is made
+    from the pairs of measured values. ``gaps`` is as in :meth:`gaussguru.errors.Population.of`.
     """
     gaps = has_unmeasured(X_err) if gaps is None else gaps
     marginal = Population.of(X, X_err, sample_weight, gaps=gaps)
@@ -340,7 +340,7 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
 
 
 def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
-    """Return which of n samples of positive weight the covariance is found from: all, or some at random in order."""
+    """Return the sorted numbers of the rows, of n with positive weight, from which the covariance is computed."""
     few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * n_features) if not gaps else EM_ROWS
     return np.arange(n) if n <= few else np.sort(np.random.default_rng(0).choice(n, few, replace=False))
 
@@ -348,9 +348,9 @@ def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
 def with_covariance(
     marginal: Population, values: NDArray[Any], X_err: Any, weight: Array | None, *, gaps: bool
 ) -> Population:
-    """Return a population of known means and spreads with the covariance that some samples tell."""
+    """Return a population with the means and spreads of ``marginal`` and the covariance of a subsample."""
     d = values.shape[1]
-    # The estimator says which values are not finite.
+    # The estimator reports values that are not finite.
     if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
         return marginal
     rows = read(values, X_err)
@@ -358,38 +358,38 @@ def with_covariance(
     if gaps and d <= EM_FEATURES:
         units = units_of(marginal.means, marginal.spreads)
         covariance = positive(covariance, units)
-        start = State(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
-        found = Em(units, LEAST, tol=0.01, max_iter=100).run(Sample(rows, weight), start).state.mixture
-        # Rounding moves the mean of a feature that does not vary; if that is 0, it would tell a unit (units_of).
-        means = np.where(marginal.spreads > 0, found.means[0], marginal.means)
-        return Population(means, marginal.spreads, found.covariances[0])
+        start = EmState(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))
+        mixture = Em(units, LEAST, tol=0.01, max_iter=100).run(Sample(rows, weight), start).state.mixture
+        # Rounding moves the mean of a constant feature; a mean of 0 would then become its unit (units_of).
+        means = np.where(marginal.spreads > 0, mixture.means[0], marginal.means)
+        return Population(means, marginal.spreads, mixture.covariances[0])
     return replace(marginal, covariance=covariance)
 
 
 def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
-    """Return the covariance of pairs of values that were both measured, less the noise.
+    """Return the covariance of pairs of values that were both measured, minus that of the noise.
 
-    Correlations are shrunk by a factor: a matrix of few samples has directions of next to no variance, by chance, and
-    one whose entries are of different samples many more (measured with 60 to 200 features of two common factors).
+    Correlations are shrunk by a factor: a covariance of few samples has directions of next to no variance by chance,
+    and with entries from different samples many more (measured with 60 to 200 features of two common factors).
     """
     values = rows.values.astype(np.float64) - marginal.means
-    own = np.ones(len(rows)) if weight is None else weight / weight.max()
+    s = np.ones(len(rows)) if weight is None else weight / weight.max()
     if rows.known is None:
-        totals: Any = own.sum()
+        totals: Any = s.sum()
         counts: Any = totals
     else:
         values *= rows.known
         known = rows.known.astype(np.float64)
-        totals = np.maximum((known * own[:, np.newaxis]).T @ known, 1e-300)
-        counts = np.maximum(own @ known, 1e-300)
-    C = (values * own[:, np.newaxis]).T @ values / totals
+        totals = np.maximum((known * s[:, np.newaxis]).T @ known, 1e-300)
+        counts = np.maximum(s @ known, 1e-300)
+    C = (values * s[:, np.newaxis]).T @ values / totals
     if rows.is_diagonal:
-        diagonal(C)[:] -= own @ np.broadcast_to(rows.noise, rows.shape) / counts
+        diagonal(C)[:] -= s @ np.broadcast_to(rows.noise, rows.shape) / counts
     else:
-        C -= rows.total_noise(own) / totals
+        C -= rows.total_noise(s) / totals
     n, d = rows.shape
     shrinkage = d / (d + n) if rows.known is None else min(0.5, math.sqrt(d / n))
-    own_variances = np.diag(C).copy()
+    variances = np.diag(C).copy()
     C *= 1.0 - shrinkage
-    diagonal(C)[:] = own_variances
+    diagonal(C)[:] = variances
     return np.asarray(C)

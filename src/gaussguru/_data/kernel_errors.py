@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
 from gaussguru._blocks import MOST_STORED, row_blocks, rows_at_once
-from gaussguru._data.kernel_matrix import PANEL, Features, Kernel, is_singular
+from gaussguru._data.kernel_matrix import PANEL, Kernel, LandmarkSpace, is_singular
 from gaussguru._data.rows import BlockMap
 from gaussguru._errors import Errors, Factored, Roots, any_roots
 from gaussguru._linalg import Array, Index
@@ -80,7 +80,7 @@ def turned(matrices: Array | None, vectors: Array) -> Array:
     return vectors * matrices[:, np.newaxis] if matrices.ndim == 2 else vectors @ matrices
 
 
-class Gaussian:
+class GaussianKernel:
     """``exp(-gamma ||x - p||^2)``."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -212,7 +212,7 @@ def _quadratic(matrices: Array, points: Array) -> Array:
 
 
 KINDS: dict[Any, Callable[[Kernel], Any]] = {
-    "rbf": Gaussian,
+    "rbf": GaussianKernel,
     "linear": Polynomial,
     "poly": Polynomial,
     "polynomial": Polynomial,
@@ -476,7 +476,7 @@ class KernelErrors(Errors):
 
 
 def noisy_features(
-    kernel: Kernel, X: Any, errors: Errors, points: Array, space: Features, mapped: BlockMap = map, *, exact: bool
+    kernel: Kernel, X: Any, errors: Errors, points: Array, space: LandmarkSpace, mapped: BlockMap = map, *, exact: bool
 ) -> tuple[Array, Errors]:
     """Return expected features of samples in the space that points span, and their error bars there.
 
@@ -510,7 +510,7 @@ def noisy_features(
     return Z, KernelErrors(kept, roots, centres if is_centred else None, Points(points, space.factor, lift))
 
 
-def _exact_features(kind: Any, X: Any, errors: Errors, points: Array, space: Features) -> tuple[Array, Errors]:
+def _exact_features(kind: Any, X: Any, errors: Errors, points: Array, space: LandmarkSpace) -> tuple[Array, Errors]:
     """Return expected features, and all of their covariances."""
     n, m = X.shape[0], len(points)
     if n * m * m > MOST_STORED:

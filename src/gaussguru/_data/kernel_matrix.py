@@ -4,8 +4,8 @@ With ``K = Z Z'`` a kernel machine is a linear one on the rows of Z: ``w = sum_j
 coordinates ``Z' beta``, margins ``K beta`` and the length ``sqrt(beta' K beta)``. A Cholesky factor of K is such a Z.
 So losses, solvers and certificates are those of the linear problem, and only this module knows of kernels.
 
-:class:`Features` is that factor, of all samples or of some landmarks (Nystroem); :class:`Gram` gives rows of K within a
-budget of memory where K itself would be too large.
+:class:`LandmarkSpace` holds that factor, of all samples or of some landmarks (Nystroem). :class:`Gram` computes rows of
+K within a memory budget if K itself is too large.
 """
 
 from collections.abc import Callable, Iterator
@@ -134,7 +134,7 @@ def is_singular(factor: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Features:
+class LandmarkSpace:
     """The space that some samples span, with orthonormal coordinates.
 
     Parameters
@@ -162,7 +162,7 @@ class Features:
         return coef @ self.factor
 
 
-def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Array, Index, Features]:
+def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Array, Index, LandmarkSpace]:
     """Return features Z of the samples X, ``Z Z'`` their kernel matrix, the order of the samples in Z, and their space.
 
     A kernel matrix of full rank is factored as it is. Any other is factored with pivots, until nothing is left: Z then
@@ -185,8 +185,8 @@ def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Arra
     if rank < n:
         _check_rest(kernel, X, K, order, whole, max(INDEFINITE, 10 * n * eps))
     if rank == 0:  # of a kernel that is zero: a feature that is
-        return np.zeros((n, 1)), order, Features(order[:1], np.ones((1, 1)))
-    return K, order, Features(order[:rank], K[:rank])
+        return np.zeros((n, 1)), order, LandmarkSpace(order[:1], np.ones((1, 1)))
+    return K, order, LandmarkSpace(order[:rank], K[:rank])
 
 
 def _factorise(K: Array, least: float, mapped: BlockMap) -> bool:
@@ -235,15 +235,15 @@ def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, al
 
 def landmark_features(
     kernel: Kernel, X: Any, landmarks: Index, dtype: Any, mapped: BlockMap = map
-) -> tuple[Array, Index, Features]:
+) -> tuple[Array, Index, LandmarkSpace]:
     """Return, as :func:`exact_features`, features in the space that landmarks among the samples span (Nystroem)."""
     points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
     *_, space = exact_features(kernel, points)
-    space = Features(landmarks[space.landmarks], space.factor)
+    space = LandmarkSpace(landmarks[space.landmarks], space.factor)
     return features_of(kernel, X, kernel.take(X, space.landmarks), space, dtype, mapped), np.arange(X.shape[0]), space
 
 
-def features_of(kernel: Kernel, X: Any, points: Any, space: Features, dtype: Any, mapped: BlockMap = map) -> Array:
+def features_of(kernel: Kernel, X: Any, points: Any, space: LandmarkSpace, dtype: Any, mapped: BlockMap = map) -> Array:
     """Return the features of samples in the space of points, these as :meth:`Kernel.take` returns them."""
     n = X.shape[0]
     Z = np.empty((n, len(space.landmarks)), dtype)

@@ -7,8 +7,8 @@ A sample is ``x = t + e`` with the truth ``t ~ sum_k pi_k N(mu_k, T_k)`` and the
     C = T_k + S,   P = C^-1,   r = x - mu_k,   a = P r
 
 component k has the density ``N(r; 0, C)``, and in it ``t | x ~ N(mu_k + T_k a, T_k - T_k P T_k)``. Rows and columns of
-what was not measured are left out of C: in P and a they are 0. An exact value has a 0 in S. Both are therefore
-without rounding of their own: no infinity and no large number is ever formed.
+missing values are left out of C; in P and a they are 0. An exact value has a 0 in S. So neither needs an infinite or
+large number, and neither adds rounding errors.
 
 EM (Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5, *Extreme deconvolution*) needs three sums of each component,
 ``sum q a``, ``sum q a a'`` and ``sum q P``, with the probabilities ``q_ik`` of the components.
@@ -30,13 +30,13 @@ from gaussguru._linalg import Array, Index, log_sum, shares_of
 from gaussguru._native import _binding
 
 
-class Seen(NamedTuple):
-    """Samples seen from one component."""
+class ComponentView(NamedTuple):
+    """A block of samples under one component."""
 
     log_densities: Array
     solved: Array  # a
-    whitener: Array  # J with P = J' J, in the order of the compiled loops; 0 for what was not measured
-    limited: "tuple[Index, Limited] | None"  # samples with limits, and what these leave
+    whitener: Array  # J with P = J' J, in the order of the compiled loops; 0 for missing values
+    limited: "tuple[Index, Limited] | None"  # row numbers of samples with limits, and their posteriors
 
     @property
     def precisions(self) -> Array:
@@ -53,19 +53,19 @@ class Limited(NamedTuple):
 
     means: Array
     covariances: Array
-    noise: Array  # E[e^2] / r^2 of the errors e of limits, of variance r^2; 0 for what is no limit
+    noise: Array  # E[e^2] / r^2 of the errors e of limits, of variance r^2; 0 for other values
 
 
 class Sums(NamedTuple):
-    """What an iteration of EM needs of some rows; a leading axis of components."""
+    """Sums over rows for an iteration of EM; arrays have a leading axis of components."""
 
     objective: float  # the logarithm of the likelihood
     weight: Array  # sum q
     first: Array  # sum q a
     second: Array  # sum q a a'
     precision: Array  # sum q P
-    noise: Array  # sum q (1 + s_j^2 (a_j^2 - P_jj)) of every feature, and over what it is to be divided by
-    noise_weight: Array
+    noise: Array  # sum q (1 + s_j^2 (a_j^2 - P_jj)) of every feature
+    noise_weight: Array  # the divisor of ``noise``
 
 
 @dataclass(frozen=True)
@@ -100,42 +100,42 @@ class Mixture:
     @property
     def covariance(self) -> Array:
         """The covariance of the population."""
-        apart = self.means - self.mean
+        deviations = self.means - self.mean
         within = np.einsum("k,kij->ij", self.weights, self.covariances)
-        return np.asarray(within + (apart * self.weights[:, np.newaxis]).T @ apart)
+        return np.asarray(within + (deviations * self.weights[:, np.newaxis]).T @ deviations)
 
-    def seen(self, k: int, rows: Readings) -> Any:
-        """Return a block of samples as component k sees it: :class:`Seen`."""
+    def view(self, k: int, rows: Readings) -> Any:
+        """Return a block of samples under component k, a :class:`ComponentView`."""
         mean, T = self.means[k], self.covariances[k]
         known = None if rows.known is None else np.ascontiguousarray(rows.known).view(np.uint8)
         residuals = np.ascontiguousarray(rows.values - mean, dtype=np.float64)
-        found = _binding.whiten(np.ascontiguousarray(T), np.ascontiguousarray(rows.noise), residuals, known)
-        if found is None:
+        whitened = _binding.whiten(np.ascontiguousarray(T), np.ascontiguousarray(rows.noise), residuals, known)
+        if whitened is None:
             raise ValueError(
                 "the population is singular: features that depend on each other were measured without error; "
                 "increase ridge"
             )
-        logs, solved, J = found
+        logs, solved, J = whitened
         logs -= 0.5 * math.log(2 * math.pi) * rows.counts
         limited = None
         if rows.sides is not None and rows.sides.any():
             few = np.flatnonzero(rows.sides.any(axis=1))
-            P = Seen(logs, solved, J, None).precisions[few]
+            P = ComponentView(logs, solved, J, None).precisions[few]
             chances, within = _within_limits(mean + solved[few] @ T, T - T @ P @ T, rows[few])
             logs[few] += chances
             limited = (few, within)
-        return Seen(logs, solved, J, limited)
+        return ComponentView(logs, solved, J, limited)
 
     def joint(self, rows: Readings) -> tuple[list[Any], Array]:
-        """Return what every component sees, and the logarithms of ``pi_k N(x; mu_k, C_k)``."""
-        views = [self.seen(k, rows) for k in range(self.n_components)]
+        """Return the views of all components, and the logarithms of ``pi_k N(x; mu_k, C_k)``, (n_rows, K)."""
+        views = [self.view(k, rows) for k in range(self.n_components)]
         with np.errstate(divide="ignore"):
             logs = np.log(self.weights) + np.column_stack([view.log_densities for view in views])
         return views, logs
 
     @property
     def width(self) -> int:
-        """The numbers that are held of a row."""
+        """Numbers in memory per row."""
         return int(self.means.shape[1] ** 2)
 
     def sums(self, rows: Readings, weight: Array | None, with_noise: bool = False) -> Any:
@@ -145,14 +145,14 @@ class Mixture:
         shares = shares_of(logs)
         K, d = self.means.shape
         first, second, precision = np.zeros((K, d)), np.zeros((K, d, d)), np.zeros((K, d, d))
-        own = np.ones(len(rows)) if weight is None else weight
+        s = np.ones(len(rows)) if weight is None else weight
         noise, noise_weight = np.zeros(d), np.zeros(d)
         for k, view in enumerate(views):
-            q, a = shares[:, k] * own, view.solved
+            q, a = shares[:, k] * s, view.solved
             if with_noise:
                 noise += _noise_ratio(rows, view, q)
             if view.limited is not None:
-                # As if a and P were those of a measurement with the same posterior.
+                # a and P of a measurement that has the same posterior
                 few, within = view.limited
                 inverse = np.linalg.inv(self.covariances[k])
                 a[few] = (within.means - self.means[k]) @ inverse
@@ -164,17 +164,17 @@ class Mixture:
                 q[view.limited[0]] = 0.0
             precision[k] += view.total_precision(q)
         if with_noise:
-            noise_weight = _noise_weight(rows, own)
-        return Sums(float(own @ total), own @ shares, first, second, precision, noise, noise_weight)
+            noise_weight = _noise_weight(rows, s)
+        return Sums(float(s @ total), s @ shares, first, second, precision, noise, noise_weight)
 
-    def posterior(self, k: int, rows: Readings, view: Seen | None = None) -> tuple[Array, Array]:
+    def posterior(self, k: int, rows: Readings, view: ComponentView | None = None) -> tuple[Array, Array]:
         """Return the mean and a factor M of the covariance ``M M'`` of the truth of every sample, in component k.
 
-        With ``G = T P`` and ``T = L L'`` it is ``T - T P T = G S G' + (I - G) T (I - G)'``, so that M holds
-        ``G S^(1/2)`` and ``(I - G) L``: nothing cancels, whatever the units and however small the noise. The mean is
-        ``mu + T a``, or where the noise is less than T, ``x - S a``: exact values stay, and have no covariance.
+        With ``G = T P`` and ``T = L L'`` it is ``T - T P T = G S G' + (I - G) T (I - G)'``, so M holds
+        ``G S^(1/2)`` and ``(I - G) L``: nothing cancels in any units and for any noise. The mean is ``mu + T a`` or, if
+        the noise is less than T, ``x - S a``: exact values do not change, and have no covariance.
         """
-        view = self.seen(k, rows) if view is None else view
+        view = self.view(k, rows) if view is None else view
         T, d = self.covariances[k], rows.n_features
         G = T @ view.precisions
         noise = rows.noise
@@ -204,7 +204,7 @@ class Mixture:
         return _stacked(mapped(of, rows.blocks(self.width)), (0, self.n_components))
 
     def log_likelihood(self, rows: Readings, mapped: BlockMap = map) -> Array:
-        """Return the logarithm of the density of every sample, of what was measured of it."""
+        """Return the log density of the measured values of every sample."""
 
         def of(part: slice) -> Array:
             return log_sum(self.joint(rows[part])[1], axis=1)
@@ -217,17 +217,17 @@ class Mixture:
         means, covariances = np.empty((len(rows), d)), np.empty((len(rows), d, d))
 
         def fill(part: slice) -> None:
-            some = rows[part]
-            views, logs = self.joint(some)
+            block = rows[part]
+            views, logs = self.joint(block)
             shares = shares_of(logs)
-            centres, spreads = zip(*(self.posterior(k, some, view) for k, view in enumerate(views)), strict=True)
+            centres, spreads = zip(*(self.posterior(k, block, view) for k, view in enumerate(views)), strict=True)
             means[part] = _averaged(shares, centres)
-            total = np.zeros((len(some), d, d))
+            total = np.zeros((len(block), d, d))
             for k, (centre, M) in enumerate(zip(centres, spreads, strict=True)):
                 q = np.sqrt(shares[:, k, np.newaxis])
                 total += shares[:, k, np.newaxis, np.newaxis] * (M @ M.transpose(0, 2, 1))
-                apart = q * (centre - means[part])
-                total += apart[:, :, np.newaxis] * apart[:, np.newaxis, :]
+                deviations = q * (centre - means[part])
+                total += deviations[:, :, np.newaxis] * deviations[:, np.newaxis, :]
             covariances[part] = total
 
         for _ in mapped(fill, rows.blocks(self.width)):
@@ -240,9 +240,9 @@ class Mixture:
         means, covariances = np.empty((n, K, r)), np.empty((n, K, r, r))
 
         def fill(part: slice) -> None:
-            some = rows[part]
+            block = rows[part]
             for k in range(K):
-                centre, M = self.posterior(k, some)
+                centre, M = self.posterior(k, block)
                 means[part, k] = centre @ coef.T + intercept
                 along = coef @ M
                 covariances[part, k] = along @ along.transpose(0, 2, 1)
@@ -251,13 +251,13 @@ class Mixture:
             pass
         return means, covariances
 
-    def left(self, rows: Readings, U: Array, mapped: BlockMap = map) -> Array:
-        """Return the variance of ``u.t`` of every sample that is left after its measurement, for every row u of U."""
+    def posterior_variances(self, rows: Readings, U: Array, mapped: BlockMap = map) -> Array:
+        """Return the posterior variance of ``u.t`` for every sample and row u of U, (n_samples, len(U))."""
         means, covariances = self.scores(rows, U, np.zeros(len(U)), mapped)
         shares = self.shares(rows, mapped)
-        apart = means - np.einsum("ik,ikr->ir", shares, means)[:, np.newaxis]
-        within = np.einsum("ikrr->ikr", covariances) + np.square(apart)
-        return np.asarray(np.einsum("ik,ikr->ir", shares, within))
+        deviations = means - np.einsum("ik,ikr->ir", shares, means)[:, np.newaxis]
+        squares = np.einsum("ikrr->ikr", covariances) + np.square(deviations)
+        return np.asarray(np.einsum("ik,ikr->ir", shares, squares))
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> tuple[Array, Index]:
         """Return true values drawn from the population, and which component each is from."""
@@ -267,18 +267,18 @@ class Mixture:
         return self.means[labels] + np.einsum("ijk,ik->ij", roots[labels], normal), labels
 
 
-class FactorSeen(NamedTuple):
-    """Samples seen from a component of few factors, ``t = mu + F z + u``."""
+class FactorView(NamedTuple):
+    """A block of samples under a component of few factors, ``t = mu + F z + u``."""
 
     log_densities: Array
     factors: Array  # mean of z
     covariances: Array  # of z
-    shares: Array  # g = S / (D + S), the part of u that is not known; 1 where not measured
+    shares: Array  # g = S / (D + S), the unknown fraction of u; 1 for missing values
     known: Array  # c = D / (D + S) (x - mu)
 
 
 class FactorSums(NamedTuple):
-    """What an iteration of EM needs of some rows, where components have few factors."""
+    """Sums over rows for an iteration of EM with components of few factors."""
 
     objective: float
     weight: Array  # sum q
@@ -292,15 +292,15 @@ class FactorSums(NamedTuple):
 
 
 def added(one: Any, other: Any) -> Any:
-    """Return the sums of both, of either kind."""
-    return type(one)(*(mine + more for mine, more in zip(one, other, strict=True)))
+    """Return two :class:`Sums` or :class:`FactorSums` added."""
+    return type(one)(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 @dataclass(frozen=True)
 class FactorMixture(Mixture):
-    """A mixture with covariances ``F F' + diag(D)``: all work is on matrices of the rank, where noise is independent.
+    """A mixture with covariances ``F F' + diag(D)``; with independent noise all matrices are (rank, rank).
 
-    With ``W = 1 / (D + S)``, 0 where not measured, and ``M = I + F' W F``, the factors of a sample are
+    With ``W = 1 / (D + S)``, 0 for missing values, and ``M = I + F' W F``, the factors of a sample are
     ``z | x ~ N(M^-1 F' W r, M^-1)``, and ``t - mu = g F z + c + sqrt(D g) n`` with ``g = 1 - D W``, ``c = D W r`` and a
     standard normal ``n``. So V has the form of :class:`gaussguru.errors.LowRank`.
     """
@@ -311,7 +311,7 @@ class FactorMixture(Mixture):
 
     @property
     def width(self) -> int:
-        """The numbers that are held of a row."""
+        """Numbers in memory per row."""
         assert self.loadings is not None
         return int(self.means.shape[1] * (self.loadings.shape[2] + 4) + self.loadings.shape[2] ** 2)
 
@@ -327,10 +327,10 @@ class FactorMixture(Mixture):
         inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
         return np.asarray(1.0 / D - np.einsum("jr,rs,js->j", scaled, inner, scaled))
 
-    def seen(self, k: int, rows: Readings) -> Any:
-        """Return a block of samples as component k sees it."""
+    def view(self, k: int, rows: Readings) -> Any:
+        """Return a block of samples under component k, a :class:`FactorView` or :class:`ComponentView`."""
         if not self.suits(rows):
-            return super().seen(k, rows)
+            return super().view(k, rows)
         F, D = self._parts(k)
         rank = F.shape[1]
         r = rows.values.astype(np.float64, copy=False) - self.means[k]
@@ -347,21 +347,21 @@ class FactorMixture(Mixture):
         covariances = np.asarray(np.linalg.inv(M), dtype=np.float64)
         pulled = (W * r) @ F
         z = np.einsum("irs,is->ir", covariances, pulled)
-        # r' C^-1 r as a sum of squares, which is least at this z: what is rounded in z hardly changes it.
+        # r' C^-1 r is the minimum over z of this sum of squares: rounding errors of z change it in second order only.
         rest = r - z @ F.T
         squares = np.einsum("ij,ij,ij->i", W, rest, rest) + np.einsum("ir,ir->i", z, z)
         densities = -0.5 * (squares + logs.sum(axis=1) + np.linalg.slogdet(M)[1] + rows.counts * math.log(2 * math.pi))
-        return FactorSeen(densities, z, covariances, unknown, D * W * r)
+        return FactorView(densities, z, covariances, unknown, D * W * r)
 
-    def _truth(self, k: int, view: FactorSeen) -> tuple[Array, Array]:
+    def _truth(self, k: int, view: FactorView) -> tuple[Array, Array]:
         """Return means of ``t - mu`` and its variances."""
         F, D = self._parts(k)
         g = view.shares
         inner = view.covariances.reshape(len(g), -1) @ _products(F).T
         return g * (view.factors @ F.T) + view.known, D * g + np.square(g) * inner
 
-    def _centre(self, k: int, rows: Readings, view: FactorSeen) -> Array:
-        """Return the means of the truth; exact values stay."""
+    def _centre(self, k: int, rows: Readings, view: FactorView) -> Array:
+        """Return the means of the truth; exact values do not change."""
         F, _ = self._parts(k)
         error = view.shares * (rows.values - self.means[k] - view.factors @ F.T)
         far = self.means[k] + self._truth(k, view)[0]
@@ -374,12 +374,12 @@ class FactorMixture(Mixture):
         views, logs = self.joint(rows)
         total = log_sum(logs, axis=1)
         shares = shares_of(logs)
-        own = np.ones(len(rows)) if weight is None else weight
+        s = np.ones(len(rows)) if weight is None else weight
         d = rows.n_features
         noise, noise_weight = np.zeros(d), np.zeros(d)
         parts = []
         for k, view in enumerate(views):
-            q, (F, _) = shares[:, k] * own, self._parts(k)
+            q, (F, _) = shares[:, k] * s, self._parts(k)
             rank = F.shape[1]
             truth, variances = self._truth(k, view)
             z = view.factors
@@ -390,18 +390,18 @@ class FactorMixture(Mixture):
                 q @ truth, q @ (np.square(truth) + variances), crossed, q @ z, (q @ seconds).reshape(rank, rank)
             ))  # fmt: skip
             if with_noise:
-                apart = np.square(rows.values - self.means[k] - truth) + variances
-                noise += q @ np.divide(apart, rows.noise, out=np.zeros_like(apart), where=rows.noise > 0)
+                squared = np.square(rows.values - self.means[k] - truth) + variances
+                noise += q @ np.divide(squared, rows.noise, out=np.zeros_like(squared), where=rows.noise > 0)
         if with_noise:
-            noise_weight = _noise_weight(rows, own)
+            noise_weight = _noise_weight(rows, s)
         first, squares, crossings, factors, second = (np.stack(part) for part in zip(*parts, strict=True))
-        likelihood, counted = float(own @ total), own @ shares
+        likelihood, counted = float(s @ total), s @ shares
         return FactorSums(likelihood, counted, first, squares, crossings, factors, second, noise, noise_weight)
 
     def improved(self, sums: FactorSums, ridge: Array, floor: Array, empty: float) -> "FactorMixture":
         """Return the mixture after a step of EM.
 
-        ``ridge`` is as if so much of each feature had been seen; D stays above ``floor``.
+        ``ridge`` is added to the sum of squares of each feature; D stays above ``floor``.
         """
         means = self.means.copy()
         loadings, uniquenesses = np.copy(np.asarray(self.loadings)), np.copy(np.asarray(self.uniquenesses))
@@ -413,14 +413,14 @@ class FactorMixture(Mixture):
             scaled = F / D[:, np.newaxis]
             beta = np.linalg.solve(np.eye(rank) + F.T @ scaled, scaled.T)  # F' (F F' + D)^-1
             pseudo = ridge[:, np.newaxis] * beta.T
-            # The regression of t on z and a constant, which is what the mean moves by.
+            # Regression of t on z and a constant; the constant is the step of the mean.
             left = np.column_stack([sums.crossed[k] + pseudo, sums.first[k]])
             right = np.empty((rank + 1, rank + 1))
             right[:rank, :rank] = sums.second[k] + beta @ pseudo
             right[:rank, rank] = right[rank, :rank] = sums.factors[k]
             right[rank, rank] = N
             solution = np.linalg.solve(right, left.T).T
-            # What is rounded in the solution hardly changes the sum of squares that it makes least.
+            # The solution minimises this sum of squares: its rounding errors change it in second order only.
             rest = sums.squares[k] + ridge + np.einsum("jr,jr->j", solution, solution @ right - 2 * left)
             loadings[k], means[k] = solution[:, :rank], means[k] + solution[:, rank]
             uniquenesses[k] = np.maximum(rest / N, floor)
@@ -437,10 +437,10 @@ class FactorMixture(Mixture):
         factors = np.zeros((n, d, K * rank + (K if K > 1 else 0)))
 
         def fill(part: slice) -> None:
-            some = rows[part]
-            views, logs = self.joint(some)
+            block = rows[part]
+            views, logs = self.joint(block)
             shares = shares_of(logs)
-            centres = [self._centre(k, some, view) for k, view in enumerate(views)]
+            centres = [self._centre(k, block, view) for k, view in enumerate(views)]
             means[part] = _averaged(shares, centres)
             for k, view in enumerate(views):
                 (F, D), q = self._parts(k), shares[:, k, np.newaxis]
@@ -462,14 +462,14 @@ class FactorMixture(Mixture):
         means, covariances = np.empty((n, K, r)), np.empty((n, K, r, r))
 
         def fill(part: slice) -> None:
-            some = rows[part]
+            block = rows[part]
             for k in range(K):
                 F, D = self._parts(k)
-                view = self.seen(k, some)
-                means[part, k] = self._centre(k, some, view) @ coef.T + intercept
+                view = self.view(k, block)
+                means[part, k] = self._centre(k, block, view) @ coef.T + intercept
                 along = coef @ (F @ np.linalg.cholesky(view.covariances) * view.shares[:, :, np.newaxis])
-                own = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
-                covariances[part, k] = own + along @ along.transpose(0, 2, 1)
+                unique = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
+                covariances[part, k] = unique + along @ along.transpose(0, 2, 1)
 
         for _ in mapped(fill, rows.blocks(self.width)):
             pass
@@ -481,27 +481,27 @@ def _products(F: Array) -> Array:
     return np.asarray((F[:, :, np.newaxis] * F[:, np.newaxis, :]).reshape(len(F), -1))
 
 
-# Rounds over the limits of a sample, at most, and the part of a standard deviation by which the last one moves it.
+# Most rounds over the limits of a sample, and the change, in standard deviations, at which they stop.
 SWEEPS, SETTLED = 50, 1e-9
 
 
 def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Limited]:
-    """Return the logarithms of the probability of Gaussians to be within limits, and their moments there.
+    """Return the log probabilities that Gaussians are within limits, and the moments of the truncated Gaussians.
 
     On one feature, with the mean e and the variance v, an upper limit u of variance r^2 leaves ::
 
         A = sqrt(v + r^2),  z = (u - e) / A,  l = phi(z) / Phi(z):    e' = e - v l / A,   v' = v - v^2 l (l + z) / A^2
 
-    and the others follow by regression on it. The limit is as a Gaussian factor ``exp(-tau f^2 / 2 + nu f)`` of the
-    feature f that leads there. Several limits are taken in turn, each without the factor that it had before, and have
-    the probability of the product of all factors, times those of the limits in place of their factors (expectation
-    propagation, Minka 2001). That is exact for one limit, and for several ones of features that are independent.
+    and the other features follow by regression on it. The limit is replaced by the Gaussian factor ``exp(-tau f^2 / 2 +
+    nu f)`` of the feature f that gives the same moments. Several limits are visited in turn, each with its old factor
+    divided out. Their probability is that of the product of all factors, times the ratio of each limit to its factor
+    (expectation propagation, Minka 2001). This is exact for one limit, and for limits on independent features.
     """
     assert rows.sides is not None
     assert rows.bounds is not None
     assert rows.doubts is not None
     means, covariances = means.copy(), covariances.copy()
-    taus, nus, places, noise = np.zeros((4, *means.shape))
+    taus, nus, ratios, noise = np.zeros((4, *means.shape))
     total = np.zeros(len(means))
     moving = np.arange(len(means))
     for _ in range(SWEEPS):
@@ -509,10 +509,10 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
         for j in np.flatnonzero(rows.sides[moving].any(axis=0)):
             i = moving[rows.sides[moving, j] != 0]
             side, doubt = rows.sides[i, j].astype(np.float64), rows.doubts[i, j]
-            # Features are counted from their limits on, where factors have no large numbers.
+            # Origin at the limit: the factors then have no large numbers.
             e, v = means[i, j] - rows.bounds[i, j], np.maximum(covariances[i, j, j], 1e-300)
-            left = np.maximum(1.0 - taus[i, j] * v, 1e-10)  # of the precision, without this factor
-            outer_e, outer_v = (e - v * nus[i, j]) / left, v / left
+            remaining = np.maximum(1.0 - taus[i, j] * v, 1e-10)  # fraction of the precision without this factor
+            outer_e, outer_v = (e - v * nus[i, j]) / remaining, v / remaining
             A = np.sqrt(outer_v + doubt)
             z = side * outer_e / A
             with np.errstate(over="ignore"):
@@ -521,7 +521,7 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
             new_e, new_v = outer_e + outer_v * pull, np.maximum(outer_v - np.square(outer_v) * bend, 1e-12 * outer_v)
             tau, nu = 1.0 / new_v - 1.0 / outer_v, new_e / new_v - outer_e / outer_v
             total[i] += _log_mean(e, v, tau - taus[i, j], nu - nus[i, j])
-            places[i, j] = log_ndtr(z) - _log_mean(outer_e, outer_v, tau, nu)
+            ratios[i, j] = log_ndtr(z) - _log_mean(outer_e, outer_v, tau, nu)
             noise[i, j] = 1.0 + doubt * (np.square(pull) - bend)
             taus[i, j], nus[i, j] = tau, nu
             along = covariances[i, :, j] / v[:, np.newaxis]
@@ -533,7 +533,7 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
         moving = moving[far.any(axis=1) & (np.count_nonzero(rows.sides[moving], axis=1) > 1)]
         if not len(moving):
             break
-    return total + places.sum(axis=1), Limited(means, covariances, noise)
+    return total + ratios.sum(axis=1), Limited(means, covariances, noise)
 
 
 def _log_mean(e: Array, v: Array, tau: Array, nu: Array) -> Array:
@@ -542,10 +542,10 @@ def _log_mean(e: Array, v: Array, tau: Array, nu: Array) -> Array:
     return np.asarray(e * (nu - 0.5 * tau * e) + 0.5 * (np.square(slope) * v / grown - np.log(grown)))
 
 
-def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
+def _noise_ratio(rows: Readings, view: ComponentView, q: Array) -> Array:
     """Return ``sum q E[e_j^2] / s_j^2 = sum q (1 + s_j^2 (a_j^2 - P_jj))`` of every feature with noise.
 
-    Where the noise of features is correlated, the ratio ``E[e' S^-1 e] / n`` of all of them together.
+    If the noise is correlated, all features get the common ratio ``E[e' S^-1 e] / n``.
     """
     noise, a = rows.noise, view.solved
     if noise.ndim == 2:
@@ -554,22 +554,22 @@ def _noise_ratio(rows: Readings, view: Seen, q: Array) -> Array:
         if view.limited is not None:
             few, within = view.limited
             size = np.where(noise[few] > 0, noise[few], np.inf)
-            left = np.square(rows.values[few] - within.means) + np.einsum("ijj->ij", within.covariances)
-            ratios[few] = left / size + within.noise * _has_doubt(rows[few])
+            squared = np.square(rows.values[few] - within.means) + np.einsum("ijj->ij", within.covariances)
+            ratios[few] = squared / size + within.noise * _has_doubt(rows[few])
         return np.asarray(q @ ratios)
     trace = np.einsum("ij,ijk,ik->i", a, noise, a, optimize=True) - np.einsum("ijk,ijk->i", noise, view.precisions)
     return np.full(a.shape[1], float(q @ (np.count_nonzero(rows.noise_variances > 0, axis=1) + trace)))
 
 
 def _averaged(shares: Array, centres: Sequence[Array]) -> Array:
-    """Return the means of components, averaged by shares that add up to 1; where all are the same, that."""
+    """Return the means of components, weighted by shares with sum 1; equal means without rounding errors."""
     first, *others = centres
     moves = (shares[:, k, np.newaxis] * (centre - first) for k, centre in enumerate(others, start=1))
     return np.asarray(sum(moves, start=first))
 
 
 def _has_doubt(rows: Readings) -> NDArray[np.bool_]:
-    """Return which values are limits with an error."""
+    """Return the mask of limits with an error."""
     assert rows.doubts is not None
     return rows.doubts > 0
 
@@ -582,8 +582,8 @@ def _noise_weight(rows: Readings, weight: Array) -> Array:
 
 
 def _stacked(parts: Iterable[Array], empty: tuple[int, ...]) -> Array:
-    found = list(parts)
-    return np.concatenate(found) if found else np.zeros(empty)
+    arrays = list(parts)
+    return np.concatenate(arrays) if arrays else np.zeros(empty)
 
 
 def factor_covariances(F: Array, D: Array) -> Array:

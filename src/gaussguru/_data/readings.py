@@ -1,4 +1,4 @@
-"""Measured values with their noise, in the form in which a population looks at them."""
+"""Measured values with their noise, in the form that populations compute with."""
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -12,19 +12,19 @@ from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits, LowRank, standard_deviations
 from gaussguru._linalg import EPS, Array
 
-# The most rows of a block (measured with 3 features: of fewer NumPy has little to do at a time, more leave the cache).
+# Most rows of a block (measured with 3 features: fewer add calls of NumPy, more do not fit in cache).
 ROWS = 4096
-# Squares of larger errors, and sums of these, overflow; long before, a value says nothing of the truth.
+# Values with larger errors count as missing: sums of their squares would overflow.
 LARGEST = 1e150
 
 
 @dataclass(frozen=True)
 class Readings:
-    """Values and their noise, checked: finite everywhere, and 0 where nothing was measured.
+    """Values and their noise, checked: finite, and 0 for missing values.
 
-    ``variances`` are those of independent noise; ``factors`` add ``F_i F_i'``; ``covariances`` stand alone. Values that
-    are limits were not measured; ``sides`` says of which kind they are, -1 for upper and 1 for lower ones, ``bounds``
-    where they are, and ``doubts`` what variance they have.
+    The noise has independent ``variances``, to which ``factors`` add ``F_i F_i'``, or ``covariances`` alone. Limits
+    count as missing values; ``sides`` is -1 for upper and 1 for lower limits, ``bounds`` holds their values and
+    ``doubts`` their variances.
     """
 
     values: NDArray[Any]
@@ -46,7 +46,7 @@ class Readings:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the values."""
+        """Shape of the values."""
         return self.values.shape
 
     @property
@@ -56,12 +56,12 @@ class Readings:
 
     @property
     def is_known(self) -> NDArray[np.bool_]:
-        """Which values were measured."""
+        """Mask of measured values."""
         return np.ones(self.shape, dtype=bool) if self.known is None else self.known
 
     @property
     def gaps(self) -> NDArray[np.bool_]:
-        """Which features were not always measured."""
+        """Mask of features with missing values, (n_features,)."""
         return np.asarray(~self.is_known.all(axis=0))
 
     @property
@@ -71,10 +71,9 @@ class Readings:
 
     @cached_property
     def noise(self) -> Array:
-        """Variances, or covariances where the noise of features is correlated.
+        """Variances (n, d), or covariances (n, d, d) of correlated noise.
 
-        Variances of correlated noise are enlarged by the rounding of a Cholesky factor: what large errors have in
-        common hides less than that, and the factor exists.
+        The variances of correlated noise are enlarged by the rounding error of a Cholesky factor, so that it exists.
         """
         if self.is_diagonal:
             assert self.variances is not None
@@ -90,13 +89,13 @@ class Readings:
         return noise
 
     def total_noise(self, weight: Array) -> Array:
-        """Return ``sum_i s_i S_i``, of noise that is correlated."""
+        """Return ``sum_i s_i S_i`` of correlated noise."""
         n, d = self.shape
         if self.covariances is not None:
             return np.asarray((weight @ self.covariances.reshape(n, d * d)).reshape(d, d))
         assert self.variances is not None
         assert self.factors is not None
-        # One product of all columns together: a small one for every sample takes ten times as long.
+        # One product for all columns: one for every sample takes ten times as long.
         columns = (self.factors * np.sqrt(weight)[:, np.newaxis, np.newaxis]).transpose(0, 2, 1).reshape(-1, d)
         return np.asarray(columns.T @ columns + np.diag(weight @ self.variances))
 
@@ -112,13 +111,13 @@ class Readings:
 
     @cached_property
     def counts(self) -> Array:
-        """How many features of each sample were measured."""
+        """Number of measured features of each sample."""
         if self.known is None:
             return np.full(len(self), float(self.n_features))
         return np.asarray(np.count_nonzero(self.known, axis=1), dtype=np.float64)
 
     def scaled(self, factors: Array) -> "Readings":
-        """Return the same with the noise of every feature multiplied by a factor."""
+        """Return the same values with the noise of every feature multiplied by a factor."""
         if np.all(factors == 1.0):
             return self
         covariances = None if self.covariances is None else self.covariances * np.multiply.outer(factors, factors)
@@ -128,12 +127,12 @@ class Readings:
         return replace(self, variances=variances, factors=columns, covariances=covariances, doubts=doubts)
 
     def informative(self, limits: Array) -> "Readings":
-        """Return the same without values whose errors are above the limit of their feature."""
-        lost = self.noise_variances > np.square(limits)
-        return self.without(lost) if lost.any() else self
+        """Return the same with values missing whose errors are above the limit of their feature."""
+        vague = self.noise_variances > np.square(limits)
+        return self.without(vague) if vague.any() else self
 
     def without(self, lost: NDArray[np.bool_]) -> "Readings":
-        """Return the same with more values that were not measured."""
+        """Return the same with more missing values."""
         known = ~lost if self.known is None else self.known & ~lost
         covariances = self.covariances
         if covariances is not None:
@@ -148,7 +147,7 @@ class Readings:
         )
 
     def blocks(self, width: int | None = None) -> list[slice]:
-        """Return slices of rows, of each of which so many numbers are held: by default the square of the features."""
+        """Return slices of rows that fit in cache with ``width`` numbers per row, by default n_features^2."""
         step = min(rows_at_once(width or self.n_features**2, cached=True), ROWS)
         return [slice(first, first + step) for first in range(0, len(self), step)]
 
@@ -156,7 +155,7 @@ class Readings:
 def read(X: Any, X_err: Any) -> Readings:
     """Return the values of a dense X, and their noise from parsed error bars.
 
-    A value that is NaN, or has an infinite error, or one above LARGEST, was not measured.
+    A value is missing if it is NaN, or if its error is infinite or above LARGEST.
     """
     values = np.asarray(X)
     shape = (values.shape[0], values.shape[1])
@@ -182,7 +181,7 @@ def read(X: Any, X_err: Any) -> Readings:
 
 
 def _read_limits(values: Array, X_err: Limits, missing: NDArray[np.bool_]) -> Readings:
-    """Return values of which some are limits: these are not measured, but known to be on one side."""
+    """Return values of which some are limits, which count as missing but have sides, bounds and doubts."""
     is_limit = (X_err.limits != 0) & ~missing
     rows = read(values, np.where(missing | is_limit, np.inf, X_err.err))
     bounds, doubts = np.where(is_limit, values, 0.0), np.where(is_limit, X_err.err, 0.0)

@@ -1,15 +1,15 @@
 """Samples as blocks of rows: values, labels, weights and error bars, and how a problem reads them.
 
 A :class:`Block` holds some rows. A *task* is a function ``task(block, *vectors, **shared)`` of a block, of those
-entries of row vectors that belong to it, and of arguments that all blocks share. It returns what it computes and
-writes into nothing that it was given, so a block may live in another thread, process or machine. A *row vector* is a
-list with one array for each block; it stays where the blocks are.
+entries of row vectors that belong to it, and of arguments that all blocks share. It returns its results and does not
+change its arguments, so a block may live in another thread, process or machine. A *row vector* is a list with one array
+for each block; it stays where the blocks are.
 
 :class:`Rows` maps tasks over blocks. The edges of the blocks depend on the data alone, and sums over blocks are added
 in block order, so a result has the same bits for any number of threads.
 
-Passes over X are counted in :attr:`Rows.passes`, in units of all rows, by what is read for: "value" (scores or
-gradient), "product" (Hessian times vector) and "hessian".
+Passes over X are counted in :attr:`Rows.passes`, in units of all rows, by purpose: "value" (scores or gradient),
+"product" (Hessian times vector) and "hessian".
 """
 
 from collections import defaultdict
@@ -25,6 +25,7 @@ from scipy.linalg.blas import dsyrk
 
 from gaussguru._blocks import rows_at_once
 from gaussguru._cached import cached_property
+from gaussguru._data.draws import draw_by_class, draw_by_weight, reweighted
 from gaussguru._errors import Errors
 from gaussguru._linalg import Array, Index, diagonal
 from gaussguru._native import _binding
@@ -33,17 +34,17 @@ Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or floa
 RowVector = list[Any]
 BlockMap = Callable[..., Iterable[Any]]
 
-# Bytes of X in a block: 0.2 ms of work, which hides the 20 us that handing a task to a thread costs.
+# Bytes of X in a block: 0.2 ms of work, ten times the 20 us of handing a task to a thread.
 BLOCK_BYTES = 4 << 20
 MAX_BLOCKS = 64
-# From this many dense columns on BLAS forms a Gram matrix faster (measured: level at 100, 2.7 times at 784).
+# With at least this many dense columns BLAS forms a Gram matrix faster (measured: equal at 100, 2.7 times at 784).
 BLAS_COLUMNS = 96
-# A column is rare if at most so many rows, and at most this fraction of them, have it; rare columns together hold at
-# most this fraction of the values of X.
+# A column is rare if at most FEW_ROWS rows, and at most a fraction FEW of them, have it. Rare columns together hold at
+# most a fraction FEW of the stored values.
 FEW_ROWS, FEW = 1000, 1 / 64
-# What the only block has of a row vector.
+# The entry of a row vector for the only block.
 _only = itemgetter(0)
-# Rows below which a task that reads no X is not worth handing to threads (the same 0.2 ms).
+# With fewer rows, a task that does not read X runs in the calling thread (0.2 ms of work).
 POINTWISE_ROWS = 50_000
 
 
@@ -62,7 +63,7 @@ class Block:
     weights : the sample weights s
     signed_weight : ``s y`` with ``y = -1, 1`` for labels 0, 1; the weights where there are more than two classes
     errors : error bars, or None
-    number : the place of the block among all, from which draws inside it are seeded
+    number : number of the block, from which random draws inside it are seeded
     """
 
     X: Matrix
@@ -86,7 +87,7 @@ class Block:
         return int(self.X.shape[0])
 
     def pieces(self) -> Iterator[tuple[slice, "Block"]]:
-        """Yield pieces of dense rows that stay in cache, so that a task may read them twice; sparse rows whole."""
+        """Yield pieces of dense rows that fit in cache, for tasks that read them twice; sparse rows in one piece."""
         step = piece_rows(self.X.shape[1])
         if sp.issparse(self.X) or self.n_rows <= step:
             yield slice(0, self.n_rows), self
@@ -120,8 +121,8 @@ class Block:
             piece = buffer[: len(rows)]
             values = self.dense(slice(rows[0], rows[-1] + 1) if together else rows)
             np.multiply(values, root[:, np.newaxis], out=piece[:, :d])
-            for place, column in enumerate(columns, d):
-                np.multiply(column[chosen], root, out=piece[:, place])
+            for j, column in enumerate(columns, d):
+                np.multiply(column[chosen], root, out=piece[:, j])
             # To BLAS, which counts by columns, the lower triangle is the upper one of the transpose.
             dsyrk(1.0, piece.T, beta=1.0, c=result.T, overwrite_c=True)
         return result
@@ -133,7 +134,7 @@ def dense(rows: Matrix) -> Array:
 
 
 def canonical(X: Any) -> Any:
-    """Return X, sparse rows with indices of one type and none of them twice; copied only where they are not so."""
+    """Return X; a sparse X with sorted distinct indices of one type, copied only if necessary."""
     if sp.issparse(X):
         if X.indices.dtype != X.indptr.dtype:
             index = np.result_type(X.indices, X.indptr)
@@ -145,12 +146,12 @@ def canonical(X: Any) -> Any:
 
 
 def piece_rows(width: int) -> int:
-    """Return how many rows of so many numbers stay in cache."""
+    """Return how many rows of ``width`` numbers fit in cache, at least 64."""
     return max(64, rows_at_once(width, cached=True))
 
 
-class Columns(NamedTuple):
-    """Some columns: of the one at ``place[k]`` the rows and values from ``start[k]`` to ``start[k + 1]``."""
+class RareColumns(NamedTuple):
+    """Columns ``place[k]`` in CSC form: their ``row`` and ``value`` entries from ``start[k]`` to ``start[k + 1]``."""
 
     place: Index
     start: Index
@@ -158,7 +159,7 @@ class Columns(NamedTuple):
     value: Array
 
 
-class Moments(NamedTuple):
+class ClassMoments(NamedTuple):
     """``sum s x`` of each class, and ``sum s x^2`` of each column."""
 
     sums: Array
@@ -166,7 +167,7 @@ class Moments(NamedTuple):
 
 
 class Rows:
-    """Blocks of labelled rows, and what is known about all of them.
+    """Blocks of labelled rows, and statistics of all rows.
 
     Parameters
     ----------
@@ -175,13 +176,13 @@ class Rows:
     weights : array (n_rows,), or None where all are 1
     n_classes : number of classes
     errors : error bars of the rows, or None
-    map : maps a function over blocks: the built-in one, or that of a pool of threads
-    root : the rows of which these are some; passes are counted there
+    map : maps a function over blocks: the built-in ``map``, or that of a pool of threads
+    root : the rows of which these are a subsample; passes are counted there
     """
 
     # Whether X, labels and weights are arrays of this process (:class:`gaussguru._data.streams.StreamedRows`: no).
     in_memory: ClassVar[bool] = True
-    # The most rows of a subsample.
+    # Upper limit on the rows of a subsample.
     most_drawn: float = np.inf
 
     def __init__(
@@ -222,23 +223,23 @@ class Rows:
 
     @property
     def root(self) -> "Rows":
-        """The rows of which these are some, or these: kept by themselves they would wait for the garbage collector."""
+        """The rows of which these are a subsample, or these (not stored: a cycle would need the garbage collector)."""
         return self._root or self
 
     @property
     def width(self) -> int:
-        """How many scores a row has: one, or with more than two classes one for each."""
+        """Number of scores per row: one, or with more than two classes one per class."""
         return 1 if self.n_classes == 2 else self.n_classes
 
     @cached_property
     def edges(self) -> list[int]:
-        """Where blocks begin, and the end: about as much to read in each."""
+        """First row of each block, and the end; blocks have about the same number of bytes."""
         n_bytes = self.X.data.nbytes + self.X.indices.nbytes if self.is_sparse else self.X.nbytes
-        if self.width > 1:  # with several scores a row there is as much to do for them as for X
+        if self.width > 1:  # work on scores counts like reading X
             n_bytes += 32 * self.n_rows * self.width
         n_blocks = min(MAX_BLOCKS, 1 + n_bytes // BLOCK_BYTES)
         if self.is_sparse:
-            # A block returns width vectors of n_columns: adding them up must stay cheaper than reading the rows.
+            # A block returns ``width`` vectors of n_columns: adding them must stay cheaper than reading the rows.
             n_blocks = min(n_blocks, max(1, self.n_values // (4 * self.width * max(1, self.n_columns))))
         if n_blocks == 1:
             return [0, self.n_rows]
@@ -271,7 +272,7 @@ class Rows:
         return vector[0] if len(vector) == 1 else np.concatenate(vector)
 
     def unzipped(self, parts: RowVector, n: int) -> list[RowVector]:
-        """Return the n row vectors of which a row vector of tuples is made."""
+        """Return the n row vectors in a row vector of n-tuples."""
         return [list(part) for part in zip(*parts, strict=True)]
 
     def mean(self, vector: RowVector) -> float:
@@ -298,12 +299,12 @@ class Rows:
         return self.with_columns(np.ascontiguousarray(self.X @ basis))
 
     def picked(self, columns: Index, column: Array) -> "Rows":
-        """Return the same samples with some of the features, and another one."""
+        """Return the same samples with some of the features and one new feature."""
         X = self.X[:, columns], column[:, np.newaxis]
         return self.with_columns(sp.hstack(X, format="csr") if self.is_sparse else np.hstack(X))
 
     def run(self, loop: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a compiled loop makes of X that reads single rows, in an order of its own."""
+        """Return ``loop(X, *arguments)`` of a compiled loop that reads rows in its own order."""
         return loop(_binding.MatrixView(self.X), *arguments)
 
     # --- tasks --------------------------------------------------------------------------------------------
@@ -313,14 +314,14 @@ class Rows:
     ) -> RowVector:
         """Return ``task(block, *vectors of the block, **shared)`` of every block: a row vector.
 
-        A ``pointwise`` task reads some numbers a row and not X; of few rows the calling thread runs it.
+        A ``pointwise`` task does not read X; with few rows it runs in the calling thread.
         """
         if len(self.blocks) == 1:
             return [task(self.blocks[0], *map(_only, vectors), **shared)]
         return list(self._mapped(task, vectors, shared, pointwise))
 
     def total(self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
-        """Return the sum over the blocks, in their order, of what a task returns: an array, or a tuple of arrays."""
+        """Return the sum of the results of a task, arrays or tuples of arrays, in the order of the blocks."""
         if len(self.blocks) == 1:
             return task(self.blocks[0], *map(_only, vectors), **shared)
         return summed(self._mapped(task, vectors, shared, pointwise))
@@ -328,11 +329,11 @@ class Rows:
     def collected(
         self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any
     ) -> list[Any]:
-        """Return what a task returns of every block, in their order: something small, which is brought here."""
+        """Return the (small) results of a task to this process, in the order of the blocks."""
         return self.each(task, *vectors, pointwise=pointwise, **shared)
 
     def both(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
-        """Return a row vector and a sum, of a task that returns a pair of them."""
+        """Return a row vector and a sum, from a task that returns pairs."""
         if len(self.blocks) == 1:
             vector, total = task(self.blocks[0], *map(_only, vectors), **shared)
             return [vector], total
@@ -349,7 +350,7 @@ class Rows:
     def _mapped(
         self, task: Callable[..., Any], vectors: Sequence[RowVector], shared: dict[str, Any], pointwise: bool
     ) -> Iterable[Any]:
-        """Return what a task makes of the blocks, one after the other: matrices are added up as they come."""
+        """Yield the results of a task, in the order of the blocks; only few are in memory at a time."""
         few = pointwise and self.n_rows * self.width < POINTWISE_ROWS
         return (map if few else self.map)(lambda block, *parts: task(block, *parts, **shared), self.blocks, *vectors)
 
@@ -387,10 +388,10 @@ class Rows:
         return self.each(_mix, *(part for _, part in parts), shares=[share for share, _ in parts], pointwise=True)
 
     def gram(self, curve: RowVector, tilt: RowVector, direction: Array | None = None, *, little: float = 0.0) -> Array:
-        """Return the lower triangle of ``sum curve u u'``, ``u = (x + tilt direction, 1)``; above it is rubbish.
+        """Return the lower triangle of ``sum curve u u'``, ``u = (x + tilt direction, 1)``; above it is undefined.
 
-        Without a direction ``u = (x, tilt, 1)``. Where columns are many, rows with less than the fraction ``little`` of
-        the mean weight add to the diagonal alone, which saves most of their time.
+        Without a direction ``u = (x, tilt, 1)``. With many columns, rows lighter than the fraction ``little`` of the
+        mean weight change the diagonal only, which saves most of their time.
         """
         self.count("hessian")
         d = self.n_columns
@@ -425,10 +426,10 @@ class Rows:
 
     @property
     def gram_cost(self) -> float:
-        """What a Gram matrix costs, in units of a product with it (measured)."""
+        """Cost of a Gram matrix, relative to a product with it (measured)."""
         return 1.0 + (self.n_values / max(1, self.n_rows) / 4 if self.is_sparse else self.n_columns / 22)
 
-    # --- what is known about all rows ---------------------------------------------------------------------
+    # --- statistics of all rows ---------------------------------------------------------------------------
 
     @cached_property
     def class_weights(self) -> Array:
@@ -448,12 +449,12 @@ class Rows:
         return float(self.class_weights.sum())
 
     @cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> ClassMoments:
         """Sums over the classes and squares of the columns, from one pass over X."""
         self.count("value")
         sums, squares = self.total(class_moments, n_classes=self.n_classes)
         check_squares(squares)
-        return Moments(sums, squares)
+        return ClassMoments(sums, squares)
 
     @cached_property
     def means(self) -> Array:
@@ -472,17 +473,17 @@ class Rows:
 
     @property
     def knows_squares(self) -> bool:
-        """Whether ``column_squares`` takes no further pass."""
+        """Whether ``column_squares`` is known already."""
         return "column_squares" in self.__dict__ or "moments" in self.__dict__
 
     def learn_squares(self, squares: Array) -> None:
-        """Keep the ``column_squares`` that a pass for something else found."""
+        """Store the ``column_squares`` that another pass computed."""
         check_squares(squares)
         self.__dict__["column_squares"] = squares
 
     @cached_property
     def spreads(self) -> Array:
-        """The weighted standard deviation of every column; of a constant one its size."""
+        """Weighted standard deviation of every column; root mean square of a constant column."""
         mean = self.moments.sums.sum(axis=0) / self.total_weight
         size = self.column_squares / self.total_weight
         variance = size - mean**2
@@ -507,63 +508,54 @@ class Rows:
 
     @property
     def column_counts(self) -> Array:
-        """How many rows have each column."""
+        """Number of nonzero values of each column."""
         return self._column_sizes[1]
 
     @cached_property
     def leverages(self) -> Array:
-        """What every row makes of the weighted squares of the columns."""
+        """Leverage ``s_i sum_j x_ij^2 / sum_k s_k x_kj^2`` of every row."""
         squares = self.column_squares
         scale = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
         self.count("value")
         return self.gather(self.each(_leverages, scale=scale)) * self.weights
 
     @cached_property
-    def rare_columns(self) -> Columns:
-        """The columns of few rows, as many as together are a small part of X."""
+    def rare_columns(self) -> RareColumns:
+        """The columns with the fewest nonzero values (see ``FEW``)."""
         counts = self.column_counts
         order = np.argsort(counts, kind="stable")
         few = (counts[order] <= min(FEW_ROWS, FEW * self.n_rows)) & (np.cumsum(counts[order]) <= FEW * self.n_values)
         index = np.sort(order[few & (counts[order] > 0)])
         if not len(index):
-            return Columns(index, np.zeros(1, dtype=np.int64), index, np.zeros(0))
-        found = sp.vstack(self.collected(_columns, index=index), format="csr").tocsc()
-        found.eliminate_zeros()
-        start, row = found.indptr.astype(np.int64), found.indices.astype(np.int64)
-        return Columns(index, start, row, found.data.astype(np.float64))
+            return RareColumns(index, np.zeros(1, dtype=np.int64), index, np.zeros(0))
+        columns = sp.vstack(self.collected(_columns, index=index), format="csr").tocsc()
+        columns.eliminate_zeros()
+        start, row = columns.indptr.astype(np.int64), columns.indices.astype(np.int64)
+        return RareColumns(index, start, row, columns.data.astype(np.float64))
 
     def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> "Rows":
-        """Return about ``n_rows`` rows, reweighted to the total weight of each class.
-
-        Every class is drawn in proportion, but at least ``least`` rows of it if there are so many.
-        """
+        """Return about ``n_rows`` rows, at least ``least`` of each class, scaled to the total weight of the class."""
         return self.reweighted(self.draw(n_rows, rng, least))
 
     def draw(self, n_rows: int, rng: np.random.Generator, least: int) -> Index:
-        """Return the places of a subsample."""
-        return draw_classes(self.labels, self.weights, self.n_classes, n_rows, rng, least)
+        """Return the row numbers of a subsample."""
+        return draw_by_class(self.labels, self.weights, self.n_classes, n_rows, rng, least)
 
     def draw_by_leverage(self, n_rows: int, offset: float, least: int) -> tuple[Index, Array]:
-        """Return the places of a subsample, half of it drawn by leverages, and weights that make up for the draws.
+        """Return the row numbers of a subsample, and weights divided by the probability of each draw.
 
-        ``offset`` is a random number between 0 and 1.
+        Half of the subsample is drawn by leverage; ``offset`` is a random number in [0, 1).
         """
         leverage, counts = self.leverages, np.bincount(self.labels, self.weights > 0, self.n_classes)
         share = 0.5 * n_rows * (1 / self.n_rows + leverage / leverage.sum())
         share = np.minimum(1.0, np.maximum(share, (least / counts)[self.labels]))
-        # Each row with the probability of its share, one from each of runs with equal sums of them.
-        ends = np.cumsum(share)
-        places = np.searchsorted(ends, np.arange(offset, ends[-1]))
-        index = once(places)
+        index = draw_by_weight(share, offset)
         return index, self.weights[index] / share[index]
 
     def reweighted(self, index: Index, weights: Array | None = None) -> "Rows":
-        """Return some rows, with the total weight of each class that all rows have."""
-        labels = self.labels[index]
+        """Return a copy of some rows, scaled to the total weight of each class."""
         weights = self.weights[index] if weights is None else weights
-        drawn = np.bincount(labels, weights, self.n_classes)
-        factors = self.class_weights / np.where(drawn > 0, drawn, 1.0)
-        return self.take(index, weights * factors[labels])
+        return self.take(index, reweighted(self.labels[index], weights, self.class_weights))
 
 
 def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
@@ -572,14 +564,14 @@ def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
         return X[begin:end]
     first, last = int(X.indptr[begin]), int(X.indptr[end])
     rows = type(X)((end - begin, X.shape[1]), dtype=X.dtype)
-    # The constructor would copy parts of large arrays.
+    # The constructor would copy the arrays.
     rows.data, rows.indices = X.data[first:last], X.indices[first:last]
     rows.indptr = X.indptr[begin : end + 1] - X.indptr.dtype.type(first)
     return rows
 
 
 def summed(parts: Iterable[Any]) -> Any:
-    """Return the sum of numbers, arrays, or (named) tuples of them, in their order; the first arrays are added to."""
+    """Return the sum of numbers, arrays, or (named) tuples of them, in their order; the first ones are overwritten."""
     remaining = iter(parts)
     result = next(remaining)
     for part in remaining:
@@ -591,7 +583,7 @@ def summed(parts: Iterable[Any]) -> Any:
 
 
 def same_kind(like: tuple[Any, ...], values: Iterable[Any]) -> Any:
-    """Return values as a tuple, with the names of another one if it has any."""
+    """Return values as a tuple of the type of ``like``."""
     return type(like)(*values) if hasattr(like, "_fields") else tuple(values)
 
 
@@ -609,36 +601,8 @@ def signed_weights(labels: NDArray[Any], weights: Array | None) -> Array:
     return signed
 
 
-def draw(n: int, share: int, rng: np.random.Generator) -> Index:
-    """Return ``share`` of ``n`` places, one from each of equally long runs, so that no order of the rows does harm."""
-    return ((np.arange(share) + rng.random(share)) * (n / max(1, share))).astype(np.int64)
-
-
-def once(places: Index) -> Index:
-    """Return sorted places, each of them once."""
-    return places[np.diff(places, prepend=-1) > 0]
-
-
-def draw_classes(
-    labels: NDArray[Any], weights: Array | None, n_classes: int, share: int, rng: np.random.Generator, least: int
-) -> Index:
-    """Return about ``share`` places, of each class in proportion but at least ``least``, if there are so many of it."""
-    index = draw(len(labels), share, rng)
-    counted = None if weights is None else weights[index] > 0
-    if np.bincount(labels[index], counted, n_classes).min() >= least:
-        return index
-    used = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
-    used = used[np.argsort(labels[used], kind="stable")]
-    chosen = []
-    for mine in np.split(used, np.searchsorted(labels[used], np.arange(1, n_classes))):
-        # A rare class is drawn by itself, so that some of it is there.
-        wanted = max(min(len(mine), least), round(len(mine) * share / len(labels)))
-        chosen.append(mine[draw(len(mine), wanted, rng)])
-    return np.sort(np.concatenate(chosen))
-
-
 def check_squares(squares: Array) -> None:
-    """Raise :class:`NotFiniteError` where a sum of squares of X is not a number to compute with."""
+    """Raise :class:`NotFiniteError` if sums of squares of X are NaN, overflow or underflow."""
     largest = float(squares.max(initial=0.0))
     if not (largest == 0 or 1e-200 < largest < 1e200):
         raise NotFiniteError
@@ -687,7 +651,7 @@ def _gram_of_some(block: Block, index: Index, curve: Array) -> Array:
 
 
 def gram_blas(block: Block, curve: Array, tilt: Array, least: float = 0.0) -> Array:
-    """Return that of ``(x, tilt, 1)``; rows with less weight than the ``least`` add to the diagonal alone."""
+    """Return :func:`gram` of ``(x, tilt, 1)`` by BLAS; rows lighter than ``least`` change the diagonal only."""
     main = np.where(curve >= least, curve, 0.0)
     result = block.gram(np.arange(block.n_rows), main, tilt, np.ones(block.n_rows))
     if least:

@@ -1,12 +1,12 @@
 """Rows that are read in parts: each block is made when a task needs it, here or on a cluster.
 
-A *part* is some samples as a source gives them (:class:`Part`): values, labels, weights, error bars. Where parts live,
-and where tasks run, is a :class:`Blocks`: :class:`Local` reads them in the threads of this process,
-:class:`gaussguru._data.cluster.Cluster` leaves them on the workers of Dask. What a task keeps for every row stays with
-them; sums come back, added in the order of the parts, so that a result does not depend on threads or workers.
+A :class:`Part` holds samples of a source: values, labels, weights, error bars. A :class:`Blocks` stores parts and runs
+tasks over them: :class:`LocalParts` reads them in the threads of this process,
+:class:`gaussguru._data.cluster.Cluster` keeps them on the workers of Dask. Row vectors stay with the parts; sums are
+returned, added in the order of the parts, so that a result does not depend on threads or workers.
 
-:class:`StreamedRows` is :class:`gaussguru._data.rows.Rows` made of such blocks. What it knows of all rows comes from
-one pass, the *survey*, which also brings a subsample along.
+:class:`StreamedRows` is :class:`gaussguru._data.rows.Rows` over these blocks. One pass, the *survey*, computes its
+classes and moments, and draws a subsample.
 """
 
 import copy
@@ -27,15 +27,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gaussguru._data.draws import draw_by_class, reweighted
 from gaussguru._data.rows import (
     Block,
     BlockMap,
-    Moments,
+    ClassMoments,
     Rows,
     RowVector,
     check_squares,
     class_moments,
-    draw_classes,
     signed_weights,
     summed,
 )
@@ -44,19 +44,19 @@ from gaussguru._linalg import Array, Index
 
 Task = Callable[..., Any]
 
-# Bytes of a row vector that are held in memory; what is more goes to a temporary file.
+# Bytes of a row vector kept in memory; the rest goes to a temporary file.
 KEPT_BYTES = 64 << 20
-# Bytes of a subsample, which is held in memory (three times while it is put together).
+# Bytes of a subsample in memory (three times as many while its parts are joined).
 DRAWN_BYTES = 128 << 20
-# Where nobody knows how many parts there are, so many times as many as have come, and as came at first, are expected:
-# a subsample of 1000 parts has 1.3 times the bytes, one of a million 3 times.
+# Of a stream, whose number of parts is unknown, EXPECTED_PARTS times the number so far are expected, and at least
+# EXPECTED_PARTS * FIRST_PARTS: the subsample of 1000 parts has 1.3 times DRAWN_BYTES, that of a million parts 3 times.
 EXPECTED_PARTS, FIRST_PARTS = 4, 16
-# Labels from 0 up to this one, exclusive, have numbers of one byte.
+# Integer labels from 0 to SMALL_LABEL - 1 are numbered in one byte without sorting.
 SMALL_LABEL = 256
 
 
 class Part(NamedTuple):
-    """Samples as a source gives them; ``number`` is the place of the part among all."""
+    """Samples of a source; ``number`` counts the parts from 0."""
 
     X: Any
     y: Any = None
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 
 def check_part_weights(part: Part) -> None:
-    """Raise, with partition and row, where a weight is not one."""
+    """Raise, naming partition and row, if a weight is negative or not finite."""
     if part.weight is None or not part.X.shape[0]:
         return
     wrong = ~(np.isfinite(part.weight) & (part.weight >= 0))
@@ -79,7 +79,7 @@ def check_part_weights(part: Part) -> None:
 
 
 class Fingerprint(NamedTuple):
-    """What tells that a part is the same as in another pass: all labels and weights, but only the ends of X."""
+    """Check sums that identify a part in later passes: of labels, weights, and the first and last row of X."""
 
     rows: int
     features: int
@@ -89,14 +89,14 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, part: Part) -> "Fingerprint":
-        """Return that of a part."""
+        """Return the check sums of a part."""
         X = part.X
-        kept = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-        ends = [_digest(values[where]) for values in kept for where in (slice(1), slice(-1, None))]
+        arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        ends = [_digest(values[where]) for values in arrays for where in (slice(1), slice(-1, None))]
         return cls(X.shape[0], X.shape[1], tuple(ends), _digest(part.y), _digest(part.weight))
 
     def check(self, now: "Fingerprint", number: int) -> None:
-        """Raise where a part is not what it was."""
+        """Raise if a part differs from an earlier pass."""
         for name, before, after in zip(self._fields, self, now, strict=True):
             if before != after:
                 counted = name in ("rows", "features")
@@ -104,15 +104,15 @@ class Fingerprint(NamedTuple):
                 raise changed(f"partition {number} had {had}")
 
 
-class Seen:
-    """The parts that were read so far, of sources that are read more than once."""
+class PartRegister:
+    """Fingerprints of all parts read so far, to detect a source that changes between passes."""
 
     def __init__(self) -> None:
         self._parts: dict[int, Fingerprint] = {}
         self._n_parts: int | None = None
 
-    def same(self, part: Part, number: int) -> Part:
-        """Return a part; raise where it is not what it was in another pass."""
+    def checked(self, part: Part, number: int) -> Part:
+        """Return a part; raise if it differs from an earlier pass."""
         if self._n_parts is not None and number >= self._n_parts:
             raise changed(f"it had {self._n_parts} partitions and has more now")
         now = Fingerprint.of(part)
@@ -120,7 +120,7 @@ class Seen:
         return part
 
     def ended(self, n_parts: int) -> None:
-        """Raise where parts that came one after the other were more in another pass."""
+        """Note the end of a stream; raise if an earlier pass had more parts."""
         before = max(self._n_parts or 0, max(self._parts, default=-1) + 1)
         if n_parts < before:
             raise changed(f"it had {before} partitions and has {n_parts} now")
@@ -128,11 +128,12 @@ class Seen:
 
 
 def changed(how: str) -> ValueError:
-    """Return the error of samples that are others in a later pass."""
+    """Return the error for samples that differ between passes."""
     return ValueError(f"X changed while it was read: {how}; every pass must read the same samples")
 
 
 def _digest(values: Any) -> int:
+    """Return a check sum of an array, 0 for None."""
     if values is None:
         return 0
     if values.dtype.kind == "O":
@@ -141,61 +142,60 @@ def _digest(values: Any) -> int:
 
 
 class Blocks(Protocol):
-    """Parts, or what was made of them, and tasks over them.
+    """Items, each a part or made of a part, and tasks over them.
 
-    A task is called with an item and, of row vectors, the entries that belong to it; ``values``: whether it reads X.
+    A task is called with an item and its entry of each row vector; ``values`` tells whether it reads X.
     """
 
     def __len__(self) -> int: ...
 
     def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
-        """Return what a task returns of every item, kept where the items are."""
+        """Return the results of a task as a row vector, which stays with the items."""
 
     def collected(
         self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
     ) -> list[Any]:
-        """Return what a task returns of every item, or of ``some``: something small, brought here."""
+        """Return the (small) results of a task of all items, or of those with the numbers ``some``, to this process."""
 
     def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
-        """Return the sum of what a task returns, in the order of the items."""
+        """Return the sum of the results of a task, added in the order of the items."""
 
     def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
-        """Return a row vector and a sum, of a task that returns a pair of them."""
+        """Return a row vector and a sum, from a task that returns pairs."""
 
     def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
-        """Return a row vector and a list of something small, of a task that returns a pair of them."""
+        """Return a row vector and a list of small results, from a task that returns pairs."""
 
     def then(
         self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
     ) -> Self:
-        """Return the items that ``make`` makes of these; ``bare`` makes them of the vectors alone, without X.
+        """Return the items that ``make`` makes of these; ``bare`` makes them from the vectors alone, without X.
 
-        Items that are not to be ``kept``, because they take much more memory than what they are made of, are made again
-        for every task.
+        Items that are not ``kept``, because they take much more memory than their source, are made for each task anew.
         """
 
     def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
-        """Return some of the items, and the same entries of row vectors."""
+        """Return the items with the numbers ``places``, and their entries of row vectors."""
 
     def one_by_one(self) -> Iterator[Any]:
-        """Yield the items here, one after the other."""
+        """Yield the items to this process, one after the other."""
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
-        """Return the n row vectors of which one of tuples is made."""
+        """Return the n row vectors in a row vector of n-tuples."""
 
 
 # --- this process -------------------------------------------------------------------------------------------
 
 
 class Shelf:
-    """Where the arrays of a row vector are kept: in memory, and beyond ``KEPT_BYTES`` in a file that has no name."""
+    """Store for the arrays of a row vector: memory, and beyond ``KEPT_BYTES`` an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._lock, self._kept, self._end = Lock(), 0, 0
         self._file: int | None = None
 
     def put(self, value: Any) -> Any:
-        """Keep an array, or a tuple of arrays; return what :func:`taken` makes it of."""
+        """Store an array or a tuple of arrays; return a key from which :func:`taken` returns them."""
         if isinstance(value, tuple):
             return tuple(self.put(part) for part in value)
         if not isinstance(value, np.ndarray):
@@ -213,13 +213,13 @@ class Shelf:
         return Stored(self, start, value.dtype, value.shape)
 
     def get(self, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return an array that was put into the file."""
+        """Return an array from the file."""
         assert self._file is not None
         return read_array(self._file, start, dtype, shape)
 
 
 class Stored(NamedTuple):
-    """An array in the file of a shelf."""
+    """Key of an array in the file of a shelf."""
 
     shelf: Shelf
     start: int
@@ -228,7 +228,7 @@ class Stored(NamedTuple):
 
 
 def taken(value: Any) -> Any:
-    """Return what was put on a shelf."""
+    """Return the arrays that :meth:`Shelf.put` stored."""
     if isinstance(value, Stored):
         return value.shelf.get(*value[1:])
     return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
@@ -246,7 +246,7 @@ def _write(file: int, values: NDArray[Any], start: int) -> None:
 
 
 def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array that lies in a file."""
+    """Return an array from bytes ``start`` on of an open file."""
     values = np.empty(shape, dtype)
     rest = _bytes_of(values)
     while rest:
@@ -257,8 +257,8 @@ def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDA
     return values
 
 
-class Step(NamedTuple):
-    """What is made of an item after it was read."""
+class PartStep(NamedTuple):
+    """A function ``make(item, *entries of row vectors, **shared)`` that is applied to an item after reading it."""
 
     make: Task
     vectors: tuple[RowVector, ...]
@@ -269,20 +269,27 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Local:
-    """Parts that this process reads, each time that a task needs them.
+class LocalParts:
+    """Parts that this process reads each time a task needs them.
 
-    ``parts`` are functions that read one part each, in any order and in any thread; or ``stream`` is one that returns
-    an iterator over all of them. ``numbers`` are the parts that are used, ``seen`` what all passes read.
+    Parameters
+    ----------
+    parts : functions that read one part each, in any order and in any thread; None for a stream
+    stream : function that returns an iterator over all parts
+    map : maps a function over the parts
+    numbers : numbers of the parts that are used; None: all
+    steps : functions applied to every part after reading it
+    bare : function that makes an item of row vectors alone, for tasks that do not read X
+    register : fingerprints of the parts in earlier passes
     """
 
     parts: Sequence[Callable[[], Part]] | None
     stream: Callable[[], Iterable[Part]] | None = None
     map: BlockMap = map
     numbers: tuple[int, ...] | None = None
-    steps: tuple[Step, ...] = ()
-    bare: Step | None = None
-    seen: Seen = field(default_factory=Seen)
+    steps: tuple[PartStep, ...] = ()
+    bare: PartStep | None = None
+    register: PartRegister = field(default_factory=PartRegister)
 
     def __len__(self) -> int:
         if self.numbers is not None:
@@ -312,6 +319,7 @@ class Local:
     def _paired(
         self, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any], kept: RowVector
     ) -> Iterator[Any]:
+        """Yield the second results of a task that returns pairs, and append the first ones to ``kept``."""
         shelf = Shelf()
 
         def run(*given: Any) -> tuple[Any, Any]:
@@ -324,18 +332,17 @@ class Local:
 
     def then(
         self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
-    ) -> "Local":
-        step = Step(make, vectors, shared)
+    ) -> "LocalParts":
+        step = PartStep(make, vectors, shared)
         if bare is None:
             return replace(self, steps=(*self.steps, step))
-        return replace(self, steps=(*self.steps, step), bare=Step(bare, vectors, shared))
+        return replace(self, steps=(*self.steps, step), bare=PartStep(bare, vectors, shared))
 
-    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Local", list[RowVector]]:
+    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["LocalParts", list[RowVector]]:
         numbers = tuple(places) if self.numbers is None else tuple(self.numbers[i] for i in places)
         return replace(self, numbers=numbers), [[v[i] for i in places] for v in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
-        """Yield the items, one after the other."""
         for place in range(len(self)) if self.parts is not None else (None,):
             yield from self._mapped(_itself, (), True, None if place is None else [place])
 
@@ -345,6 +352,7 @@ class Local:
     def _mapped(
         self, task: Task, vectors: Sequence[RowVector], values: bool, some: Sequence[int] | None = None
     ) -> Iterable[Any]:
+        """Yield the results of a task of all items, or of those with the numbers ``some``."""
         if not values and self.bare is not None:
             bare = self.bare
 
@@ -367,12 +375,12 @@ class Local:
 
         def read(place: int) -> Any:
             number = numbers[place]
-            return run(self.seen.same(parts[number](), number), place)
+            return run(self.register.checked(parts[number](), number), place)
 
         return self.map(read, places)
 
     def _in_turn(self, run: Task, some: Sequence[int] | None) -> Iterator[Any]:
-        """Yield what a function makes of parts that come one after the other; no more are asked for than it takes."""
+        """Yield the results of a function of the parts of a stream, which is read up to the last of ``some``."""
         wanted = None if some is None else set(some)
         places = None if self.numbers is None else {number: place for place, number in enumerate(self.numbers)}
         for number, part in enumerate(self._streamed()):
@@ -383,18 +391,19 @@ class Local:
                 break
 
     def _streamed(self) -> Iterator[Part]:
+        """Yield the parts of the stream, numbered and checked against earlier passes."""
         assert self.stream is not None
         n_parts = 0
         for n_parts, part in enumerate(self.stream(), 1):
-            yield self.seen.same(part._replace(number=n_parts - 1), n_parts - 1)
-        self.seen.ended(n_parts)
+            yield self.register.checked(part._replace(number=n_parts - 1), n_parts - 1)
+        self.register.ended(n_parts)
 
 
-# --- what is known of all rows ------------------------------------------------------------------------------
+# --- survey -------------------------------------------------------------------------------------------------
 
 
 class Units(NamedTuple):
-    """What is done to the values of every part: ``(X - shift) x``."""
+    """Change of units ``(X - shift) x`` of the values of every part."""
 
     shift: Array | None = None
     x: float = 1.0
@@ -406,7 +415,7 @@ class Units(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What is known of a part; of every class the weight, ``sum s x`` and ``sum s x^2``."""
+    """Summary of a part: its labels, and for each the weight ``totals``, ``sum s x`` and ``sum s x^2``."""
 
     number: int
     n_rows: int
@@ -421,7 +430,7 @@ class Surveyed(NamedTuple):
 
 
 def parsed(part: Part) -> Part:
-    """Return a part with its error bars parsed; a message names the part."""
+    """Return a part with parsed error bars; errors name the partition."""
     if part.X_err is None or not part.X.shape[0]:
         return part
     try:
@@ -432,15 +441,15 @@ def parsed(part: Part) -> Part:
 
 
 def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:
-    """Return a part with its values in other units, and its error bars checked."""
+    """Return a part in other units, with error bars in the form that problems compute with."""
     errors = None if part.X_err is None or not part.X.shape[0] else check(part.X_err, part.X)
     if errors is not None and units.x != 1:
         errors = errors.scaled(units.x)
     return part._replace(X=units(part.X), X_err=errors)
 
 
-class Drawn(NamedTuple):
-    """Some rows of one part or of all, whose weights stand for those of all rows."""
+class DrawnRows(NamedTuple):
+    """A subsample of a part or of all parts, with the total weight of each class of all its rows."""
 
     X: Any
     labels: NDArray[Any]
@@ -449,44 +458,38 @@ class Drawn(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """How many rows a survey draws of every part.
+    """The rule by which a survey draws a subsample of every part."""
 
-    Some of its rows, and of each class at least so many, if it has them; ``n_parts`` share the bytes of the subsample
-    (None: nobody knows how many there are).
-    """
+    rows: Callable[[int, int, int], float]  # number of rows to draw, from the numbers of rows, columns and classes
+    of_class: int  # least number of rows of each class
+    n_parts: int | None  # number of parts, which share DRAWN_BYTES; None for a stream
 
-    rows: Callable[[int, int, int], float]  # of so many rows, columns and classes
-    of_class: int
-    n_parts: int | None
-
-    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> Drawn:
-        """Return rows of a part, those of each class reweighted to its total."""
+    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> DrawnRows:
+        """Return rows of a part, scaled to the total weight of each class."""
         (n, d), width = part.X.shape, len(totals)
         n_parts = self.n_parts or EXPECTED_PARTS * max(FIRST_PARTS, part.number)
         most = max(1.0, DRAWN_BYTES / n_parts * n / max(1, _n_bytes(part.X)))
         share = round(min(n, most, self.rows(n, d, width)))
         least = min(self.of_class, int(most / width))
-        index = draw_classes(codes, given, width, share, np.random.default_rng(part.number), least)
+        index = draw_by_class(codes, given, width, share, np.random.default_rng(part.number), least)
         labels, weights = codes[index], np.ones(len(index)) if given is None else given[index]
-        drawn = np.bincount(labels, weights, width)
-        factors = totals / np.where(drawn > 0, drawn, 1.0)
         errors = None if part.X_err is None else part.X_err.take(index)
-        return Drawn(_apart(part.X, index), labels, weights * factors[labels], errors)
+        return DrawnRows(_mapped_rows(part.X, index), labels, reweighted(labels, weights, totals), errors)
 
 
-def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, Drawn | None]]:
-    """Return label numbers and weights of a part, what is known of it, and some of its rows, if they are drawn.
+def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, DrawnRows | None]]:
+    """Return the label numbers and weights of a part, and its summary with the rows drawn from it, or None.
 
-    ``apart`` has squares by class.
+    With ``by_class``, squares are summed for each class separately.
     """
     X, n = part.X, part.X.shape[0]
     classes, codes, counts = _numbered(part.y)
     given = None if part.weight is None else np.asarray(part.weight, dtype=np.float64)
     width = len(classes)
     totals = (counts if given is None else np.bincount(codes, given, width)).astype(np.float64)
-    sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if apart else 1, X.shape[1]))
+    sums, squares = np.zeros((width, X.shape[1])), np.zeros((width if by_class else 1, X.shape[1]))
     if n:
-        sums, squares = _class_moments(X, codes, given, width, apart)
+        sums, squares = _class_moments(X, codes, given, width, by_class)
         if not np.isfinite(squares).all() or squares.sum() > 1e200:
             raise not_finite(X, part.number)
     sparse = sp.issparse(X)
@@ -496,13 +499,13 @@ def survey(part: Part, apart: bool, draw: Draw | None) -> tuple[tuple[Any, Any],
     return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
-def _apart(X: Any, index: Index) -> Any:
-    """Return some rows in memory of their own: between arrays that live longer they would leave holes (150 MB)."""
+def _mapped_rows(X: Any, index: Index) -> Any:
+    """Return a copy of some rows in an anonymous mmap; on the heap they fragment memory (150 MB measured)."""
     if sp.issparse(X) or not X.size or not len(index):
         return X[index]
     shape = (len(index), X.shape[1])
-    own = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
-    return np.take(X, index, axis=0, out=own, mode="clip")
+    rows = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
+    return np.take(X, index, axis=0, out=rows, mode="clip")
 
 
 def _n_bytes(X: Any) -> int:
@@ -510,9 +513,9 @@ def _n_bytes(X: Any) -> int:
 
 
 def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return the labels that there are, sorted, of every row which of them it has, and how many rows have each.
+    """Return the distinct labels, sorted, the number of the label of every row, and the count of each.
 
-    Of small numbers a table tells; others are sorted, which takes several times as long.
+    Small integers are counted in a table; ``numpy.unique`` takes several times as long.
     """
     small = y.dtype.kind == "b" or (y.dtype.kind in "iu" and len(y) and y.min() >= 0 and y.max() < SMALL_LABEL)
     if not small or not len(y):
@@ -523,25 +526,25 @@ def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
         each, numbers = np.array([len(y) - n_true, n_true]), np.asarray(y, order="C").view(np.uint8)
     else:
         each, numbers = np.bincount(y), y.astype(np.uint8)
-    found = np.flatnonzero(each)
-    if len(found) < len(each):
+    labels = np.flatnonzero(each)
+    if len(labels) < len(each):
         table = np.zeros(len(each), dtype=np.uint8)
-        table[found] = np.arange(len(found))
+        table[labels] = np.arange(len(labels))
         numbers = table[numbers]
-    return found.astype(y.dtype), numbers, each[found]
+    return labels.astype(y.dtype), numbers, each[labels]
 
 
-def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: bool) -> tuple[Array, Array]:
-    """Return ``sum s x`` of every class, and ``sum s x^2`` of all or, ``apart``, of every class."""
+def _class_moments(X: Any, codes: Any, given: Array | None, width: int, by_class: bool) -> tuple[Array, Array]:
+    """Return ``sum s x`` of every class, and ``sum s x^2`` of all rows or, ``by_class``, of every class."""
 
     def block(labels: Any, s: Array | None, n_classes: int) -> Block:
         weights = signed_weights(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
-        return Block(X, labels, weights, weights)  # moments of two classes need the signed ones only
+        return Block(X, labels, weights, weights)  # moments of two classes read only the signed weights
 
     with np.errstate(over="ignore", invalid="ignore"):
         n_classes = max(2, width)
         sums, squares = class_moments(block(codes, given, n_classes), n_classes)
-        if not apart:
+        if not by_class:
             return sums[:width], squares[np.newaxis]
         each = [
             class_moments(block(codes == c, (codes == c) * (1.0 if given is None else given), 2), 2)[1]
@@ -551,12 +554,12 @@ def _class_moments(X: Any, codes: Any, given: Array | None, width: int, apart: b
 
 
 def not_finite(X: Any, number: int) -> ValueError:
-    """Return the error that names the part, and the row in it, that is not finite or too large."""
+    """Return the error that names the first value of a part that is not finite, or says that squares overflow."""
     if sp.issparse(X):
-        place = int(np.argmin(np.isfinite(X.data)))
-        bad = not np.isfinite(X.data[place])
-        row, column = int(np.searchsorted(X.indptr, place, side="right")) - 1, int(X.indices[place])
-        value = X.data[place]
+        first = int(np.argmin(np.isfinite(X.data)))
+        bad = not np.isfinite(X.data[first])
+        row, column = int(np.searchsorted(X.indptr, first, side="right")) - 1, int(X.indices[first])
+        value = X.data[first]
     else:
         finite = np.isfinite(X)
         bad = not finite.all()
@@ -569,12 +572,13 @@ def not_finite(X: Any, number: int) -> ValueError:
 
 
 class Overview:
-    """What the parts of a survey tell together.
+    """Summary of all parts of a survey.
 
     Attributes
     ----------
     classes : all labels, sorted
-    totals : ``sum s`` of each class, with the weights that samples were given
+    places : for each part, the numbers of its labels among ``classes``
+    totals : ``sum s`` of each class, before class weights
     """
 
     def __init__(self, parts: Sequence[Surveyed]) -> None:
@@ -584,6 +588,7 @@ class Overview:
         self.totals = self._by_class("totals")
 
     def _by_class(self, name: str) -> Array:
+        """Return the sums of a field over the parts, a row for each class."""
         first = getattr(self.parts[0], name)
         result = np.zeros((len(self.classes), *first.shape[1:]))
         for part, place in zip(self.parts, self.places, strict=True):
@@ -595,25 +600,24 @@ class Overview:
         """The number of rows."""
         return sum(part.n_rows for part in self.parts)
 
-    def moments(self, factors: Array) -> Moments:
-        """Return the sums of the rows, their weights multiplied by a factor of their class."""
+    def moments(self, factors: Array) -> ClassMoments:
+        """Return moments with the weights of each class multiplied by a factor."""
         sums = self._by_class("sums") * factors[:, np.newaxis]
         if np.all(factors == factors[0]):
-            # Squares of parts whose classes are apart are added up here too.
-            return Moments(sums, factors[0] * np.sum([part.squares.sum(axis=0) for part in self.parts], axis=0))
-        return Moments(sums, factors @ self._by_class("squares"))
+            return ClassMoments(sums, factors[0] * np.sum([part.squares.sum(axis=0) for part in self.parts], axis=0))
+        return ClassMoments(sums, factors @ self._by_class("squares"))
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """The number of a part, and the class that each of its label numbers stands for."""
+    """The number of a part, and the class of each of its label numbers."""
 
     number: int
     ranks: NDArray[np.int32]
 
 
 def as_block(part: Part, kept: tuple[Any, Any], place: Place, factors: Array) -> Block:
-    """Return a part as a block; ``kept`` are its label numbers and weights, ``factors`` those of weights by class."""
+    """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class."""
     return _block(part.X, kept, place, factors, part.X_err)
 
 
@@ -623,7 +627,7 @@ def as_bare_block(kept: tuple[Any, Any], place: Place, factors: Array) -> Block:
 
 
 class _Absent(NamedTuple):
-    """Values that a pointwise task does not read."""
+    """Stands for X in tasks that do not read it."""
 
     shape: tuple[int, int]
 
@@ -632,7 +636,7 @@ def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: 
     codes, given = kept
     labels, plain = place.ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
-        # Nobody reads these weights of 1, so they take no memory.
+        # Weights of 1 are not read: broadcasting takes no memory.
         return Block(X, labels, np.broadcast_to(1.0, len(labels)), signed_weights(labels, None), None, place.number)
     weights = np.ones(len(labels)) if given is None else given
     if not plain:
@@ -649,13 +653,13 @@ class StreamedRows(Rows):
 
     Parameters
     ----------
-    parts : the parts, in units
+    parts : the parts, in the units of the problem
     kept : row vector of label numbers and weights
-    overview : what the survey found of the parts, in their order
-    order : which class of the overview each class of these rows is
-    factors : what the weights of each class of these rows are multiplied by
+    overview : summary of the parts, in their order
+    order : for each class of these rows, its number in the overview
+    factors : factor on the weights of each class of these rows
     mapped : maps blocks of a subsample, which is in memory
-    drawn : some rows, with classes as in the overview; without them there are no subsamples
+    drawn : subsample with classes as in the overview; None: ``subsample`` must not be called
     """
 
     in_memory = False
@@ -669,7 +673,7 @@ class StreamedRows(Rows):
         order: Index,
         factors: Array,
         mapped: BlockMap = map,
-        drawn: Drawn | None = None,
+        drawn: DrawnRows | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
         places = [Place(part.number, ranks[place]) for part, place in zip(overview.parts, overview.places, strict=True)]
@@ -686,11 +690,11 @@ class StreamedRows(Rows):
             self.most_drawn = len(labels)
         sums, squares = overview.moments(factors[ranks])
         self.__dict__["class_weights"] = overview.totals[order] * factors
-        self.__dict__["moments"] = Moments(sums[order], squares)
+        self.__dict__["moments"] = ClassMoments(sums[order], squares)
         check_squares(squares)
 
     def rotated(self, basis: Array) -> "StreamedRows":
-        """Return the same samples with the features ``X basis``; their moments take another pass."""
+        """Return the same samples with the features ``X basis``; moments are computed in a further pass when needed."""
         other = copy.copy(self)
         for name in ("moments", "column_squares", "column_lengths", "means", "spreads"):
             other.__dict__.pop(name, None)
@@ -703,27 +707,27 @@ class StreamedRows(Rows):
     # --- tasks --------------------------------------------------------------------------------------------
 
     def each(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> RowVector:
-        """Return what a task returns of every block: a row vector, which stays where the blocks are."""
+        """Return the results of a task as a row vector, which stays with the blocks."""
         return self._items.each(task, *vectors, values=not pointwise, **shared)
 
     def total(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
-        """Return the sum over the blocks, in their order."""
+        """Return the sum of the results of a task, in the order of the blocks."""
         return self._items.total(task, *vectors, values=not pointwise, **shared)
 
     def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
-        """Return a row vector and a sum, of a task that returns a pair of them."""
+        """Return a row vector and a sum, from a task that returns pairs."""
         return self._items.both(task, *vectors, **shared)
 
     def collected(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> list[Any]:
-        """Return what a task returns of every block, brought here."""
+        """Return the results of a task to this process."""
         return self._items.collected(task, *vectors, values=not pointwise, **shared)
 
     def unzipped(self, parts: RowVector, n: int) -> list[RowVector]:
-        """Return the n row vectors of which a row vector of tuples is made."""
+        """Return the n row vectors in a row vector of n-tuples."""
         return self._items.unzipped(parts, n)
 
     def gather(self, vector: RowVector) -> Array:
-        """Raise: a number for each row is not brought here."""
+        """Raise: row vectors do not fit in memory."""
         raise TypeError("rows that are not in memory are not gathered")
 
     def std(self, vector: RowVector) -> Any:
@@ -732,7 +736,7 @@ class StreamedRows(Rows):
         return np.sqrt(self.total(_squares_about, vector, mean=mean, pointwise=True) / self.n_rows)
 
     def _gram_total(self, task: Task, /, *vectors: RowVector, **shared: Any) -> Array:
-        """Return the sum of Gram matrices, of which lower triangles are added up: half of what is sent."""
+        """Return the sum of Gram matrices; workers send their lower triangles only."""
         packed = self.total(_packed, *vectors, task=task, shared=shared)
         width = (math.isqrt(8 * len(packed) + 1) - 1) // 2
         full = np.zeros((width, width))
@@ -742,24 +746,23 @@ class StreamedRows(Rows):
     # --- subsamples ---------------------------------------------------------------------------------------
 
     def subsample(self, n_rows: int, rng: np.random.Generator, least: int) -> Rows:
-        """Return about ``n_rows`` of the rows that the survey drew."""
+        """Return all rows of the survey's subsample, or a draw of ``n_rows`` if it has twice as many."""
         assert self._drawn is not None
         X, labels, weights, errors = self._drawn
-        some = Rows(X, labels, weights, self.n_classes, errors, self.map, self.root)
-        return some if some.n_rows < 2 * n_rows else some.subsample(n_rows, rng, least)
+        rows = Rows(X, labels, weights, self.n_classes, errors, self.map, self.root)
+        return rows if rows.n_rows < 2 * n_rows else rows.subsample(n_rows, rng, least)
 
 
-def joined(parts: Sequence[Drawn], overview: Overview) -> Drawn | None:
-    """Return rows of several parts as one, with the total weight of each class; None where one of these is missing."""
+def joined(parts: Sequence[DrawnRows], overview: Overview) -> DrawnRows | None:
+    """Return the subsamples of all parts as one, with the total weight of each class; None if a class has no row."""
     X, labels, weights, errors = zip(*parts, strict=True)
     classes = np.concatenate([place[codes] for place, codes in zip(overview.places, labels, strict=True)])
     weight = np.concatenate(weights)
-    drawn = np.bincount(classes, weight, len(overview.classes))
-    if not drawn.all():
+    if not np.bincount(classes, weight, len(overview.classes)).all():
         return None
     stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
-    found = None if errors[0] is None else errors[0].joined(errors)
-    return Drawn(stacked, classes, weight * (overview.totals / drawn)[classes], found)
+    all_errors = None if errors[0] is None else errors[0].joined(errors)
+    return DrawnRows(stacked, classes, reweighted(classes, weight, overview.totals), all_errors)
 
 
 # --- tasks --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Where row blocks are mapped: this thread, or a pool of them for large data; BLAS keeps to one thread meanwhile.
+"""Map functions over row blocks: in this thread, or for large data in a pool, with BLAS limited to one thread.
 
-Ctrl-C raises KeyboardInterrupt in the main thread, between any two bytecodes, and nothing may be held afterwards. So
-limits and threads are acquired and released by :class:`CleanExit`, in steps that may be repeated.
+Ctrl-C raises KeyboardInterrupt in the main thread, between any two bytecodes, and must leave no limit or thread behind.
+So these are acquired and released by :class:`CleanExit`, in steps that may be repeated.
 """
 
 import os
@@ -23,66 +23,66 @@ from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import BlockMap
 from gaussguru._native._binding import CleanExit
 
-# Seconds after which Ctrl-C is noticed at the latest: a person does not.
+# Longest delay of Ctrl-C in seconds.
 NOTICED = 0.1
 
 
 class SingleBlas(CleanExit):
-    """Keep BLAS to one thread while anyone is inside.
+    """A context that limits BLAS to one thread.
 
-    The limit of a library is the process's, or the thread's (MKL). Whoever enters notes the limit that it finds, and
-    sets it again when it leaves. But the process's limit was found by the first one only: if others are inside, which
-    found a limit of 1, one of them takes it over, so that whoever leaves last lifts it. The threads of a pool that was
-    left, after an interrupt nobody waits for them, neither take it over nor set it again.
+    The limit of a library belongs to the process, or to the thread (MKL). Each context stores the limit on entry and
+    restores it on exit. Of overlapping contexts only the first sees the limit of the process; on exit it passes this
+    limit to another one that saw 1, so that the last one to exit restores it. Threads of an abandoned pool (after an
+    interrupt nobody waits for them) neither take a limit over nor restore one.
     """
 
     _lock = Lock()
-    # The limits that each one found that is inside, and the pools that its thread works for.
+    # For each context in use: the limits at its entry, and the pools that its thread works for.
     _inside: ClassVar[dict[int, tuple[dict[Any, int], tuple["Pool", ...]]]] = {}
 
     def __init__(self) -> None:
-        self._found: dict[Any, int] = {}
+        self._limits: dict[Any, int] = {}
         self._pools: tuple[Pool, ...] = getattr(_this_thread, "pools", ())
 
     def acquire(self) -> Any:
-        """Note the limits, each before it is changed, and change them."""
+        """Set limits of 1, each stored before it is changed."""
         with self._lock:
-            if _is_left(self._pools):
+            if _is_abandoned(self._pools):
                 return
-            self._inside[id(self)] = self._found, self._pools
+            self._inside[id(self)] = self._limits, self._pools
             for library in _libraries():
-                self._found[library] = library.num_threads
+                self._limits[library] = library.num_threads
                 _limit(library, 1)
 
     def release(self) -> None:
-        """Set the limits again, or leave them to another."""
+        """Restore the limits, or pass them to another context."""
         with self._lock:
             self._inside.pop(id(self), None)
-            for library, limit in self._found.items():
+            for library, limit in self._limits.items():
                 if limit == 1:
                     continue
                 heirs = [
-                    (len(pools), found)
-                    for found, pools in self._inside.values()
-                    if found.get(library) == 1 and not _is_left(pools)
+                    (len(pools), limits)
+                    for limits, pools in self._inside.values()
+                    if limits.get(library) == 1 and not _is_abandoned(pools)
                 ]
-                if heirs:  # a pool before its threads, which end sooner
-                    min(heirs, key=itemgetter(0))[1][library], self._found[library] = limit, 1
+                if heirs:  # a pool rather than its threads, which end sooner
+                    min(heirs, key=itemgetter(0))[1][library], self._limits[library] = limit, 1
                 else:
                     _limit(library, limit)
 
 
-# Of a thread of a pool: ``pools``, those that it works for, the outermost first.
+# ``_this_thread.pools``: the pools that a thread works for, the outermost first.
 _this_thread = local()
 
 
-def _is_left(pools: "tuple[Pool, ...]") -> bool:
-    """Return whether nobody waits for the thread of these pools."""
-    return any(pool._left for pool in pools)
+def _is_abandoned(pools: "tuple[Pool, ...]") -> bool:
+    """Return whether one of the pools of a thread was released."""
+    return any(pool._released for pool in pools)
 
 
 if hasattr(os, "register_at_fork"):
-    # A child has no other thread that would release the lock.
+    # In a child, no other thread would release the lock.
     os.register_at_fork(
         before=SingleBlas._lock.acquire,
         after_in_parent=SingleBlas._lock.release,
@@ -92,29 +92,29 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _libraries() -> list[Any]:
-    """Return the BLAS of NumPy and SciPy, which are loaded by now: finding them takes over 1 ms."""
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    return [library for library in found if library.num_threads is not None]
+    """Return controllers of the BLAS of NumPy and SciPy, which are loaded already; the search takes over 1 ms."""
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    return [library for library in libraries if library.num_threads is not None]
 
 
 def _limit(library: Any, n_threads: int) -> None:
     """Set how many threads a library uses."""
-    # From threadpoolctl 3.8 on one thread has the right to set OpenBLAS, and others are ignored: nobody keeps it here.
+    # Since threadpoolctl 3.8 one thread owns the limit of OpenBLAS, and others are ignored: give up ownership.
     disown = getattr(library, "clear_controlling_thread", lambda force: None)
     disown(force=True)
     library.set_num_threads(n_threads)
     disown(force=True)
 
 
-class Left(BaseException):
-    """A thread goes on for a pool that was left."""
+class PoolReleased(BaseException):
+    """Ends the work of a thread whose pool was released."""
 
 
 class Pool(SingleBlas):
     """Threads over which a function is mapped, each with a BLAS of one thread.
 
-    The caller and the threads share queues and nothing else. A method of a queue is compiled: an interrupt comes before
-    it or after it. (It may leave a condition variable, and so a Future, locked: then a thread waits for ever.)
+    The caller and the threads share queues only. Methods of ``SimpleQueue`` are compiled: an interrupt comes before or
+    after them. (It could leave a condition variable, and so a Future, locked for ever.)
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -123,27 +123,27 @@ class Pool(SingleBlas):
         self._threads: list[Thread] = []
         self._started: SimpleQueue[Any] = SimpleQueue()
         self._calls: SimpleQueue[Any] = SimpleQueue()
-        self._left = False
+        self._released = False
 
     def acquire(self) -> BlockMap:
-        """Return what maps; threads start when there is something to do."""
+        """Return a map function; threads start with its first call."""
         super().acquire()
         return self.map if self._n_threads > 1 else map
 
     def release(self) -> None:
-        """Have the threads end when they have done what they do."""
-        self._left = True
+        """Tell the threads to end after their present call."""
+        self._released = True
         for _ in range(self._n_threads):
             self._calls.put(None)
         super().release()
 
     def wait(self) -> None:
-        """Wait until they have ended."""
+        """Wait until the threads have ended."""
         for thread in self._threads:
             thread.join()
 
     def map(self, task: Callable[..., Any], *arguments: Iterable[Any]) -> Iterable[Any]:
-        """Return what ``task`` returns for the first of all arguments, the second, and so on."""
+        """Return the results of ``task`` for the first of all arguments, the second, and so on."""
         each = list(zip(*arguments, strict=True))
         if len(each) == 1:
             return [task(*each[0])]
@@ -157,10 +157,10 @@ class Pool(SingleBlas):
         return map(_received, answers)
 
     def here(self, task: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
-        """Map in this thread, one of the pool; raise when the pool was left, so that what nobody waits for ends."""
+        """Map in this thread of the pool; raise :class:`PoolReleased` once nobody waits for the results."""
         for each in zip(*arguments, strict=True):
-            if self._left:
-                raise Left
+            if self._released:
+                raise PoolReleased
             yield task(*each)
 
     def _start(self) -> Thread:
@@ -173,14 +173,14 @@ class Pool(SingleBlas):
         with SingleBlas():
             while True:
                 call = self._calls.get()
-                if self._left:
+                if self._released:
                     return
                 _reply(*call)
-                del call  # and with it what the call was given, while there is no other
+                del call  # frees the arguments while waiting
 
 
 def _reply(answers: "SimpleQueue[Any]", task: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Send what a call returns or raises."""
+    """Put the result or the exception of a call into a queue."""
     try:
         answers.put((task(*arguments), None))
     except BaseException as error:
@@ -188,9 +188,9 @@ def _reply(answers: "SimpleQueue[Any]", task: Callable[..., Any], arguments: tup
 
 
 def _received(answers: "SimpleQueue[Any]") -> Any:
-    """Return or raise what was sent.
+    """Return the result, or raise the exception, from a queue.
 
-    A library (polars, for one) may have a signal restart what it interrupts: then Ctrl-C is noticed between two waits.
+    Some libraries (polars) make signals restart interrupted calls; with a timeout Ctrl-C is noticed between two waits.
     """
     while True:
         with suppress(Empty):
@@ -201,15 +201,15 @@ def _received(answers: "SimpleQueue[Any]") -> Any:
             raise error
         return value
     finally:
-        del error  # whose traceback has this frame
+        del error  # its traceback refers to this frame
 
 
 def block_map(
     X: Any, n_jobs: int | None, width: int = 1, *, single_blas: bool = False
 ) -> AbstractContextManager[BlockMap]:
-    """Return a context with what maps a function over row blocks: the built-in map, or that of a pool for large X.
+    """Return a context that gives a map function over row blocks: the built-in ``map``, or that of a pool for large X.
 
-    With large X, or ``single_blas``, BLAS keeps to one thread: its own would compete for the same cores, and round
+    With large X, or ``single_blas``, BLAS is limited to one thread: more would compete for the same cores, and round
     differently.
     """
     size = getattr(X, "nnz", None) or np.size(X)
@@ -219,7 +219,7 @@ def block_map(
 
 
 def n_threads(n_jobs: int | None) -> int:
-    """Return how many threads large work is given."""
+    """Return the number of threads for large data."""
     if n_jobs is not None:
         return int(joblib.effective_n_jobs(n_jobs))
     backend, _ = get_active_backend()

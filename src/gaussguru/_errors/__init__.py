@@ -1,15 +1,17 @@
 """Error bars: the noise covariance ``Sigma_i`` of every sample, in any form.
 
-An error is a standard deviation, in the units of the feature. ``given`` has the forms in which users give errors beside
-plain arrays; ``parse`` makes the few forms of them that the library uses, checked; ``samples`` has X that carries its
-errors; ``missing`` fills in values that were not measured; ``forms`` has error bars as problems compute with them,
-which ``checks`` makes of parsed ones.
+An error is a standard deviation, in the units of the feature. ``given`` has the forms other than arrays in which users
+give errors; ``parse`` checks all forms and turns them into a few; ``samples`` has X that carries its errors;
+``missing`` fills in values that were not measured. Problems compute with ``forms`` (their interface), ``independent``,
+``correlated`` and ``sparse``, which ``checks`` makes of parsed errors.
 """
 
 from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
 from gaussguru._errors.checks import check_causes, check_errors, check_products
-from gaussguru._errors.forms import Combined, Covariances, Diagonal, Errors, Factored, PerSample, Roots, SparseFactors
+from gaussguru._errors.correlated import Combined, Covariances, Factored
+from gaussguru._errors.forms import Errors, Roots
 from gaussguru._errors.given import AffineComponents, Asymmetric, Components, Limits, LowRank, with_more
+from gaussguru._errors.independent import Diagonal, PerSample
 from gaussguru._errors.missing import (
     LEAST,
     Population,
@@ -32,6 +34,7 @@ from gaussguru._errors.parse import (
     with_units,
 )
 from gaussguru._errors.samples import PLAIN_ONLY, Measured, MeasuredNumber, measured, split_errors
+from gaussguru._errors.sparse import SparseFactors
 
 __all__ = [
     "LEAST",
@@ -78,6 +81,6 @@ __all__ = [
     "with_units",
 ]
 
-# What users see, and what is stored in model files and pickles, has the path of the public module.
+# Classes that users see, or that model files and pickles store, have the path of the public module.
 for _kind in (Asymmetric, Components, Limits, LowRank, Measured, Population):
     _kind.__module__ = "gaussguru.errors"

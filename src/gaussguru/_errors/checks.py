@@ -1,4 +1,4 @@
-"""From parsed error bars to :class:`Errors`, which problems compute with."""
+"""Make :class:`Errors`, the forms that problems compute with, of parsed error bars."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors.arrays import roots_of, semidefinite_roots
-from gaussguru._errors.forms import Covariances, Diagonal, Errors, Factored, PerSample
+from gaussguru._errors.correlated import Covariances, Factored
+from gaussguru._errors.forms import Errors
 from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.independent import Diagonal, PerSample
 from gaussguru._errors.missing import has_unmeasured
 
 
@@ -33,16 +35,16 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
 
 
 def check_products(X_err: Any, X: Any) -> Errors:
-    """Return error bars of which only variances and products are asked for: :func:`check_errors` without roots."""
+    """Return error bars for variances and products alone: :func:`check_errors` without computing roots."""
     if not isinstance(X_err, LowRank | Limits) and X_err.ndim == 3 and not has_unmeasured(X_err):
         return Covariances(X_err)
     return check_errors(X_err, X)
 
 
 def check_causes(X_err: Any, X: Any) -> Errors:
-    """Return error bars whose :meth:`Errors.moved` of a sample does not depend on other samples.
+    """Return error bars for which :meth:`Errors.moved` of a sample does not depend on other samples.
 
-    All roots are :func:`semidefinite_roots`; :func:`check_errors` chooses Cholesky factors for blocks of samples.
+    All roots are :func:`semidefinite_roots`; :func:`check_errors` uses Cholesky factors in some blocks of samples.
     """
     if isinstance(X_err, LowRank | Limits) or X_err.ndim < 3 or has_unmeasured(X_err):
         return check_errors(X_err, X)

@@ -15,6 +15,7 @@ from gaussguru._errors.parse import finite
 from gaussguru._errors.samples import split_errors
 from gaussguru._frames import as_numbers, like
 from gaussguru._linalg import EPS, Array, Index
+from gaussguru._moments import FeatureMoments
 from gaussguru._native import _binding
 
 # Rows of which deviations are formed at a time.
@@ -120,10 +121,10 @@ class Population:
             else:
                 sums = np.zeros((2, values.shape[1]))
                 for first in range(0, len(values), PIECE):
-                    apart, s = values[first : first + PIECE] - about, weight[first : first + PIECE]
-                    sums += s @ apart, s @ np.square(apart)
-            apart, squares = sums / (len(values) if weight is None else weight.sum())
-            return cls(about + apart, np.sqrt(np.maximum(0.0, squares - np.square(apart))))
+                    deviations, s = values[first : first + PIECE] - about, weight[first : first + PIECE]
+                    sums += s @ deviations, s @ np.square(deviations)
+            total = np.asarray(len(values) if weight is None else weight.sum(), dtype=np.float64)
+            return cls(*FeatureMoments(about, total, *sums).means_and_spreads())
 
     def fill(self, X: Any, X_err: Any, *, correlated: bool = True) -> tuple[Any, Any]:
         """Return X and X_err with what was not measured replaced by what the measured values of the sample say of it.

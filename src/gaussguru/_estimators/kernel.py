@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative
 from gaussguru._data.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores
 from gaussguru._data.kernel_matrix import (
     NAMES,
-    Features,
     Gram,
     Kernel,
     KernelRows,
+    LandmarkSpace,
     exact_features,
     features_of,
     is_singular,
@@ -317,7 +317,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             self._evaluate(solved[0], space, scores, covariances)
         return self
 
-    def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> Features:
+    def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> LandmarkSpace:
         """Return the space of all samples, or of some, with error bars."""
         n = X.shape[0]
         if self.n_components is None:
@@ -325,7 +325,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return exact_features(kernel, X, mapped)[2]
         landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
         space = exact_features(kernel, X[landmarks], mapped)[2]
-        return Features(landmarks[space.landmarks], space.factor)
+        return LandmarkSpace(landmarks[space.landmarks], space.factor)
 
     def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
         """Fit by products with the kernel matrix; return False where features of the kernel do better."""
@@ -364,7 +364,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.alpha_ = alpha
         return posed, result
 
-    def _keep_features(self, kernel: Kernel, X: Any, space: Features, result: Result) -> bool:
+    def _keep_features(self, kernel: Kernel, X: Any, space: LandmarkSpace, result: Result) -> bool:
         """Keep coefficients of samples for those of features; return whether the objective must be evaluated again."""
         coef = np.atleast_2d(result.coef)
         beta = space.coefficients(coef)
@@ -374,7 +374,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
         return not exact or is_singular(space.factor)
 
-    def _evaluate(self, posed: Posed, space: Features, scores: Array, covariances: Array | None = None) -> None:
+    def _evaluate(self, posed: Posed, space: LandmarkSpace, scores: Array, covariances: Array | None = None) -> None:
         """Set the objective to that of the scores that the coefficients of the samples make, and their covariances."""
         problem, rows = posed.problem, posed.problem.rows
         coef = np.zeros((len(self.dual_coef_), len(space.landmarks)))
@@ -445,7 +445,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         coef[:, self.support_] = self.dual_coef_
         return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
 
-    def _features(self, kernel: Kernel, X: Any, dtype: Any) -> tuple[Array, Index, Features]:
+    def _features(self, kernel: Kernel, X: Any, dtype: Any) -> tuple[Array, Index, LandmarkSpace]:
         """Return features of the samples, the order of the samples in them, and the space they are coordinates of."""
         n = X.shape[0]
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:

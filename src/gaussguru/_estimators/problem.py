@@ -14,7 +14,7 @@ import numpy as np
 
 from gaussguru._blocks import MANY_VALUES
 from gaussguru._data.rows import Block, BlockMap, Rows
-from gaussguru._errors import Errors
+from gaussguru._errors import Errors, PerSample
 from gaussguru._estimators.validation import Samples
 from gaussguru._linalg import EPS, Array, Index, Intercept
 from gaussguru._problems.axis import AxisBinary
@@ -139,7 +139,7 @@ def pose(
     if units.x != 1 and errors is not None:
         errors = errors.scaled(units.x)
     if model.noise is None and errors is None:
-        errors = Errors.none(len(labels), X.shape[1])
+        errors = PerSample(np.zeros(len(labels)), X.shape[1])
     if errors is not None:
         errors = errors.compact()
     if errors is not None and errors.is_large and np.any(labels[1:] < labels[:-1]):

@@ -25,8 +25,8 @@ from gaussguru._data.rows import BlockMap, RowVector
 from gaussguru._data.streams import (
     Blocks,
     Draw,
-    Drawn,
-    Local,
+    DrawnRows,
+    LocalParts,
     Overview,
     Part,
     StreamedRows,
@@ -42,6 +42,7 @@ from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, 
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
+from gaussguru._moments import FeatureMoments
 from gaussguru._problems.smoothing import RARE
 from gaussguru._solvers.policy import DEFAULT
 from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed, stacked
@@ -93,7 +94,7 @@ class Streamed(NamedTuple):
     mapped: BlockMap
     population: Population | None  # of the true values, where there are errors
     n_passes: int  # so far
-    drawn: Drawn | None  # some of the rows
+    drawn: DrawnRows | None  # some of the rows
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -147,7 +148,7 @@ def surveyed(
     :mod:`gaussguru.errors`. ``gaps`` says how what was not measured is filled in; None: there is none.
     """
     parts, mapped = opened
-    streamed = isinstance(parts, Local) and parts.parts is None
+    streamed = isinstance(parts, LocalParts) and parts.parts is None
     heads = heads_of(parts, streamed=streamed)
     if not heads[0].has_labels:
         raise ValueError("y is required: an array, a collection like X, or the name of a column")
@@ -163,7 +164,7 @@ def surveyed(
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     n_parts = None if streamed else len(parts)
     draw = Draw(partial(_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
-    kept, found = ready.surveyed(survey, apart=class_weight is not None, draw=draw)
+    kept, found = ready.surveyed(survey, by_class=class_weight is not None, draw=draw)
     used = [place for place, (part, _) in enumerate(found) if part.n_rows]
     if len(used) < len(found):
         ready, (kept,) = ready.chosen(used, kept)
@@ -257,9 +258,7 @@ class _Seen(NamedTuple):
     n_rows: int
     n_used: int
     gaps: bool
-    weights: Array
-    sums: Array
-    squares: Array
+    moments: FeatureMoments
 
 
 def about_means(heads: list[Head]) -> Array:
@@ -273,7 +272,7 @@ def about_means(heads: list[Head]) -> Array:
 def _seen(part: Part, about: Array) -> _Seen:
     n, d = part.X.shape[0], len(about)
     if not n:
-        return _Seen(0, 0, False, np.zeros(d), np.zeros(d), np.zeros(d))
+        return _Seen(0, 0, False, FeatureMoments(about, *np.zeros((3, d))))
     own = np.ones(n) if part.weight is None else part.weight
     gaps = has_unmeasured(part.X_err)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -282,20 +281,17 @@ def _seen(part: Part, about: Array) -> _Seen:
         if gaps:
             known = ~unmeasured(part.X_err, part.X.shape)
             apart, weights = np.where(known, apart, 0.0), own @ known
-        return _Seen(n, int(np.count_nonzero(own)), gaps, weights, own @ apart, own @ np.square(apart))
+        return _Seen(n, int(np.count_nonzero(own)), gaps, FeatureMoments.of(apart, about, own, weights))
 
 
 def _population(parts: Blocks, looked: list[_Seen], about: Array, gaps: bool) -> Population:
     """Return the population of samples: means and spreads of all, the covariance of some, the same as in memory."""
-    weights, sums, squares = (
-        np.sum([getattr(part, name) for part in looked], axis=0) for name in ("weights", "sums", "squares")
-    )
-    if not weights.all():
-        j = int(np.argmin(weights))
+    moments = FeatureMoments.added([part.moments for part in looked])
+    if not moments.weights.all():
+        j = int(np.argmin(moments.weights))
         raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
     with np.errstate(over="ignore", invalid="ignore"):
-        apart = sums / weights
-        marginal = Population(about + apart, np.sqrt(np.maximum(squares / weights - np.square(apart), 0.0)))
+        marginal = Population(*moments.means_and_spreads())
     ends = np.cumsum([part.n_used for part in looked])
     places = covariance_rows(int(ends[-1]), len(about), gaps=gaps)
     cuts = np.searchsorted(places, ends)

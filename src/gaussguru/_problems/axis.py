@@ -19,7 +19,8 @@ from typing import ClassVar
 import numpy as np
 
 from gaussguru._cached import cached_property
-from gaussguru._data.rows import margins, once
+from gaussguru._data.draws import distinct
+from gaussguru._data.rows import margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary, Local, Point, Totals, Weights, dual_sums
@@ -49,7 +50,7 @@ class AxisBinary(Binary):
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
         """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
         rows, offset = self.rows, rng.random()
-        index = once(rows.draw(n_rows, rng, RARE))  # a row that is there twice would move twice
+        index = distinct(rows.draw(n_rows, rng, RARE))  # a row that is there twice would move twice
         part = rows.reweighted(index)
         # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
         # of the largest.

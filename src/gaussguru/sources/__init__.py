@@ -27,23 +27,23 @@ from gaussguru.sources.arrays import Arrays
 from gaussguru.sources.base import Fields, Mapped, Source, needed
 from gaussguru.sources.blocks import Stream
 from gaussguru.sources.dask_parts import Dask
-from gaussguru.sources.reading import MOST_DRAWN, Drawn, Opened, Reading, as_source, drawn, stacked, subsample
+from gaussguru.sources.reading import MOST_DRAWN, Opened, Reading, Subsample, as_source, drawn, stacked, subsample
 from gaussguru.sources.saving import save_predictions
-from gaussguru.sources.split import Split
+from gaussguru.sources.split import SplitSource
 from gaussguru.sources.tables import Table
 
 __all__ = [
     "MOST_DRAWN",
     "Arrays",
     "Dask",
-    "Drawn",
     "Fields",
     "Mapped",
     "Opened",
     "Reading",
     "Source",
-    "Split",
+    "SplitSource",
     "Stream",
+    "Subsample",
     "Table",
     "as_source",
     "drawn",

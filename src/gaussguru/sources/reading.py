@@ -12,8 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._data.cluster import Cluster, Session, find_client
-from gaussguru._data.rows import BlockMap, draw
-from gaussguru._data.streams import DRAWN_BYTES, Blocks, Local, Part, check_part_weights
+from gaussguru._data.draws import draw_evenly
+from gaussguru._data.rows import BlockMap
+from gaussguru._data.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
 from gaussguru._data.threads import Pool, n_threads
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
@@ -68,7 +69,7 @@ class Reading:
         else:
             parts = source.parts(fields, names)
             stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
-            found = Local(parts, stream, mapped)
+            found = LocalParts(parts, stream, mapped)
         for function in self._functions:
             found = found.then(_made, kept=False, function=function)
         return Opened(found, mapped)
@@ -121,7 +122,7 @@ def subsample(
     return named(found.X, source.feature_names(fields)), found.y, found.weight, found.X_err
 
 
-class Drawn(NamedTuple):
+class Subsample(NamedTuple):
     """Samples of a source in memory, and of how many of positive weight."""
 
     X: Any
@@ -136,7 +137,7 @@ class Drawn(NamedTuple):
         return bool(self.X.shape[0] == self.n_rows)
 
 
-def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Drawn:
+def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Subsample:
     """Return some samples of parts, as :func:`subsample` does; two passes."""
     counts = parts.collected(_label_counts)
     classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [[]]))
@@ -156,7 +157,7 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
         if np.any(factor < 1):
             own = factor[np.searchsorted(classes, labels)]
             weights = own if weights is None else weights * own
-    return Drawn(values, labels, weights, errors, n)
+    return Subsample(values, labels, weights, errors, n)
 
 
 def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
@@ -170,7 +171,7 @@ def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: i
     shares = np.maximum(np.minimum(totals, least), np.round(totals * (n_rows / totals.sum()))).astype(np.int64)
     for of_class, total, share in zip(counts.T, totals.tolist(), shares.tolist(), strict=True):
         ends = np.cumsum(of_class)
-        drawn = draw(total, share, rng)
+        drawn = draw_evenly(total, share, rng)
         cuts = np.searchsorted(drawn, ends)
         for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
             mine.append(drawn[first:last] - (end - count))

@@ -16,7 +16,7 @@ HELD = 4
 
 
 @dataclass(frozen=True)
-class Split(Derived):
+class SplitSource(Derived):
     """A source whose parts are cut into pieces of so many rows at most, for what takes much memory for each row.
 
     A part is read once for all of its pieces, which are asked for one after the other.
