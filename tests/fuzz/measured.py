@@ -384,7 +384,8 @@ def _check_units(problem: Problem, given: Given) -> None:
     size = 1 if problem.errors == "per sample" else problem.d
     powers = 2.0 ** rng.integers(-20, 21, size) * np.ones(problem.d)
     other = given.in_units(powers)
-    close = CLOSE if problem.estimator in SMOOTH else 1e-6
+    # One unit for all features leads the solver of "guru" along another way, to a minimum that is proven, too.
+    close = PROVEN if problem.estimator == "guru" else CLOSE
     compare(one, answers(fitted(problem, other), other), close, "in units of powers of 2")
     if problem.estimator in SMOOTH:
         other = given.in_units(10.0 ** rng.uniform(-3, 3, size) * np.ones(problem.d))
@@ -609,7 +610,9 @@ def _check_transforms(problem: Problem, given: Given) -> None:
         return
     functions = {"exp": np.exp, "arctan": np.arctan, "cube": lambda X: X**3, "product": _product}
     name = list(functions)[rng.integers(len(functions))]
+    # The rule for errors of one feature has nine points: it knows functions that bend on the scale of the errors.
     small = given.times(0.1)
+    small = replace(small, std=np.minimum(small.std, 1.0))
     wrapped = WithErrors(FunctionTransformer(functions[name])).fit(small.X, X_err=small.err)
     found = wrapped.transform(small.X, X_err=small.err)
     err = _full(found.err, (*found.X.shape, found.X.shape[1]))
