@@ -125,7 +125,7 @@ class Noise(ABC):
         return 0.0
 
 
-class Quadratic(Noise):
+class QuadraticNoise(Noise):
     """A known covariance: ``a(w)^2 = w' A w``, the only kind that more than two classes can have.
 
     ::
@@ -170,7 +170,7 @@ class Quadratic(Noise):
 
 
 @dataclass(frozen=True)
-class Isotropic(Quadratic):
+class Isotropic(QuadraticNoise):
     """Any covariance of trace at most ``sigma**2``, or of spectral norm at most ``sigma**2``.
 
     ::
@@ -251,7 +251,7 @@ class Isotropic(Quadratic):
 
 
 @dataclass(frozen=True, eq=False)
-class PerFeature(Quadratic):
+class PerFeature(QuadraticNoise):
     """Independent noise with a known standard deviation ``sigma e_j`` for each feature.
 
     ::
@@ -339,7 +339,7 @@ class PerFeature(Quadratic):
 
 
 @dataclass(frozen=True, eq=False)
-class Covariance(Quadratic):
+class Covariance(QuadraticNoise):
     """Noise with the known covariance ``sigma^2 C``.
 
     ::
@@ -409,7 +409,7 @@ class Covariance(Quadratic):
 
 
 @dataclass(frozen=True, eq=False)
-class SingularCovariance(Quadratic):
+class SingularCovariance(QuadraticNoise):
     """Noise of the covariance ``sigma^2 R R' + diag(floors^2)``: of low rank, and a trace of it everywhere.
 
     ::

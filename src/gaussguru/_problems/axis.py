@@ -22,7 +22,7 @@ from gaussguru._cached import cached_property
 from gaussguru._data.rows import margins, once
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.binary import Binary, Local, Point, Totals, Weights, dual_sums
+from gaussguru._problems.binary import Binary, BinaryLocal, BinaryPoint, Totals, Weights, dual_sums
 from gaussguru._problems.coordinates import SWEEPS
 from gaussguru._problems.smoothing import NEGLIGIBLE, RARE
 from gaussguru.noise import tied
@@ -70,11 +70,11 @@ class AxisBinary(Binary):
         """Whether there are features to sweep."""
         return self.loss.code >= 0 and self.rows.n_columns <= MAX_COLUMNS and len(self.rows.rare_columns.place) > 0
 
-    def rescaled(self, point: Point, tol: float) -> Point:
+    def rescaled(self, point: BinaryPoint, tol: float) -> BinaryPoint:
         """Return the point with the best coefficients of rare features, then length and intercept."""
         return super().rescaled(self.swept(point), tol)
 
-    def swept(self, point: Point) -> Point:
+    def swept(self, point: BinaryPoint) -> BinaryPoint:
         """Return a point at which the coefficients of rare features are the best for those of the others.
 
         None of them is larger than the largest was, so the noise does not grow.
@@ -92,13 +92,13 @@ class AxisBinary(Binary):
             )  # fmt: skip
         return self.at(w, self.noise.scale(w), point.b, rows.split(margin))
 
-    def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "AxisLocal":
+    def local(self, point: BinaryPoint, by_label: Array, curves: Array | None = None) -> "AxisLocal":
         """Return what is known at a point."""
         return AxisLocal(self, point, by_label, curves)
 
 
 @dataclass(eq=False)
-class AxisLocal(Local):
+class AxisLocal(BinaryLocal):
     """Value, gradient and what a quadratic program needs."""
 
     problem: AxisBinary
@@ -154,7 +154,7 @@ class AxisLocal(Local):
             return self.model
         return curvature(part, part.row_weights(self.drawn(part)))
 
-    def drawn(self, part: AxisBinary) -> Point:
+    def drawn(self, part: AxisBinary) -> BinaryPoint:
         """Return the point with the margins of a subsample."""
         return replace(self.point, margin=part.rows.split(self.problem.rows.gather(self.point.margin)[part.places]))
 

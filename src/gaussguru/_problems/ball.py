@@ -48,7 +48,7 @@ ADDED_SHARE = 0.5
 
 
 @dataclass(eq=False)
-class Point(ClassPoint):
+class BallPoint(ClassPoint):
     """A place in parameter space, with its scores, the units ``u`` and lengths ``n`` of all pairs, and F.
 
     ``residual`` are the derivatives by the scores, and ``added`` is what smoothing the maxima adds to F.
@@ -62,7 +62,7 @@ class Point(ClassPoint):
 
 
 @dataclass(frozen=True, eq=False)
-class Ball(ByClass[Point]):
+class Ball(ByClass[BallPoint]):
     """Rows, how far each may be moved, and where if that is fixed; see the module for the formulas."""
 
     rows: Rows
@@ -97,7 +97,7 @@ class Ball(ByClass[Point]):
         index = self.rows.draw(n_rows, rng, RARE)
         return replace(self, rows=self.rows.reweighted(index), reach=self.reach[index])
 
-    def constant_near(self, point: Point | None) -> tuple[Array, float]:
+    def constant_near(self, point: BallPoint | None) -> tuple[Array, float]:
         """Return intercepts of the best classifier that ignores the features, and F there; the point does not matter.
 
         With the heaviest class 1 above the others F is ``2 (S - S_max)``, with none above the others S, and with
@@ -120,44 +120,44 @@ class Ball(ByClass[Point]):
         size = np.hypot(np.linalg.norm(apart, axis=2), self.eps)
         return apart / np.maximum(size, 1e-300)[:, :, np.newaxis], size
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> BallPoint:
         """Evaluate F at x; one pass over X."""
         W, b = unfold(x, self.n_classes)
         return self._at(W, b, self.rows.scores(W))
 
-    def _at(self, W: Array, b: Array, found: RowVector) -> Point:
+    def _at(self, W: Array, b: Array, found: RowVector) -> BallPoint:
         units, lengths = self.lengths(W)
         residual, (loss, added) = self.rows.both(
             _slopes, found, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
         )
         value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
-        return Point(W, b, value, found, units, lengths, residual, added)
+        return BallPoint(W, b, value, found, units, lengths, residual, added)
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: BallPoint) -> BallPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
         return self._at(point.W, point.b, point.scores)
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, BallPoint]]) -> BallPoint:
         """Evaluate F at a linear combination of points, from their scores."""
         return self._at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
-    def slopes(self, point: Point) -> Array:
+    def slopes(self, point: BallPoint) -> Array:
         """Return ``alpha`` of every row and class, 0 for its own class."""
         weights = np.maximum(self.rows.weights, 1e-300)
         return np.maximum(self.rows.gather(point.residual), 0.0) / weights[:, np.newaxis]
 
-    def displacements(self, point: Point) -> Array:
+    def displacements(self, point: BallPoint) -> Array:
         """Return where every sample is moved, against the rival class with the largest slack."""
         place = {"b": point.b, "lengths": point.lengths, "units": point.units}
         return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **place))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: BallPoint) -> "BallLocal":
         """Return value and gradient at a point; one pass over X."""
         gradient, cells = self.pull(point.residual, point.units)
         gradient[:, :-1] += self.ridge * point.W
-        return Local(self, point, gradient, cells)
+        return BallLocal(self, point, gradient, cells)
 
     def pull(self, residual: RowVector, units: Array) -> tuple[Array, Array]:
         """Return what derivatives by the scores make of those by ``(w, b)`` of the classes, and K; one pass over X."""
@@ -184,14 +184,14 @@ class Ball(ByClass[Point]):
 
 
 @dataclass(eq=False)
-class Local(LocalModel[Point]):
+class BallLocal(LocalModel[BallPoint]):
     """Value, gradient and Hessian of the smooth problem at one point.
 
     ``by_class`` is the gradient by ``(w, b)`` of every class, and ``cells`` are the sums K of the module.
     """
 
     problem: Ball
-    point: Point
+    point: BallPoint
     by_class: Array
     cells: Array
     hessian_cost: ClassVar[float] = 1.0
@@ -284,7 +284,7 @@ class Local(LocalModel[Point]):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, BallPoint]:
         """Return bounds on the minimum and the point; the lower one takes a pass, and is 0 unless ``thorough``.
 
         The slopes of the point are those with smoothing, which are its dual point.

@@ -61,7 +61,7 @@ class Totals(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)  # fits of a millisecond take 2 % more with a named tuple, which is read more slowly
-class Point:
+class BinaryPoint:
     """A place in parameter space, with what its margins tell: the coefficients are ``stretch * w``.
 
     ``own`` is the noise scale ``n(w)``, ``distance`` is ``noise stretch n(w)`` and ``scale`` ``hypot(distance, blur)``.
@@ -102,7 +102,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary(SpannedProblem[Point]):
+class Binary(SpannedProblem[BinaryPoint]):
     """Rows of two classes with a loss and a noise model; see the module for the formulas."""
 
     noise: Noise
@@ -117,13 +117,13 @@ class Binary(SpannedProblem[Point]):
         negative, positive = self.rows.class_weights.tolist()
         return float(positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b))
 
-    def constant_near(self, point: Point | None) -> tuple[float, float]:
+    def constant_near(self, point: BinaryPoint | None) -> tuple[float, float]:
         """Return the best classifier that ignores the features: whatever led to it, there is one."""
         negative, positive = self.rows.class_weights.tolist()
         b = float((positive > negative) - (positive < negative)) if self.fit_intercept else 0.0
         return b, 2 * min(negative, positive) if self.fit_intercept else negative + positive
 
-    def classifier(self, point: Point) -> tuple[Array, float]:
+    def classifier(self, point: BinaryPoint) -> tuple[Array, float]:
         """Return the coefficients and the intercept."""
         return point.coef, point.b
 
@@ -140,13 +140,13 @@ class Binary(SpannedProblem[Point]):
         w = np.ascontiguousarray(x[:-1])
         return w, self.noise.scale(w), float(x[-1])
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> BinaryPoint:
         """Evaluate F at x; one pass over X."""
         w, own, b = self.split(x)
         self.rows.count("value")
         return self.at(w, own, b, self.rows.each(margins, w=w))
 
-    def at(self, w: Array, own: float, b: float, margin: RowVector, stretch: float = 1.0) -> Point:
+    def at(self, w: Array, own: float, b: float, margin: RowVector, stretch: float = 1.0) -> BinaryPoint:
         """Evaluate F at ``(stretch w, b)`` from the margins ``X w`` and the noise scale of w."""
         scale = self._scale(stretch * own)
         totals = self.rows.total(_totals, margin, loss=self.loss, stretch=stretch, b=b, scale=scale, pointwise=True)
@@ -157,32 +157,32 @@ class Binary(SpannedProblem[Point]):
 
     def _point(
         self, w: Array, own: float, b: float, margin: RowVector, stretch: float, scale: float, totals: Array
-    ) -> Point:
+    ) -> BinaryPoint:
         found = Totals(*totals.tolist())
         value = scale * found.value
         if self.l2:
             value += 0.5 * self.l2 * stretch**2 * float(w @ w)
-        return Point(w, b, margin, stretch, own, self.smoothing.noise * stretch * own, scale, value, found)
+        return BinaryPoint(w, b, margin, stretch, own, self.smoothing.noise * stretch * own, scale, value, found)
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: BinaryPoint) -> BinaryPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
         own = point.stretch * point.own
         if self.smoothing.noise * own == point.distance and self._scale(own) == point.scale:
             return point  # the difference is lost in rounding
         return self.stretched(point, point.stretch, point.b)
 
-    def stretched(self, point: Point, stretch: float, b: float) -> Point:
+    def stretched(self, point: BinaryPoint, stretch: float, b: float) -> BinaryPoint:
         """Evaluate F with another length and intercept."""
         return self.at(point.w, point.own, b, point.margin, stretch)
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, BinaryPoint]]) -> BinaryPoint:
         """Evaluate F at a linear combination of points, from their margins."""
         w, own, b = self.split(np.asarray(sum(share * point.x for share, point in parts)))
         return self.at(w, own, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts]))
 
     # --- where to begin -----------------------------------------------------------------------------------
 
-    def initial(self, last: Smoothing, target: float) -> tuple[Point, Smoothing]:
+    def initial(self, last: Smoothing, target: float) -> tuple[BinaryPoint, Smoothing]:
         """Return the best point along the class means, with as much noise as makes F smooth, and its smoothing.
 
         There is blur from the beginning only if a classifier that ignores the features is better.
@@ -251,7 +251,7 @@ class Binary(SpannedProblem[Point]):
         """Return ``alpha`` of the uniform dual point."""
         return np.asarray(self._uniform_alpha[self.rows.labels])
 
-    def rounded_up(self, point: Point) -> float:
+    def rounded_up(self, point: BinaryPoint) -> float:
         """Return F at a point and what rounding may hide: a margin is known to ``eps sum |x_j w_j|``."""
         reach = point.stretch * math.sqrt(point.mass) * float(np.abs(point.w) @ self.rows.column_lengths)
         noise = point.totals.conjugate * self.smoothing.noise * point.stretch * self.noise.rounding(point.w)
@@ -263,8 +263,8 @@ class Binary(SpannedProblem[Point]):
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def visit(self, x: Array, *, curved: bool = False) -> "Local":
-        """Return value and gradient at x from one pass over X; with ``curved`` also what :meth:`Local.moved` needs."""
+    def visit(self, x: Array, *, curved: bool = False) -> "BinaryLocal":
+        """Return value and gradient at x from one pass over X; with ``curved``, also ``curves`` of the local model."""
         if self.loss.code < 0:
             return self.expand(self.point(x))
         w, own, b = self.split(x)
@@ -278,11 +278,11 @@ class Binary(SpannedProblem[Point]):
         point = self._point(w, own, b, margin, 1.0, scale, sums[:n_totals])
         return self.local(point, vectors[:2], vectors[2:4] if curved else None)
 
-    def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "Local":
+    def local(self, point: BinaryPoint, by_label: Array, curves: Array | None = None) -> "BinaryLocal":
         """Return what is known at a point."""
-        return Local(self, point, by_label, curves)
+        return BinaryLocal(self, point, by_label, curves)
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: BinaryPoint) -> "BinaryLocal":
         """Return value and gradient at a point; one pass over X."""
         weights = self.row_weights(point)
         self.rows.count("value")
@@ -298,20 +298,20 @@ class Binary(SpannedProblem[Point]):
         """Return the same apart for the rows of each label."""
         return np.hstack([np.maximum(residual, 0.0), np.minimum(residual, 0.0)])
 
-    def row_weights(self, point: Point) -> Weights:
+    def row_weights(self, point: BinaryPoint) -> Weights:
         """Return the weights of the rows in gradient and Hessian."""
         parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._place(point))
         return Weights(*self.rows.unzipped(parts, 3))
 
-    def slopes(self, point: Point) -> Array:
+    def slopes(self, point: BinaryPoint) -> Array:
         """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
         return self.rows.gather(self.rows.each(_slopes, point.margin, pointwise=True, **self._place(point)))
 
-    def shrunk_conjugate(self, point: Point, factor: float) -> float:
+    def shrunk_conjugate(self, point: BinaryPoint, factor: float) -> float:
         """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
         return float(self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._place(point)))
 
-    def _place(self, point: Point) -> dict[str, object]:
+    def _place(self, point: BinaryPoint) -> dict[str, object]:
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
 
     def dual_value(self, alpha: RowVector) -> float:
@@ -350,7 +350,7 @@ class Binary(SpannedProblem[Point]):
 
     # --- length and intercept -----------------------------------------------------------------------------
 
-    def plane(self, point: Point) -> tuple[float, float, float, float, float]:
+    def plane(self, point: BinaryPoint) -> tuple[float, float, float, float, float]:
         """Return the derivatives of F by the relative length ``c`` of ``w`` and by ``b``.
 
         They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1. The second ones neglect
@@ -367,7 +367,7 @@ class Binary(SpannedProblem[Point]):
         f_cb, f_bb = (curve_pos * pos - curve_neg * neg) / scale, (curve_pos + curve_neg) / scale
         return f_c, slope_neg - slope_pos, f_cc, f_cb, f_bb
 
-    def rescaled(self, point: Point, tol: float) -> Point:
+    def rescaled(self, point: BinaryPoint, tol: float) -> BinaryPoint:
         """Return the best point with the direction of ``point``, by Newton's method in its length and intercept.
 
         ``tol`` bounds the derivatives that remain, relative to ``a sum s f*``. X is not read.
@@ -396,7 +396,7 @@ class Binary(SpannedProblem[Point]):
                 break
         return point
 
-    def _backtrack(self, point: Point, step_c: float, step_b: float, decrease: float) -> Point | None:
+    def _backtrack(self, point: BinaryPoint, step_c: float, step_b: float, decrease: float) -> BinaryPoint | None:
         # The quadratic model is trusted up to a fifth of the length, four times it, or a few units of the intercept.
         reach = 2.0 * (1 + abs(point.b))
         t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0), reach / max(abs(step_b), reach))
@@ -415,7 +415,7 @@ RESCALINGS = 60
 
 
 @dataclass(eq=False)
-class Local(LocalModel[Point]):
+class BinaryLocal(LocalModel[BinaryPoint]):
     """Value, gradient and Hessian of F at one point.
 
     ``by_label`` is ``sum s y alpha x`` over the positive and over the negative rows; ``curves``, where known,
@@ -423,7 +423,7 @@ class Local(LocalModel[Point]):
     """
 
     problem: Binary
-    point: Point
+    point: BinaryPoint
     by_label: Array
     curves: Array | None = None
 
@@ -507,7 +507,7 @@ class Local(LocalModel[Point]):
             result[:-1] += problem.l2 * w
         return result
 
-    def main(self) -> "Local":
+    def main(self) -> "BinaryLocal":
         """Return the same with no Hessian weight for rows that have little: these are not read."""
         rows = self.problem.rows
         if self.is_cheap or not rows.in_memory:
@@ -542,7 +542,7 @@ class Local(LocalModel[Point]):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, BinaryPoint]:
         """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
 
         Where ``target`` is 0, the bounds are those of this point itself.
@@ -642,7 +642,7 @@ class Local(LocalModel[Point]):
 
     # --- points nearby ------------------------------------------------------------------------------------
 
-    def moved(self, point: Point) -> tuple["Local", Array | None]:
+    def moved(self, point: BinaryPoint) -> tuple["BinaryLocal", Array | None]:
         """Return what is known at a point of the same direction, and a bound on the error of ``v`` in every column.
 
         Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``

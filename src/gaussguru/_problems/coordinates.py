@@ -17,7 +17,7 @@ from gaussguru._native import _binding
 from gaussguru._problems.smoothing import NEGLIGIBLE
 
 if TYPE_CHECKING:
-    from gaussguru._problems.binary import Binary, Point
+    from gaussguru._problems.binary import Binary, BinaryPoint
 
 # Sweeps of a round over the rows within the margin (measured on news20: 4 take up to 20 % more passes). As many sweeps
 # over rare features follow a step (:mod:`gaussguru._problems.axis`; more save no iterations).
@@ -30,7 +30,7 @@ HARDEST = 100
 CAP, BIAS = 1e6, 0.3
 
 
-def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int = 0) -> "Point":
+def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int = 0) -> "BinaryPoint":
     """Return a classifier of the noiseless problem, rescaled.
 
     Rounds end where F is at most ``enough``, or hardly falls: beside much noise, a large margin is not what counts.

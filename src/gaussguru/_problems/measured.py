@@ -50,7 +50,7 @@ BLAS_GRAM_COLUMNS = 256
 
 
 @dataclass(eq=False)
-class Point(PairPoint):
+class MeasuredPoint(PairPoint):
     """A place in parameter space, with its gradient: little of it would be saved where only F is asked for.
 
     ``forces`` has ``sum t Sigma_i u - s f' x`` of every cell; ``variances``, where a compiled loop found them,
@@ -65,7 +65,7 @@ class Point(PairPoint):
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(PairProblem[Point]):
+class MeasuredPairs(PairProblem[MeasuredPoint]):
     """Rows with error bars, and perhaps the noise of a model; see the module for the formulas."""
 
     is_linear: ClassVar[bool] = False
@@ -84,11 +84,11 @@ class Measured(PairProblem[Point]):
 
     # --- values and derivatives ---------------------------------------------------------------------------
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> MeasuredPoint:
         """Evaluate F and its gradient at x; one pass over X."""
         return self.at(*unfold(x, self.n_classes), self.task)
 
-    def at(self, W: Array, b: Array, task: "Task", *before: RowVector, step: Array | None = None) -> Point:
+    def at(self, W: Array, b: Array, task: "Task", *before: RowVector, step: Array | None = None) -> MeasuredPoint:
         """Evaluate F and its gradient, from scales and slacks before a step if these are given; one pass over X."""
         d, own = self.rows.n_columns, self.squares(W)
         self.rows.count("value")
@@ -98,13 +98,13 @@ class Measured(PairProblem[Point]):
         forces = noise * (W[:, np.newaxis] - W) - pull
         variances = noise + noise.swapaxes(0, 1) if task.compiled else None
         total = float(value.sum()) + self.ridge(W)
-        return Point(W, b, total, mass, gain, tension, forces, variances, own, *self.rows.unzipped(parts, 2))
+        return MeasuredPoint(W, b, total, mass, gain, tension, forces, variances, own, *self.rows.unzipped(parts, 2))
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: MeasuredPoint) -> "MeasuredLocal":
         """Return value and gradient at a point, which has them."""
-        return Local(self, point)
+        return MeasuredLocal(self, point)
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: MeasuredPoint) -> MeasuredPoint:
         """Evaluate F at a point of the same rows with other smoothing, or other noise of the model.
 
         What is a millionth of the scales, or less, changes no digit of them.
@@ -114,7 +114,7 @@ class Measured(PairProblem[Point]):
             return self.point(point.x)
         return point
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, MeasuredPoint]]) -> MeasuredPoint:
         """Evaluate F at a linear combination of points; one pass over X."""
         return self.at(*mixed(parts), self.task)
 
@@ -135,7 +135,7 @@ class Measured(PairProblem[Point]):
         losses[place, own] = 0.0
         return float(self.rows.weights @ losses.sum(axis=1)) + self.ridge(W)
 
-    def slopes(self, point: Point) -> Array:
+    def slopes(self, point: MeasuredPoint) -> Array:
         """Return ``f'(z)`` of every sample, and with more than two classes of every class."""
         C, labels = self.n_classes, self.rows.labels
         others = np.concatenate([self.loss.slope(slack) for slack in point.slack], axis=1)
@@ -145,7 +145,7 @@ class Measured(PairProblem[Point]):
         alpha[labels[:, np.newaxis] != np.arange(C)] = others.T.ravel()
         return alpha
 
-    def classifier(self, point: Point) -> tuple[Array, Intercept]:
+    def classifier(self, point: MeasuredPoint) -> tuple[Array, Intercept]:
         """Return coefficients and intercepts: of two classes a vector and a number."""
         W, b = point.W, point.b
         return (W[1] - W[0], float(b[1] - b[0])) if self.n_classes == 2 else (W, b)
@@ -164,11 +164,11 @@ class Room(NamedTuple):
 
 
 @dataclass(eq=False)
-class Local(PairLocal[Point]):
+class MeasuredLocal(PairLocal[MeasuredPoint]):
     """Value, gradient and Hessian at one point."""
 
-    problem: Measured
-    point: Point
+    problem: MeasuredPairs
+    point: MeasuredPoint
     _rooms: dict[tuple[float, bool], Room] = field(default_factory=dict)
 
     def pull(self, kept: Array) -> Array:
@@ -222,11 +222,13 @@ class Local(PairLocal[Point]):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def displaced(self, P: Array, shifts: Array) -> "Local":
+    def displaced(self, P: Array, shifts: Array) -> "MeasuredLocal":
         """Return value and gradient a step from here, the slacks not rounded as sums of scores are; one pass over X."""
         problem, point, step = self.problem, self.point, joined(P, shifts)
         task = problem.task._replace(compiled=False)
-        return Local(problem, problem.at(point.W + P, point.b + shifts, task, point.scale, point.slack, step=step))
+        return MeasuredLocal(
+            problem, problem.at(point.W + P, point.b + shifts, task, point.scale, point.slack, step=step)
+        )
 
     def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[Ray]:
         """Yield how often what flows through a pair fits into it, by the noise of the model and by the errors.

@@ -23,7 +23,7 @@ from gaussguru._problems.protocol import Inverse, SpannedProblem
 from gaussguru._problems.smoothing import NEGLIGIBLE
 from gaussguru.certificates.dual_point import Ray
 from gaussguru.losses import Loss
-from gaussguru.noise import Quadratic
+from gaussguru.noise import QuadraticNoise
 
 # Rows of little Hessian weight are left out of products if the others, which are copied, are at most this fraction of
 # all (measured: 0.7 saves a tenth of the products on usps, and costs iterations on mnist).
@@ -33,7 +33,7 @@ PRECONDITIONER_ROWS = 8
 
 
 @dataclass(eq=False)
-class Point(PairPoint):
+class MulticlassPoint(PairPoint):
     """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes.
 
     ``conjugate`` has the sums of ``s f*`` over every cell; ``margin`` is what the score of the own class should be
@@ -47,48 +47,50 @@ class Point(PairPoint):
 
 
 @dataclass(frozen=True, eq=False)
-class Multiclass(PairProblem[Point], SpannedProblem[Point]):
+class Multiclass(PairProblem[MulticlassPoint], SpannedProblem[MulticlassPoint]):
     """Rows of several classes with the noise of the model; see the module for the formulas."""
 
-    noise: Quadratic
+    noise: QuadraticNoise
 
     # --- values -------------------------------------------------------------------------------------------
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> MulticlassPoint:
         """Evaluate F at x; one pass over X."""
         W, b = unfold(x, self.n_classes)
         return self.at(W, b, self.rows.scores(W))
 
-    def at(self, W: Array, b: Array, found: RowVector) -> Point:
+    def at(self, W: Array, b: Array, found: RowVector) -> MulticlassPoint:
         """Evaluate F at ``(W, b)`` from the scores."""
         scales = np.sqrt(self.squares(W))
         sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, margin=1.0, pointwise=True)
         return self._point(W, b, found, scales, sums)
 
-    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0) -> Point:
+    def _point(
+        self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0
+    ) -> MulticlassPoint:
         gain, mass, conjugate = np.ascontiguousarray(np.moveaxis(sums[..., :3], -1, 0))
         value = float(np.vdot(scales, gain)) + self.ridge(W)
-        return Point(W, b, value, mass, gain, conjugate / scales, found, scales, conjugate, margin)
+        return MulticlassPoint(W, b, value, mass, gain, conjugate / scales, found, scales, conjugate, margin)
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: MulticlassPoint) -> MulticlassPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
         return self.at(point.W, point.b, point.scores)
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, MulticlassPoint]]) -> MulticlassPoint:
         """Evaluate F at a linear combination of points, from their scores."""
         return self.at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def visit(self, x: Array, *, curved: bool = False) -> "Local":
+    def visit(self, x: Array, *, curved: bool = False) -> "MulticlassLocal":
         """Return value and gradient at x from one pass over X."""
         return self._local(*unfold(x, self.n_classes), None)
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: MulticlassPoint) -> "MulticlassLocal":
         """Return value and gradient at a point; one pass over X."""
         return self._local(point.W, point.b, point.scores)
 
-    def _local(self, W: Array, b: Array, found: RowVector | None, margin: float = 1.0) -> "Local":
+    def _local(self, W: Array, b: Array, found: RowVector | None, margin: float = 1.0) -> "MulticlassLocal":
         scales = np.sqrt(self.squares(W))
         self.rows.count("value")
         vectors, columns = ((), np.ascontiguousarray(W.T)) if found is None else ((found,), None)
@@ -96,20 +98,20 @@ class Multiclass(PairProblem[Point], SpannedProblem[Point]):
         parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, **place)
         computed, *weights = self.rows.unzipped(parts, 4)
         point = self._point(W, b, computed, scales, sums, margin)
-        return Local(self, point, Weights(*weights), combined)
+        return MulticlassLocal(self, point, Weights(*weights), combined)
 
     # --- solutions ----------------------------------------------------------------------------------------
 
-    def slopes(self, point: Point) -> Array:
+    def slopes(self, point: MulticlassPoint) -> Array:
         """Return ``alpha = f'(z)`` for every row and class, 0 for its own class."""
         return self.rows.gather(self.rows.each(_slopes, point.scores, pointwise=True, **self._place(point)))
 
-    def shrunk_conjugate(self, point: Point, factor: float) -> Array:
+    def shrunk_conjugate(self, point: MulticlassPoint, factor: float) -> Array:
         """Return ``sum s f*(factor alpha)`` of every cell at the slopes of a point, or a little less."""
         place = self._place(point)
         return np.asarray(self.rows.total(_shrunk, point.scores, factor=factor, pointwise=True, **place))
 
-    def _place(self, point: Point) -> dict[str, Any]:
+    def _place(self, point: MulticlassPoint) -> dict[str, Any]:
         return {"loss": self.loss, "b": point.b, "scales": point.scales, "margin": point.margin}
 
     def residual(self, x: Array) -> Array:
@@ -123,14 +125,14 @@ class Multiclass(PairProblem[Point], SpannedProblem[Point]):
 
 
 @dataclass(eq=False)
-class Local(PairLocal[Point]):
+class MulticlassLocal(PairLocal[MulticlassPoint]):
     """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores.
 
     What rows weigh are arrays of (n_rows, C): R, ``s f''/a`` and ``z``.
     """
 
     problem: Multiclass
-    point: Point
+    point: MulticlassPoint
     row_weights: Weights
     combined: Array
     # A step with an old factor must do more than with two classes, because each is certified, which takes as long.
@@ -195,7 +197,7 @@ class Local(PairLocal[Point]):
         out, turns = self.problem.rows.total(_bend, *weights, columns=columns, shifts=shifts, eta=rise / scales)
         return out, turns / scales - self.point.tension * rise / scales**2
 
-    def main(self) -> "Local":
+    def main(self) -> "MulticlassLocal":
         """Return the same with only the rows of some Hessian weight, if these are few: products cost less."""
         rows = self.problem.rows
         if self.is_cheap or not rows.in_memory:
@@ -213,7 +215,7 @@ class Local(PairLocal[Point]):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def displaced(self, P: Array, shifts: Array) -> "Local":
+    def displaced(self, P: Array, shifts: Array) -> "MulticlassLocal":
         """Return value and gradient a step from here, the slacks in place of scores; two passes over X."""
         problem, step = self.problem, np.column_stack([P, shifts])
         problem.rows.count("value")
@@ -248,7 +250,7 @@ class Preconditioner:
 
     is_exact = False
 
-    def __init__(self, local: Local, damping: Array) -> None:
+    def __init__(self, local: MulticlassLocal, damping: Array) -> None:
         problem = local.problem
         self.fit_intercept = problem.fit_intercept
         d, tension = problem.rows.n_columns, symmetric(local.point.tension).sum(axis=1)
@@ -271,7 +273,7 @@ class Preconditioner:
         return np.asarray((P[:-1] - P[-1]).ravel())
 
 
-def _drawn_grams(local: Local) -> Iterable[Array]:
+def _drawn_grams(local: MulticlassLocal) -> Iterable[Array]:
     """Return ``sum h (x, 1)(x, 1)'`` for every class, from the drawn rows alone."""
     rows, rng, drawn = local.problem.rows, np.random.default_rng(0), []
     most, curve = PRECONDITIONER_ROWS * rows.n_columns, rows.gather(local.row_weights.curve)
@@ -285,7 +287,7 @@ def _drawn_grams(local: Local) -> Iterable[Array]:
     return rows.grams(drawn)
 
 
-def _streamed_grams(local: Local) -> Array:
+def _streamed_grams(local: MulticlassLocal) -> Array:
     """Return the same, each block drawing among its own rows."""
     rows, curve = local.problem.rows, local.row_weights.curve
     most, C = PRECONDITIONER_ROWS * rows.n_columns, rows.n_classes

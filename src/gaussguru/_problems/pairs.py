@@ -26,7 +26,7 @@ from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, norm
 from gaussguru._problems.protocol import LocalModel, LossProblem, Problem
 from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
-from gaussguru.noise import Isotropic, Quadratic
+from gaussguru.noise import Isotropic, QuadraticNoise
 
 # Multiply-adds of a factor that are not worth saving (measured: about ten milliseconds).
 CHEAP_FACTOR = 4e7
@@ -99,7 +99,7 @@ class PairProblem(LossProblem[P], ByClass[P], Protocol[P]):
     (thesis, chapter 5: M-GURU). Their only smoothing is the blur.
     """
 
-    noise: Quadratic | None
+    noise: QuadraticNoise | None
 
     @property
     def weight(self) -> float:
@@ -107,7 +107,7 @@ class PairProblem(LossProblem[P], ByClass[P], Protocol[P]):
         return (self.n_classes - 1) * self.rows.total_weight
 
     @property
-    def shared(self) -> Quadratic:
+    def shared(self) -> QuadraticNoise:
         """The noise of the model, with the covariance N; of none, that of deviation 0."""
         return self.noise or Isotropic(0.0)
 
@@ -237,7 +237,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
     def tangent(self, less: Smoothing) -> Array:
         """Return how the gradient changes on the way to less smoothing, to first order; one pass over X.
 
-        See :meth:`gaussguru._problems.binary.Local.tangent`.
+        See :meth:`gaussguru._problems.binary.BinaryLocal.tangent`.
         """
         problem, C = self.problem, self.problem.n_classes
         rise = problem.smoothing.towards(less).blur * problem.smoothing.blur**2

@@ -23,15 +23,15 @@ from gaussguru._linalg import EPS, Array, Index, diagonal, extended
 from gaussguru._problems.axis import AxisBinary, AxisLocal, Face
 from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
-from gaussguru._solvers.linear_systems import Step, Steps
-from gaussguru._solvers.policy import Policy
+from gaussguru._solvers.linear_systems import NewtonStep, Steps
+from gaussguru._solvers.policy import NewtonPolicy
 from gaussguru.noise import TIED, tied
 
 
 class AxisSystems(Steps[AxisLocal]):
     """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: NewtonPolicy) -> None:
         self.policy, self._radius = policy, policy.radius
         self._model: Array | None = None
         self._part: AxisBinary | None = None  # the rows of which the first model on more of them is made
@@ -59,7 +59,7 @@ class AxisSystems(Steps[AxisLocal]):
         if bend > 0 and modelled > 0:
             self._model = model + np.outer(change / bend, change) - np.outer(seen / modelled, seen)
 
-    def step(self, local: AxisLocal, previous: float, *, final: bool) -> Step:
+    def step(self, local: AxisLocal, previous: float, *, final: bool) -> NewtonStep:
         """Return the step to the minimum of the model; ``previous`` is the decrement before the last one."""
         model = self._model
         lazy = model is not None and not local.is_cheap and "model" not in local.__dict__
@@ -73,7 +73,7 @@ class AxisSystems(Steps[AxisLocal]):
         if lazy and decrement > (NEGLIGIBLE if cheap else CONTRACTION) * previous:
             self._model = None
             return self.step(local, previous, final=final)
-        return Step(p, decrement, lambda less: program.minimise(less)[0])
+        return NewtonStep(p, decrement, lambda less: program.minimise(less)[0])
 
 
 class Program:

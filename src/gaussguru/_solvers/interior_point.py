@@ -29,13 +29,13 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._linalg import EPS, Array, diagonal, extended, factorise, norm
-from gaussguru._problems.binary import Binary, Point
+from gaussguru._problems.binary import Binary, BinaryPoint
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.result import Result
 
 
 @dataclass(frozen=True)
-class Policy:
+class DualPolicy:
     """The tuning constants of the interior-point method."""
 
     # A matrix of this many columns, or rows if they are fewer, is factored in each iteration: it takes 130 MB.
@@ -48,7 +48,7 @@ class Policy:
     first: float = 4.0
 
 
-class State(NamedTuple):
+class DualState(NamedTuple):
     """The variables, or a step in them: ``(w, length, b)``, S, ``(alpha, 1 - alpha)`` and ``(p, q)``."""
 
     x: Array
@@ -66,9 +66,9 @@ class State(NamedTuple):
         """The slopes."""
         return np.asarray(self.room[0])
 
-    def moved(self, step: "State", t: float) -> "State":
+    def moved(self, step: "DualState", t: float) -> "DualState":
         """Return the variables after a part ``t`` of a step; where the classes are separable all of alpha vanishes."""
-        moved = State(*(here + t * change for here, change in zip(self, step, strict=True)))
+        moved = DualState(*(here + t * change for here, change in zip(self, step, strict=True)))
         return moved._replace(room=_room(np.clip(moved.alpha, np.finfo(np.float64).tiny, 1 - EPS / 2)))
 
 
@@ -83,7 +83,7 @@ class Dual:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: Policy = Policy()
+    policy: DualPolicy = DualPolicy()
 
     def follow(self, problem: Binary, factors: Iterable[float]) -> Iterator[Result]:
         """Solve at one noise level after another, given as factors."""
@@ -102,7 +102,7 @@ class Dual:
         if run.is_closed:
             return run.result()
         equations = _Equations(problem, self.policy)
-        state: State | None = equations.start()
+        state: DualState | None = equations.start()
         while state is not None:
             at, mu, exhausted = state, equations.mu(state), run.n_iter >= self.max_iter
             # A gap is of the order of mu: before it is worth its passes only to be printed.
@@ -119,7 +119,7 @@ class Dual:
         return run.result()
 
 
-def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
+def _certify(run: Bounds[BinaryPoint], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
     """Update the bounds by a dual point, by a primal one, and by the slopes of the best one."""
 
     def raise_dual(dual: float, alpha: Array) -> None:
@@ -141,7 +141,7 @@ def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length
 class _Equations:
     """The equations, with weights that add up to 1."""
 
-    def __init__(self, problem: Binary, policy: Policy) -> None:
+    def __init__(self, problem: Binary, policy: DualPolicy) -> None:
         self.problem, self.policy, self.rows = problem, policy, problem.rows
         self.sigma, self.l2 = problem.noise.sigma, problem.l2 / problem.weight
         self.y = np.copysign(1.0, self.rows.signed_weight)
@@ -154,16 +154,16 @@ class _Equations:
             self.back = vectors[:, kept] / root
             self.rows = self.rows.with_columns(np.ascontiguousarray(vectors[:, kept] * root))
 
-    def start(self) -> State:
+    def start(self) -> DualState:
         """Return a place well inside the cone and the box; alpha balances."""
         first, x = self.policy.first, np.zeros(self.rows.n_columns + 2)
         room = _room(0.5 * self.problem.constant_slopes())
         S = self.cone(room[0], x)
         S[-1] += norm(S[:-1])
         x[-2] = 2 * first / S[-1]
-        return State(x, S, room, first / room)
+        return DualState(x, S, room, first / room)
 
-    def primal(self, at: State) -> tuple[Array, float, float]:
+    def primal(self, at: DualState) -> tuple[Array, float, float]:
         """Return the multipliers w, length and b."""
         w, rows = at.x[:-2], self.problem.rows
         return (w if self.rows is rows else rows.rmatvec(self.back @ w)), float(at.x[-2]), float(at.x[-1])
@@ -173,11 +173,11 @@ class _Equations:
         kappa = self.sigma * float(self.s @ self.problem.loss.conjugate(alpha))
         return extended(self.l2 * x[:-2] - self.rows.rmatvec(self.s * alpha * self.y), kappa)
 
-    def mu(self, at: State) -> float:
+    def mu(self, at: DualState) -> float:
         """Return the mean of the products that go to 0."""
         return 0.25 * float(self.s @ (at.pull * at.room).sum(axis=0) + at.S @ at.Z)
 
-    def advance(self, at: State) -> State | None:
+    def advance(self, at: DualState) -> DualState | None:
         """Return the place after one step, or None where no step leads on."""
         mu, nearly = self.mu(at), self.policy.nearly
         if not min(mu, _determinant(at.S), _determinant(at.Z)) > 0:
@@ -190,7 +190,7 @@ class _Equations:
             t = min(nearly * _longest(at, towards), 1.0)
         return at.moved(towards, t) if t > EPS else None
 
-    def _steps(self, at: State) -> Callable[..., State]:
+    def _steps(self, at: DualState) -> Callable[..., DualState]:
         """Return Newton's step as a function of the mu that it aims at, and of a step that tells the curvature."""
         y, s, rows, loss = self.y, self.s, self.rows, self.problem.loss
         z = loss.slope_inverse(at.alpha)
@@ -210,7 +210,7 @@ class _Equations:
 
         slack, balance = 1 - margins(at.x), float(s @ (y * at.alpha))
 
-        def step(mu: float, before: State | None = None) -> State:
+        def step(mu: float, before: DualState | None = None) -> DualState:
             # What p alpha and q (1 - alpha) should become, less what the step before says about their curvature.
             aim = (mu - before.room * before.pull if before else mu) / at.room
             rest = slack + aim[0] - aim[1]
@@ -222,7 +222,7 @@ class _Equations:
             x = factor.solve(right)
             change = (rest - margins(x)) / stiff
             room = np.array([change, -change])
-            return State(x, mu * inverse - at.S - square @ x[:-1], room, aim - at.pull - room * steep)
+            return DualState(x, mu * inverse - at.S - square @ x[:-1], room, aim - at.pull - room * steep)
 
         return step
 
@@ -251,7 +251,7 @@ def _scaling(S: Array, Z: Array) -> Array:
     return np.asarray(square * (size_s / size_z))
 
 
-def _longest(at: State, step: State) -> float:
+def _longest(at: DualState, step: DualState) -> float:
     """Return how many times a step may be made before something leaves the cone or the box; NaN where it is none."""
     box = np.min(step.room / at.room), np.min(step.pull / at.pull)
     fastest = float(np.min([*box, _rate(at.S, step.S), _rate(at.Z, step.Z)]))

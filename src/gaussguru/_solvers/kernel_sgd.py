@@ -20,12 +20,12 @@ from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
 from gaussguru._solvers.bounds import certify
-from gaussguru._solvers.sgd import SGD, Policy, Start, State, value_of
+from gaussguru._solvers.sgd import SGD, SGDPolicy, SGDState, Start, value_of
 from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate
 
 # A step costs as much as there are samples (measured: what is best for a trial on 200 is too small for more on usps).
-TUNING = Policy(trial_rows=1000)
+TUNING = SGDPolicy(trial_rows=1000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class KernelProblem(Binary):
         return self.on(margin[:, np.newaxis] / (length or 1.0)), np.array([length])
 
 
-class KernelState(State):
+class KernelState(SGDState):
     """A descent in the space of a kernel, for two classes."""
 
     def __init__(self, problem: KernelProblem, start: Start | None = None) -> None:
@@ -68,7 +68,7 @@ class KernelState(State):
 class KenGuru(SGD[KernelProblem]):
     """Settings of the solver; those of :class:`gaussguru._solvers.sgd.SGD`."""
 
-    policy: Policy = TUNING
+    policy: SGDPolicy = TUNING
 
     def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
         """Return the state of a descent that has made no step."""

@@ -24,12 +24,12 @@ from gaussguru._linalg import Array
 from gaussguru._problems.protocol import Inverse, LocalModel, P
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.line_search import DECREASE, is_lost
-from gaussguru._solvers.policy import Policy
+from gaussguru._solvers.policy import NewtonPolicy
 
 Solve = Callable[[Array], Array]
 
 
-class Step(NamedTuple):
+class NewtonStep(NamedTuple):
     """A Newton step, its decrement, and the step to less smoothing instead."""
 
     p: Array
@@ -47,7 +47,7 @@ class Steps(Protocol[L_contra]):
     def forget(self, *, factor: bool = False) -> None:
         """Drop what the last steps taught, because the function changed; with ``factor`` the factor too."""
 
-    def step(self, local: L_contra, previous: float, *, final: bool) -> Step:
+    def step(self, local: L_contra, previous: float, *, final: bool) -> NewtonStep:
         """Return a step; ``previous`` is the decrement before the last one, infinity if there was none."""
 
     def expected(self, local: L_contra) -> float:
@@ -64,7 +64,7 @@ class Steps(Protocol[L_contra]):
 class Systems:
     """The inverse Hessian at one point after another."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: NewtonPolicy) -> None:
         self.policy = policy
         self._factor: Inverse | None = None
         self._debt = 0  # products spent since the factor was made
@@ -115,14 +115,14 @@ class Systems:
             if curvature > 0:
                 self._memory = [*self._memory[1 - policy.memory :], (step, change, curvature)]
 
-    def step(self, local: LocalModel[P], previous: float, *, final: bool) -> Step:
+    def step(self, local: LocalModel[P], previous: float, *, final: bool) -> NewtonStep:
         """Return Newton's step; ``previous`` is the decrement before the last one, infinity if there was none.
 
         On the way to less smoothing the Hessian changes: only at the ``final`` one an old factor serves.
         """
         solve = self.at(local, previous if final else 0.0)
         p = -solve(local.gradient)
-        return Step(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
+        return NewtonStep(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
 
     def at(self, local: LocalModel[P], previous: float) -> Solve:
         """Return what solves systems with the Hessian of ``local``.

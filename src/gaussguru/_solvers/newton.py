@@ -34,8 +34,8 @@ from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, Smoothi
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.line_search import falls, is_lost, lowest
-from gaussguru._solvers.linear_systems import Step, Steps, Systems
-from gaussguru._solvers.policy import DEFAULT, Policy
+from gaussguru._solvers.linear_systems import NewtonStep, Steps, Systems
+from gaussguru._solvers.policy import DEFAULT, NewtonPolicy
 from gaussguru._solvers.result import Result
 
 
@@ -56,7 +56,7 @@ class Newton:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: Policy = DEFAULT
+    policy: NewtonPolicy = DEFAULT
 
     def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
@@ -225,7 +225,7 @@ class _Run(Bounds[P]):
             self.status = "max_iter"
         return exhausted
 
-    def _suffices(self, local: LocalModel[P], step: Step, *, last: bool, final: bool, central: bool) -> bool:
+    def _suffices(self, local: LocalModel[P], step: NewtonStep, *, last: bool, final: bool, central: bool) -> bool:
         """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
         if not final:
             return not last and central and local.is_hidden
@@ -282,14 +282,14 @@ class _Run(Bounds[P]):
         self.systems.forget(factor=True)
         return problem.expand(problem.again(local.point))
 
-    def _follow(self, problem: Problem[P], local: LocalModel[P], step: Step) -> LocalModel[P]:
+    def _follow(self, problem: Problem[P], local: LocalModel[P], step: NewtonStep) -> LocalModel[P]:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
             best = lowest(problem, problem.again(local.point), end, 0.0)
         return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
-    def _advance(self, local: LocalModel[P], step: Step, *, curved: bool) -> LocalModel[P]:
+    def _advance(self, local: LocalModel[P], step: NewtonStep, *, curved: bool) -> LocalModel[P]:
         """Take a Newton step, shortened until F falls."""
         problem, start, decrement = local.problem, local.point, step.decrement
         if problem.is_fused and decrement <= NEGLIGIBLE * local.value:
@@ -328,7 +328,7 @@ def _is_usable(coef: Array) -> bool:
     return 1e-100 < float(np.abs(coef).max()) < 1e100
 
 
-def systems_for(problem: Problem[P], policy: Policy) -> Steps[Any]:
+def systems_for(problem: Problem[P], policy: NewtonPolicy) -> Steps[Any]:
     """Return what solves the systems of a problem."""
     return Systems(policy) if problem.is_smooth else AxisSystems(policy)
 

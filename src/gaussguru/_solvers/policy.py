@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Policy:
+class NewtonPolicy:
     """Each with its meaning, its unit, and where it comes from; "measured" refers to the shapes of benchmarks/."""
 
     # --- continuation
@@ -80,4 +80,4 @@ class Policy:
         return max(least / n_parts, min(n_rows / self.growth, most / n_parts))
 
 
-DEFAULT = Policy()
+DEFAULT = NewtonPolicy()

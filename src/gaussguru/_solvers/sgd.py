@@ -7,7 +7,7 @@ same for any number of rows.
 F - F* falls as ``1 / sqrt(t)``: for data that comes in parts, or is seen once. Averaging the iterates removes most of
 what the last steps scatter. The certificate says how far it came; it does not decide when to stop.
 
-Both kinds of problem run through the same solver; what differs is in :class:`State` and :class:`JointState`.
+Both kinds of problem run through the same solver; what differs is in :class:`SGDState` and :class:`JointState`.
 """
 
 import math
@@ -34,7 +34,7 @@ L = TypeVar("L", bound=LossProblem[Any])
 
 
 @dataclass(frozen=True)
-class Policy:
+class SGDPolicy:
     """The tuning constants of stochastic gradient descent."""
 
     # Steps and rows of the trial of a rate, if the descent itself has so many (measured: what is best for 10,000 steps
@@ -47,7 +47,7 @@ class Policy:
     patience: int = 2
 
 
-class State:
+class SGDState:
     """A descent for two classes, GURU: where it is, after how many steps, and the sums of the places where it was.
 
     Nothing but arrays and numbers: it can be pickled, and goes on where it was, on the same rows or on others.
@@ -114,7 +114,7 @@ class State:
             rows.run(_binding.measured_pass, rows.errors.deviations, order, rows.signed_weight, *arguments)
 
 
-class JointState(State):
+class JointState(SGDState):
     """A descent for several classes: M-GURU, or M-GURU-S2 if a ``single`` random class moves in a step."""
 
     def __init__(
@@ -171,7 +171,7 @@ class SGD(Generic[L]):
     eta0: float | None = None
     average: bool = False
     single: bool = False
-    policy: Policy = Policy()
+    policy: SGDPolicy = SGDPolicy()
 
     def solve(self, problem: L, start: Start | None = None) -> Result:
         """Minimise, from ``(w, b)`` if given, and return the last place.
@@ -206,11 +206,11 @@ class SGD(Generic[L]):
             start = (result.coef, result.intercept) if result.converged else None
             yield result
 
-    def begin(self, problem: L, start: Start | None = None) -> State:
+    def begin(self, problem: L, start: Start | None = None) -> SGDState:
         """Return the state of a descent that has made no step."""
         n_columns, n_classes = problem.rows.n_columns, problem.rows.n_classes
         if n_classes == 2:
-            return State(n_columns, start)
+            return SGDState(n_columns, start)
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
 
     def value(self, problem: L, coef: Array, intercept: Intercept) -> float:

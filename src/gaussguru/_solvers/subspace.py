@@ -30,7 +30,7 @@ from gaussguru._solvers.result import Log, Result, Status
 
 
 @dataclass(frozen=True)
-class Policy:
+class SubspacePolicy:
     """The tuning constants of growing spans, besides those of Newton's method."""
 
     # A span is searched in spaces of at least so many dimensions (measured: digits, usps and mnist have more; the
@@ -141,7 +141,7 @@ class Subspace:
     """The solver: Newton's method in a growing span."""
 
     newton: Newton = field(default_factory=Newton)
-    policy: Policy = Policy()
+    policy: SubspacePolicy = SubspacePolicy()
 
     def suits(self, problem: LossProblem[P]) -> bool:
         """Return whether few gradients span the solution: F has many unknowns, and is smooth along the class means.
