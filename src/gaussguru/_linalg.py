@@ -43,8 +43,8 @@ def log_sum(logs: Array, axis: int) -> Array:
     largest = logs.max(axis=axis, keepdims=True)
     shift = np.where(np.isfinite(largest), largest, 0.0)
     with np.errstate(divide="ignore"):
-        found: Array = np.log(np.exp(logs - shift).sum(axis=axis))
-    return found + shift.squeeze(axis)
+        sums: Array = np.log(np.exp(logs - shift).sum(axis=axis))
+    return sums + shift.squeeze(axis)
 
 
 def shares_of(logs: Array) -> Array:

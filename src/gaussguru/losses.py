@@ -252,8 +252,8 @@ def check_loss(loss: Loss) -> None:
         near = np.abs(z) < 10  # where differences have digits
         size = 1 + np.abs(z)
         alpha = np.linspace(0.001, 0.999, 499)
-        at = loss.slope_inverse(alpha)
-        there = loss.terms(at)
+        inverse = loss.slope_inverse(alpha)
+        at_inverse = loss.terms(inverse)
         steps, bends = (up[0] - down[0]) / (2 * h), (up[1] - down[1]) / (2 * h)
         least, most = (pick([down[2], curvature, up[2]], axis=0) for pick in (np.min, np.max))
         turns = np.diff(curvature[near]) / np.diff(z[near])
@@ -269,9 +269,9 @@ def check_loss(loss: Loss) -> None:
             ("f' must be the derivative of f", z[near], (np.abs(steps - slope) <= 1e-5)[near]),
             ("f'' must be the derivative of f'", z[near],
              ((bends >= least - 1e-5) & (bends <= most + 1e-5))[near]),
-            ("slope_inverse must invert f'", alpha, np.abs(there[1] - alpha) <= 1e-7),
+            ("slope_inverse must invert f'", alpha, np.abs(at_inverse[1] - alpha) <= 1e-7),
             ("conjugate must be f - z f' at the z with that slope", alpha,
-             np.abs(loss.conjugate(alpha) - (there[0] - at * there[1])) <= 1e-7 * (1 + np.abs(at))),
+             np.abs(loss.conjugate(alpha) - (at_inverse[0] - inverse * at_inverse[1])) <= 1e-7 * (1 + np.abs(inverse))),
             ("conjugate must be finite and not negative at 0 and 1", np.array([0.0, 1.0]),
              loss.conjugate(np.array([0.0, 1.0])) >= 0),
             ("jerk must bound the change of f''", z[near][1:], np.abs(turns) <= loss.jerk + 1e-6),

@@ -722,9 +722,9 @@ def _checked_covariance(sigma: float, matrix: Array) -> Noise:
     deviations = np.sqrt(variances)
     unit = np.where(deviations > 0, deviations, 1.0)
     correlations = matrix / unit / unit[:, np.newaxis]
-    apart = np.abs(correlations - correlations.T)
-    if apart.max() > ROUNDING:
-        i, j = (int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
+    asymmetry = np.abs(correlations - correlations.T)
+    if asymmetry.max() > ROUNDING:
+        i, j = (int(index) for index in np.unravel_index(np.argmax(asymmetry), asymmetry.shape))
         values = f"{matrix[i, j]:g} at [{i}, {j}] and {matrix[j, i]:g} at [{j}, {i}]"
         raise ValueError(f"noise must be a symmetric covariance; got {values}")
     shape = Shape(0.5 * (matrix + matrix.T))

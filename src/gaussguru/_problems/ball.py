@@ -116,22 +116,22 @@ class Ball(ByClass[BallPoint]):
         """Return ``u`` and ``n`` for all pairs of classes."""
         if self.directions is not None:
             return self.directions, _along(self.directions, W)
-        apart: Array = W[:, np.newaxis] - W
-        size = np.hypot(np.linalg.norm(apart, axis=2), self.eps)
-        return apart / np.maximum(size, 1e-300)[:, :, np.newaxis], size
+        differences: Array = W[:, np.newaxis] - W
+        size = np.hypot(np.linalg.norm(differences, axis=2), self.eps)
+        return differences / np.maximum(size, 1e-300)[:, :, np.newaxis], size
 
     def point(self, x: Array) -> BallPoint:
         """Evaluate F at x; one pass over X."""
         W, b = unfold(x, self.n_classes)
         return self._at(W, b, self.rows.scores(W))
 
-    def _at(self, W: Array, b: Array, found: RowVector) -> BallPoint:
+    def _at(self, W: Array, b: Array, scores: RowVector) -> BallPoint:
         units, lengths = self.lengths(W)
         residual, (loss, added) = self.rows.both(
-            _slopes, found, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
+            _slopes, scores, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
         )
         value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
-        return BallPoint(W, b, value, found, units, lengths, residual, added)
+        return BallPoint(W, b, value, scores, units, lengths, residual, added)
 
     def again(self, point: BallPoint) -> BallPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -148,8 +148,8 @@ class Ball(ByClass[BallPoint]):
 
     def displacements(self, point: BallPoint) -> Array:
         """Return where every sample is moved, against the rival class with the largest slack."""
-        place = {"b": point.b, "lengths": point.lengths, "units": point.units}
-        return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **place))
+        arguments = {"b": point.b, "lengths": point.lengths, "units": point.units}
+        return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **arguments))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
@@ -273,13 +273,13 @@ class BallLocal(LocalModel[BallPoint]):
         """Return how the derivatives by the scores change with the classifier; one pass over X."""
         problem = self.problem
         problem.rows.count("product")
-        found = problem.rows.each(scores, W=np.ascontiguousarray(P.T))
-        return self._bent(found, shifts * problem.fit_intercept, _along(self.point.units, P), 0.0)
+        changes = problem.rows.each(scores, W=np.ascontiguousarray(P.T))
+        return self._bent(changes, shifts * problem.fit_intercept, _along(self.point.units, P), 0.0)
 
-    def _bent(self, found: RowVector, b: Array, lengths: Array, margin: float) -> RowVector:
+    def _bent(self, scores: RowVector, b: Array, lengths: Array, margin: float) -> RowVector:
         """Return how the derivatives by the scores change with slacks."""
         problem, mu = self.problem, self.problem.smoothing.blur
-        vectors = self.point.residual, found, problem.row_reach
+        vectors = self.point.residual, scores, problem.row_reach
         return problem.rows.each(_bend, *vectors, b=b, lengths=lengths, margin=margin, mu=mu, pointwise=True)
 
     # --- certificates -------------------------------------------------------------------------------------
@@ -316,35 +316,35 @@ def _along(units: Array, W: Array) -> Array:
 # --- tasks ---------------------------------------------------------------------------------------------------
 
 
-def _slacks(block: Block, found: Array, reach: Array, b: Array, lengths: Array, margin: float = 1.0) -> Array:
+def _slacks(block: Block, scores: Array, reach: Array, b: Array, lengths: Array, margin: float = 1.0) -> Array:
     """Return ``t``, a column for each row: NumPy is slow along a short last axis."""
-    own, place = block.labels, np.arange(block.n_rows)
-    t = np.ascontiguousarray(found.T) + b[:, np.newaxis]
-    t -= t[own, place] - margin
-    t += lengths[:, own] * reach
-    t[own, place] = 0.0
+    labels, index = block.labels, np.arange(block.n_rows)
+    t = np.ascontiguousarray(scores.T) + b[:, np.newaxis]
+    t -= t[labels, index] - margin
+    t += lengths[:, labels] * reach
+    t[labels, index] = 0.0
     return t
 
 
-def _displace(block: Block, found: Array, reach: Array, b: Array, lengths: Array, units: Array) -> Array:
-    slacks = _slacks(block, found, reach, b, lengths)
+def _displace(block: Block, scores: Array, reach: Array, b: Array, lengths: Array, units: Array) -> Array:
+    slacks = _slacks(block, scores, reach, b, lengths)
     slacks[block.labels, np.arange(block.n_rows)] = -np.inf
     return np.asarray(-reach[:, np.newaxis] * units[block.labels, slacks.argmax(axis=0)])
 
 
 def _closed(block: Block, alpha: Array) -> Array:
     """Return weights of the slacks, a column for each row, as derivatives by the scores: each row adds up to zero."""
-    own, place = block.labels, np.arange(block.n_rows)
-    alpha[own, place] = 0.0
-    alpha[own, place] = -alpha.sum(axis=0)
+    labels, index = block.labels, np.arange(block.n_rows)
+    alpha[labels, index] = 0.0
+    alpha[labels, index] = -alpha.sum(axis=0)
     return np.ascontiguousarray(alpha.T)
 
 
 def _slopes(
-    block: Block, found: Array, reach: Array, b: Array, lengths: Array, mu: float
+    block: Block, scores: Array, reach: Array, b: Array, lengths: Array, mu: float
 ) -> tuple[Array, tuple[float, float]]:
     """Return the derivatives by the scores, and the sum of the smooth maxima with what smoothing adds to it."""
-    t = _slacks(block, found, reach, b, lengths)
+    t = _slacks(block, scores, reach, b, lengths)
     top = t.max(axis=0)
     alpha = np.exp((t - top) / mu) if mu else 1.0 * (t == top)
     total = alpha.sum(axis=0)
@@ -368,10 +368,10 @@ def _feasible(block: Block, residual: Array, kept: Array) -> Array:
 
 
 def _bend(
-    block: Block, residual: Array, found: Array, reach: Array, b: Array, lengths: Array, margin: float, mu: float
+    block: Block, residual: Array, scores: Array, reach: Array, b: Array, lengths: Array, margin: float, mu: float
 ) -> Array:
     """Return how the derivatives by the scores change when the slacks change by those of these scores."""
-    change, alpha = _slacks(block, found, reach, b, lengths, margin), np.maximum(residual.T, 0.0)
+    change, alpha = _slacks(block, scores, reach, b, lengths, margin), np.maximum(residual.T, 0.0)
     change -= np.einsum("ki,ki->i", alpha, change) / np.maximum(block.weights, 1e-300)
     return _closed(block, change * (alpha / mu))
 
@@ -386,10 +386,10 @@ def _curvature(block: Block, residual: Array, reach: Array, units: Array, one: f
     result, step = np.zeros((C, d + 1, C, d + 1)), piece_rows(C * C * (d + 1))
     undecided = np.max(residual * (block.weights[:, np.newaxis] - residual), axis=1) > EPS * block.weights**2
     for c in range(C):
-        mine, rivals = np.flatnonzero(undecided & (block.labels == c)), np.delete(np.arange(C), c)
+        members, rivals = np.flatnonzero(undecided & (block.labels == c)), np.delete(np.arange(C), c)
         bent = np.zeros((C - 1, d + 1, (C - 1) * (d + 1)))
-        for first in range(0, len(mine), step):
-            rows = mine[first : first + step]
+        for first in range(0, len(members), step):
+            rows = members[first : first + step]
             s, alpha = block.weights[rows, np.newaxis], residual[np.ix_(rows, rivals)]
             z = np.full((len(rows), C - 1, d + 1), one)
             z[:, :, :d] = block.dense(rows)[:, np.newaxis] - reach[rows, np.newaxis, np.newaxis] * units[c, rivals]

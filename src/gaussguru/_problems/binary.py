@@ -71,7 +71,7 @@ class BinaryPoint:
     b: float
     margin: RowVector
     stretch: float
-    own: float
+    noise_scale: float
     distance: float
     scale: float
     value: float
@@ -142,43 +142,47 @@ class Binary(SpannedProblem[BinaryPoint]):
 
     def point(self, x: Array) -> BinaryPoint:
         """Evaluate F at x; one pass over X."""
-        w, own, b = self.split(x)
+        w, noise_scale, b = self.split(x)
         self.rows.count("value")
-        return self.at(w, own, b, self.rows.each(margins, w=w))
+        return self.at(w, noise_scale, b, self.rows.each(margins, w=w))
 
-    def at(self, w: Array, own: float, b: float, margin: RowVector, stretch: float = 1.0) -> BinaryPoint:
+    def at(self, w: Array, noise_scale: float, b: float, margin: RowVector, stretch: float = 1.0) -> BinaryPoint:
         """Evaluate F at ``(stretch w, b)`` from the margins ``X w`` and the noise scale of w."""
-        scale = self._scale(stretch * own)
+        scale = self._scale(stretch * noise_scale)
         totals = self.rows.total(_totals, margin, loss=self.loss, stretch=stretch, b=b, scale=scale, pointwise=True)
-        return self._point(w, own, b, margin, stretch, scale, totals)
+        return self._point(w, noise_scale, b, margin, stretch, scale, totals)
 
-    def _scale(self, own: float) -> float:
-        return math.hypot(self.smoothing.noise * own, self.smoothing.blur) or 1e-300
+    def _scale(self, noise_scale: float) -> float:
+        return math.hypot(self.smoothing.noise * noise_scale, self.smoothing.blur) or 1e-300
 
     def _point(
-        self, w: Array, own: float, b: float, margin: RowVector, stretch: float, scale: float, totals: Array
+        self, w: Array, noise_scale: float, b: float, margin: RowVector, stretch: float, scale: float, totals: Array
     ) -> BinaryPoint:
-        found = Totals(*totals.tolist())
-        value = scale * found.value
+        sums = Totals(*totals.tolist())
+        value = scale * sums.value
         if self.l2:
             value += 0.5 * self.l2 * stretch**2 * float(w @ w)
-        return BinaryPoint(w, b, margin, stretch, own, self.smoothing.noise * stretch * own, scale, value, found)
+        return BinaryPoint(
+            w, b, margin, stretch, noise_scale, self.smoothing.noise * stretch * noise_scale, scale, value, sums
+        )
 
     def again(self, point: BinaryPoint) -> BinaryPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
-        own = point.stretch * point.own
-        if self.smoothing.noise * own == point.distance and self._scale(own) == point.scale:
+        noise_scale = point.stretch * point.noise_scale
+        if self.smoothing.noise * noise_scale == point.distance and self._scale(noise_scale) == point.scale:
             return point  # the difference is lost in rounding
         return self.stretched(point, point.stretch, point.b)
 
     def stretched(self, point: BinaryPoint, stretch: float, b: float) -> BinaryPoint:
         """Evaluate F with another length and intercept."""
-        return self.at(point.w, point.own, b, point.margin, stretch)
+        return self.at(point.w, point.noise_scale, b, point.margin, stretch)
 
     def mixture(self, parts: list[tuple[float, BinaryPoint]]) -> BinaryPoint:
         """Evaluate F at a linear combination of points, from their margins."""
-        w, own, b = self.split(np.asarray(sum(share * point.x for share, point in parts)))
-        return self.at(w, own, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts]))
+        w, noise_scale, b = self.split(np.asarray(sum(share * point.x for share, point in parts)))
+        return self.at(
+            w, noise_scale, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts])
+        )
 
     # --- where to begin -----------------------------------------------------------------------------------
 
@@ -267,15 +271,15 @@ class Binary(SpannedProblem[BinaryPoint]):
         """Return value and gradient at x from one pass over X; with ``curved``, also ``curves`` of the local model."""
         if self.loss.code < 0:
             return self.expand(self.point(x))
-        w, own, b = self.split(x)
-        scale, measured = self._scale(own), not self.rows.knows_squares
+        w, noise_scale, b = self.split(x)
+        scale, measured = self._scale(noise_scale), not self.rows.knows_squares
         self.rows.count("value")
         margin, sums = self.rows.both(_visit, loss=self.loss, w=w, b=b, scale=scale, curved=curved, measured=measured)
         n_totals = len(Totals._fields)
         vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
         if measured:
             self.rows.learn_squares(vectors[-1])
-        point = self._point(w, own, b, margin, 1.0, scale, sums[:n_totals])
+        point = self._point(w, noise_scale, b, margin, 1.0, scale, sums[:n_totals])
         return self.local(point, vectors[:2], vectors[2:4] if curved else None)
 
     def local(self, point: BinaryPoint, by_label: Array, curves: Array | None = None) -> "BinaryLocal":
@@ -300,18 +304,18 @@ class Binary(SpannedProblem[BinaryPoint]):
 
     def row_weights(self, point: BinaryPoint) -> Weights:
         """Return the weights of the rows in gradient and Hessian."""
-        parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._place(point))
+        parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._terms_at(point))
         return Weights(*self.rows.unzipped(parts, 3))
 
     def slopes(self, point: BinaryPoint) -> Array:
         """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
-        return self.rows.gather(self.rows.each(_slopes, point.margin, pointwise=True, **self._place(point)))
+        return self.rows.gather(self.rows.each(_slopes, point.margin, pointwise=True, **self._terms_at(point)))
 
     def shrunk_conjugate(self, point: BinaryPoint, factor: float) -> float:
         """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
-        return float(self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._place(point)))
+        return float(self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._terms_at(point)))
 
-    def _place(self, point: BinaryPoint) -> dict[str, object]:
+    def _terms_at(self, point: BinaryPoint) -> dict[str, object]:
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
 
     def dual_value(self, alpha: RowVector) -> float:
@@ -695,7 +699,7 @@ def _totals(block: Block, margin: Array, loss: Loss, stretch: float, b: float, s
     z, y = _slack(block, margin, stretch, b, scale)
     f, slope, curvature = loss.terms(z)
     s, positive = np.abs(block.signed_weight), y > 0
-    by_label = [part[mine].sum() for part in (s * slope, s * curvature) for mine in (positive, ~positive)]
+    by_label = [part[rows].sum() for part in (s * slope, s * curvature) for rows in (positive, ~positive)]
     return np.array([s @ f, *by_label, s @ loss.conjugate(slope)])
 
 

@@ -48,12 +48,12 @@ def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int =
     within, best = np.arange(n), None
     while True:
         sweep(within, SWEEPS)
-        found = problem.point(np.append(params[:-1], bias * params[-1]))
-        margin = np.copysign(1.0, signed) * (rows.gather(found.margin) + found.b)
-        wrong, found = np.flatnonzero(margin < 0), problem.rescaled(found, tol)
-        if best is not None and not found.value <= (1 - NEGLIGIBLE) * best.value:
-            return min(best, found, key=lambda either: either.value)
-        best = found
+        point = problem.point(np.append(params[:-1], bias * params[-1]))
+        margin = np.copysign(1.0, signed) * (rows.gather(point.margin) + point.b)
+        wrong, point = np.flatnonzero(margin < 0), problem.rescaled(point, tol)
+        if best is not None and not point.value <= (1 - NEGLIGIBLE) * best.value:
+            return min(best, point, key=lambda either: either.value)
+        best = point
         if best.value <= enough or len(wrong) > n / HARDEST:
             return best
         sweep(np.union1d(np.argsort(alpha)[-HARDEST:], wrong), HARDEST)

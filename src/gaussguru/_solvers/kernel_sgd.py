@@ -57,9 +57,9 @@ class KernelState(SGDState):
     def _pass(self, rows: KernelRows, order: Index, *arguments: Any) -> None:
         code, sigma, l2, rate, steps, fit_intercept, *places = arguments
         for part, values in rows.kernel.blocks(order):
-            mine = order[part]
+            drawn = order[part]
             self.square = _binding.kernel_pass(
-                values, mine, rows.signed_weight[mine], rows.squared_norms[mine], code, sigma, l2, rate,
+                values, drawn, rows.signed_weight[drawn], rows.squared_norms[drawn], code, sigma, l2, rate,
                 steps + part.start, fit_intercept, self.square, *places,
             )  # fmt: skip
 

@@ -115,12 +115,12 @@ class _Run(Bounds[P]):
     def from_scratch(self) -> Result:
         """Minimise on growing subsamples, then on all rows."""
         levels = [*self.settings.subsamples(self.problem), self.problem]
-        begins = next((place for place, level in enumerate(levels) if not self._is_constant(level)), None)
-        if begins is None:
+        first = next((index for index, level in enumerate(levels) if not self._is_constant(level)), None)
+        if first is None:
             self.dual = self.problem.collapse_bound()
             return self.result()
         local: LocalModel[P] | None = None
-        for level in levels[begins:]:
+        for level in levels[first:]:
             local = self.descend(level, self._begin(level, local))
         return self.result()
 
@@ -342,5 +342,5 @@ def extrapolation(level: float, passed: list[tuple[float, P]]) -> list[tuple[flo
     levels = [known for known, _ in passed]
     if abs(level - levels[-1]) > 2 * abs(levels[-1] - levels[0]):
         return [(1.0, passed[-1][1])]
-    shares = [math.prod((level - other) / (own - other) for other in levels if other != own) for own in levels]
+    shares = [math.prod((level - other) / (base - other) for other in levels if other != base) for base in levels]
     return list(zip(shares, (solution for _, solution in passed), strict=True))

@@ -224,20 +224,20 @@ class SGD(Generic[L]):
     def find_rate(self, problem: L) -> float:
         """Return the power of 2 from which a short descent on some of the rows gets lowest."""
         rng, n = np.random.default_rng(self.seed), problem.rows.n_rows
-        some = problem.subsample(self.policy.trial_rows, rng) if n > self.policy.trial_rows else problem
-        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, self.policy.trial_steps))
+        trial = problem.subsample(self.policy.trial_rows, rng) if n > self.policy.trial_rows else problem
+        order = rng.integers(0, trial.rows.n_rows, min(self.max_iter * n, self.policy.trial_steps))
         first, second = np.array_split(order, 2)
 
         @cache
         def reached(exponent: int) -> float:
-            state = self.begin(some)
-            state.run(some, first, 2.0**exponent)
+            state = self.begin(trial)
+            state.run(trial, first, 2.0**exponent)
             if self.average:
                 state.restart_average()
-            state.run(some, second, 2.0**exponent)
-            value = self.value(some, state.coef, state.intercept)
+            state.run(trial, second, 2.0**exponent)
+            value = self.value(trial, state.coef, state.intercept)
             # F that is lost in rounding beside F(0) is as good as zero.
-            return max(value, EPS * some.weight) if math.isfinite(value) else math.inf
+            return max(value, EPS * trial.weight) if math.isfinite(value) else math.inf
 
         best, stride = 0, self.policy.stride
         while stride and best + stride < sys.float_info.max_exp:  # a compass search

@@ -156,15 +156,15 @@ class Subspace:
         W = rows.means - rows.means.mean(axis=0)
         scores, ratios = rows.gather(rows.scores(W)), []
         for c, w in enumerate(W):
-            mine = scores[rows.labels == c]
-            spread = np.std(mine[:, [c]] - mine, axis=0)
+            own_scores = scores[rows.labels == c]
+            spread = np.std(own_scores[:, [c]] - own_scores, axis=0)
             ratios += [noise.scale(w - W[k]) / spread[k] for k in np.flatnonzero(spread)]
         return bool(ratios) and float(np.median(ratios)) >= self.policy.smooth
 
     def solve(self, problem: SpannedProblem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise over a growing span of gradients or, where that does not converge, over all columns."""
-        found, _ = self.minimise(OfColumns(problem.rows), problem, start, whole=True)
-        return found if found is not None and found.converged else self.newton.solve(problem, start)
+        result, _ = self.minimise(OfColumns(problem.rows), problem, start, whole=True)
+        return result if result is not None and result.converged else self.newton.solve(problem, start)
 
     def minimise(
         self,
@@ -200,22 +200,22 @@ class Subspace:
             residual = current.residual(current.unknowns(result.coef, result.intercept))
             grown = span.add(space.gradient(residual))
             current, coef = spanned(), span.padded(result.coef)
-            found = self._certified(current, result, coef)
-            if found.converged and whole:
-                found = self._certified(problem, result, coef @ span.basis.T)
-            elif found.converged:
+            certified = self._certified(current, result, coef)
+            if certified.converged and whole:
+                certified = self._certified(problem, result, coef @ span.basis.T)
+            elif certified.converged:
                 # A certificate balances classes by taking some of the pull of each: all of these must be in the span.
                 grown += span.add(space.gradient(current.by_cell(residual)))
                 current, coef = spanned(), span.padded(coef)
-                found = self._certified(current, result, coef)
-            found = found._replace(coef=coef @ span.basis.T, n_iter=n_iter)
+                certified = self._certified(current, result, coef)
+            certified = certified._replace(coef=coef @ span.basis.T, n_iter=n_iter)
             stalled += 1
-            if best is None or found.gap < best.gap:
-                best, stalled = found, 0
-            log(n_iter, found.objective, found.gap, f"  in {span.basis.shape[1] - grown} dimensions")
+            if best is None or certified.gap < best.gap:
+                best, stalled = certified, 0
+            log(n_iter, certified.objective, certified.gap, f"  in {span.basis.shape[1] - grown} dimensions")
             if best.converged or not grown or stalled == newton.policy.patience:
                 break
-            result = self._within(current, (coef, result.intercept), found.gap)
+            result = self._within(current, (coef, result.intercept), certified.gap)
         return best, current
 
     def _within(self, problem: SpannedProblem[P], start: tuple[Array, Intercept] | None, gap: float) -> Result:

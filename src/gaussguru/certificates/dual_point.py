@@ -81,41 +81,41 @@ class Ray(NamedTuple):
 
     def best(self, wanted: float = math.inf) -> float:
         """Return a dual value on the ray; no more is done than it takes to reach ``wanted``, if it can be reached."""
-        here = [demand - room for demand, room in zip(self.demand, self.room, strict=True)]
-        worst = max(here, default=0.0)
+        lack = [demand - room for demand, room in zip(self.demand, self.room, strict=True)]
+        worst = max(lack, default=0.0)
         if worst <= 0 or (self.ridge and self.excess == 0):
             return self.mass
         best = max(0.0, self.mass - self.excess**2 / (2 * self.ridge)) if self.ridge else 0.0
         if best >= wanted or not math.isfinite(worst):
             return best
-        most = self._most(here)
+        most = self._most(lack)
         for shrink in SHRINKS:
             if not self.ridge and most * self.mass < wanted < math.inf:  # what is feasible is below
                 break
-            feasible = self._chord(shrink, here)
+            feasible = self._chord(shrink, lack)
             if feasible > 0:
                 best = max(best, self._between(feasible))
                 if best < wanted and self.twice:  # a second chord, from the end of the first, bounds it better
-                    best = max(best, self._between(self._chord(feasible, here)))
+                    best = max(best, self._between(self._chord(feasible, lack)))
                 break
             most = shrink
         return best
 
-    def _most(self, here: list[float]) -> float:
+    def _most(self, lack: list[float]) -> float:
         """Return an upper bound of the c at which every pair has room: none gains it faster than at c = 1."""
         if self.gain is None:
             return 1.0
-        return min(1 - h / max(d + g, h) for h, d, g in zip(here, self.demand, self.gain, strict=True) if h > 0)
+        return min(1 - h / max(d + g, h) for h, d, g in zip(lack, self.demand, self.gain, strict=True) if h > 0)
 
-    def _chord(self, shrink: float, here: list[float]) -> float:
+    def _chord(self, shrink: float, lack: list[float]) -> float:
         """Return a c at which every pair has room, by the chord from ``shrink`` to 1; 0 where there is none."""
         feasible = 1.0
-        for h, demand, room in zip(here, self.demand, self.room_at(shrink), strict=True):
+        for h, demand, room in zip(lack, self.demand, self.room_at(shrink), strict=True):
             if h > 0:
-                there = shrink * demand - room
-                if not there < 0:
+                end_lack = shrink * demand - room
+                if not end_lack < 0:
                     return 0.0
-                feasible = min(feasible, 1 - (1 - shrink) * h / (h - there))
+                feasible = min(feasible, 1 - (1 - shrink) * h / (h - end_lack))
         return feasible
 
     def _between(self, feasible: float) -> float:
@@ -172,9 +172,9 @@ def route(rest: Array, gain: Array) -> tuple[Callable[[int, int], Array], dict[t
     potentials += inverse @ (rest - network @ potentials)
     carried, unrouted = np.abs(rest - network @ potentials), {}
     order = np.argsort(-gain.sum(axis=1), kind="stable")
-    for place in range(len(order) - 1, 0, -1):
-        c = int(order[place])
-        towards = int(order[np.argmax(gain[c, order[:place]])])
+    for position in range(len(order) - 1, 0, -1):
+        c = int(order[position])
+        towards = int(order[np.argmax(gain[c, order[:position]])])
         if gain[c, towards] == 0:
             continue
         unrouted[min(c, towards), max(c, towards)] = carried[c]

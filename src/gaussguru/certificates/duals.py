@@ -116,9 +116,9 @@ def recover_norm(
     known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
     positive = y[inside] > 0
     groups = (positive, ~positive) if fit_intercept else (np.ones_like(positive),)
-    if not all(known[mine].sum() > 0 for mine in groups):
+    if not all(known[group].sum() > 0 for group in groups):
         raise ValueError("alpha must have a sample with 0 < alpha < 1, of either label if there is an intercept")
-    means = [float(np.average(left[mine], weights=known[mine])) for mine in groups]
+    means = [float(np.average(left[group], weights=known[group])) for group in groups]
     inverse = float(np.mean(means))
     b = 0.5 * (means[1] - means[0]) / inverse if fit_intercept else 0.0
     by_sample, cost = np.full(len(alpha), np.nan), np.where((alpha >= 1) & (weight > 0), np.nan, 0.0)
