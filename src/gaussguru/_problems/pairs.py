@@ -28,9 +28,6 @@ from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru.noise import Isotropic, QuadraticNoise
 
-# A factor that takes fewer multiply-adds is recomputed at every step (measured: about ten milliseconds).
-CHEAP_FACTOR = 4e7
-
 
 @dataclass(eq=False)
 class ClassPoint:
@@ -199,7 +196,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
     @property
     def is_cheap(self) -> bool:
         """Whether a factor costs so little that it is computed at every step."""
-        return len(self.gradient) ** 3 + self._work[1] < CHEAP_FACTOR
+        return len(self.gradient) ** 3 + self._work[1] < 4e7  # multiply-adds: about ten milliseconds (measured)
 
     def hessian(self) -> Array:
         """Return the Hessian by the unknowns."""
@@ -406,12 +403,6 @@ def hinge_values(class_weights: Array, b: Array) -> Array:
     return np.asarray((hinge.sum(axis=2) - 1.0) @ class_weights)  # without the class compared with itself
 
 
-# Selections of pairs for a dual point. Left out are classes whose slopes add up to at most the first fraction of the
-# target gap, and pairs with at most the second fraction of the slopes of both classes. The second selection serves
-# nearly separate groups of classes: the pairs between groups have no room even for a small flow.
-LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-5))
-
-
 def highest(values: Iterable[float], wanted: float) -> float:
     """Return the highest of the values, at least 0; stop at the first that reaches ``wanted``."""
     best = 0.0
@@ -430,7 +421,10 @@ def touching(slope: Array, target: float) -> Iterator[Array]:
     """
     both = symmetric(slope)
     total = both.sum(axis=1)
-    for light, slight in LEFT_OUT if len(slope) > 2 else ((0.0, 0.0),):
+    # Classes are left out whose slopes add up to at most the fraction ``light`` of the target gap, and pairs with at
+    # most the fraction ``slight`` of the slopes of both classes. The second selection serves nearly separate groups of
+    # classes: the pairs between groups have no room even for a small flow.
+    for light, slight in ((1e-6, 1e-9), (1e-3, 1e-5)) if len(slope) > 2 else ((0.0, 0.0),):
         counts = total > light * target
         yield (both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
 

@@ -112,7 +112,7 @@ def recover_norm(
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
     left = scale * z + (y * along)[inside]
-    # How well alpha determines z; next to 0 and 1, where z may be that of the end itself, it does not.
+    # The accuracy to which alpha determines z; it vanishes at 0 and 1.
     known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
     positive = y[inside] > 0
     groups = (positive, ~positive) if fit_intercept else (np.ones_like(positive),)
@@ -225,7 +225,7 @@ def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
 
 
 def _dual_point(loss: str | Loss, alpha: Any, y: Any, X: Any, sample_weight: Any) -> tuple[Loss, Array, Array, Array]:
-    """Return the loss, alpha, labels and weights, checked."""
+    """Return the loss, alpha, labels and weights; raise a ValueError for wrong shapes or labels."""
     alpha, y = np.asarray(alpha, dtype=np.float64), np.asarray(y, dtype=np.float64)
     weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     for name, values in (("alpha", alpha), ("y", y), ("sample_weight", weight)):
