@@ -1,4 +1,4 @@
-"""``functools.cached_property`` without its lock, as Python has it from 3.12 on: a fit of a millisecond has fifty."""
+"""``functools.cached_property`` without a lock, as in Python 3.12 and later: a fit of a millisecond computes fifty."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -7,8 +7,8 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
 else:
 
-    class cached_property:  # noqa: N801 - the name that it stands for
-        """A property that is computed once, and kept in the dictionary of the object."""
+    class cached_property:  # noqa: N801 - the name in functools
+        """A property that is computed once, and stored in the dictionary of the object."""
 
         def __init__(self, compute: Any) -> None:
             self.compute, self.__doc__ = compute, compute.__doc__

@@ -10,19 +10,17 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-# Of two classes a number, of more an array with one for each.
+# A number for two classes, an array (n_classes,) for more.
 Intercept = float | Array
 
-# The distance from 1 to the next number.
 EPS = float(np.finfo(np.float64).eps)
-# Numbers that differ by no more than this part of them are the same: sums are rounded in some order.
+# Numbers with at most this relative difference count as equal: sums may be added in any order.
 SAME = 1e-9
-# A difference that is at most this part of its terms is their rounding.
+# A difference of at most this fraction of its terms counts as rounding.
 ROUNDED = 1e-13
-# What is at most this part of a sum over samples is lost in its rounding (a few thousand roundings: F adds up as many
-# terms).
+# Changes of at most this fraction of a sum over samples are below its rounding, a few thousand EPS.
 LOST = 1e-12
-# A Hessian is formed up to this many columns; two of them are then 64 MB.
+# A Hessian is formed up to this many columns; two Hessians then take 64 MB.
 MAX_COLUMNS = 2048
 
 
@@ -39,16 +37,16 @@ def extended(v: Array, number: float) -> Array:
 
 
 def log_sum(logs: Array, axis: int) -> Array:
-    """Return ``log sum exp`` along an axis, as SciPy's ``logsumexp`` in a fifth of its time; all may be -inf."""
+    """Return ``log sum exp`` along an axis, five times as fast as SciPy's ``logsumexp``; all may be -inf."""
     largest = logs.max(axis=axis, keepdims=True)
     shift = np.where(np.isfinite(largest), largest, 0.0)
     with np.errstate(divide="ignore"):
-        found: Array = np.log(np.exp(logs - shift).sum(axis=axis))
-    return found + shift.squeeze(axis)
+        sums: Array = np.log(np.exp(logs - shift).sum(axis=axis))
+    return sums + shift.squeeze(axis)
 
 
 def shares_of(logs: Array) -> Array:
-    """Return numbers of which these are the logarithms, but for a factor, by row, as parts of one."""
+    """Return ``exp(logs)`` divided by its row sums, (n, k): softmax by row, without overflow."""
     parts = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(parts / parts.sum(axis=1, keepdims=True))
 
@@ -63,9 +61,9 @@ def diagonal(matrix: Array) -> Array:
 def graded_roots(rows: Array) -> Array:
     """Return L of shape (n, m, min(m, r)) with ``L L' = A A'`` for every matrix A of an array (n, m, r).
 
-    The columns of L that are not 0 come first, the largest of them in front. Householder reflections of the columns,
-    each with the largest entry left as its pivot, keep the digits of every entry however much smaller it is than
-    others (Cox & Higham 1998, Numer. Math. 79); entries that are rounding of larger ones become 0.
+    The columns of L that are not 0 come first, the largest in front. Householder reflections of the columns, with the
+    largest remaining entry as pivot, keep the relative accuracy of small entries (Cox & Higham 1998, Numer. Math. 79).
+    Entries below the rounding of larger ones become 0.
     """
     A = np.array(rows, dtype=np.float64)
     n, m, r = A.shape
@@ -80,7 +78,7 @@ def graded_roots(rows: Array) -> Array:
         squares = 0.5 * np.square(v).sum(axis=1)
         scaled = np.divide(v, squares[:, np.newaxis], out=np.zeros_like(v), where=v[:, :1] != 0)[:, :, np.newaxis]
         v = v[:, np.newaxis]
-        # Rounding of a reflected entry is in proportion to the sizes of all that it is made of.
+        # The rounding of a reflected entry is proportional to the sizes of its terms.
         terms = np.abs(A) + (np.abs(A) @ np.abs(scaled)) * np.abs(v)
         A -= (A @ scaled) * v
         A[np.abs(A) <= ROUNDED * terms] = 0.0
@@ -89,7 +87,7 @@ def graded_roots(rows: Array) -> Array:
 
 
 def mirrored(lower: Array) -> Array:
-    """Return the symmetric matrix with this lower triangle, whatever is above it."""
+    """Return the symmetric matrix with this lower triangle; entries above it are ignored."""
     return np.where(_lower(len(lower)), lower, lower.T)
 
 
@@ -111,10 +109,10 @@ class Factor(NamedTuple):
 
 
 def factorise(hessian: Array, damping: Array | float = 0.0) -> Factor:
-    """Factor a positive semidefinite matrix given by its lower triangle, damped, with the least ridge it needs.
+    """Factor a positive semidefinite matrix given by its lower triangle, plus damping and the least necessary ridge.
 
-    The ridge is relative to each diagonal entry: w and b, or two features, may have very different units, and a
-    Cholesky factor is as accurate as if the matrix had been scaled to a unit diagonal first.
+    The matrix is overwritten. The ridge is relative to each diagonal entry: w and b, or two features, may have very
+    different units, and a Cholesky factor is as accurate as that of a matrix scaled to a unit diagonal.
     """
     entries = diagonal(hessian)
     entries += damping
@@ -122,7 +120,7 @@ def factorise(hessian: Array, damping: Array | float = 0.0) -> Factor:
     ridge = 1e-13
     while True:
         entries *= 1.0 + ridge
-        # To LAPACK, which counts by columns, the lower triangle is the upper one of the transpose.
+        # LAPACK stores by columns: the lower triangle is the upper one of the transpose.
         cholesky, failed = dpotrf(hessian.T, clean=False)
         if not failed:
             return Factor(cholesky)

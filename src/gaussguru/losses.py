@@ -41,8 +41,8 @@ class Loss(ABC):
 
     Examples
     --------
-    One's own loss: a hyperbola, scaled like the others to ``f(0) = 1/sqrt(2 pi)``. :func:`check_loss` tells whether it
-    is one; then it goes wherever a loss is asked for, but to "sgd" and "sgd2", which are compiled.
+    A custom loss: a hyperbola, scaled like the others to ``f(0) = 1/sqrt(2 pi)``. :func:`check_loss` checks it; then it
+    is accepted as ``loss`` by every solver except "sgd" and "sgd2", which are compiled.
 
     >>> import numpy as np
     >>> from gaussguru import GuruClassifier
@@ -83,7 +83,7 @@ class Loss(ABC):
 
     @cached_property
     def reach(self) -> float:
-        """The standardised slack above which f is linear to double precision, or a little more."""
+        """The standardised slack above which f is linear to double precision, at least 40."""
         return max(40.0, float(self.slope_inverse(np.array([1 - 2.0**-53]))[0]))
 
     def value(self, z: Array) -> Array:
@@ -213,7 +213,7 @@ LOSSES: dict[str, Loss] = {"gaussian": Gaussian(), "logistic": Logistic(), "quad
 
 
 def resolve_loss(loss: str | Loss) -> Loss:
-    """Return the loss called ``loss``, or ``loss`` itself if it is one."""
+    """Return the loss with the name ``loss``, or ``loss`` itself if it is a :class:`Loss`."""
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str) and loss in LOSSES:
@@ -249,11 +249,11 @@ def check_loss(loss: Loss) -> None:
         if not f.shape == slope.shape == curvature.shape == z.shape:
             raise ValueError(f"{loss!r}: terms must return three arrays of the shape of z")
         up, down = loss.terms(z + h), loss.terms(z - h)
-        near = np.abs(z) < 10  # where differences have digits
+        near = np.abs(z) < 10  # differences are exact enough here
         size = 1 + np.abs(z)
         alpha = np.linspace(0.001, 0.999, 499)
-        at = loss.slope_inverse(alpha)
-        there = loss.terms(at)
+        inverse = loss.slope_inverse(alpha)
+        at_inverse = loss.terms(inverse)
         steps, bends = (up[0] - down[0]) / (2 * h), (up[1] - down[1]) / (2 * h)
         least, most = (pick([down[2], curvature, up[2]], axis=0) for pick in (np.min, np.max))
         turns = np.diff(curvature[near]) / np.diff(z[near])
@@ -269,9 +269,9 @@ def check_loss(loss: Loss) -> None:
             ("f' must be the derivative of f", z[near], (np.abs(steps - slope) <= 1e-5)[near]),
             ("f'' must be the derivative of f'", z[near],
              ((bends >= least - 1e-5) & (bends <= most + 1e-5))[near]),
-            ("slope_inverse must invert f'", alpha, np.abs(there[1] - alpha) <= 1e-7),
+            ("slope_inverse must invert f'", alpha, np.abs(at_inverse[1] - alpha) <= 1e-7),
             ("conjugate must be f - z f' at the z with that slope", alpha,
-             np.abs(loss.conjugate(alpha) - (there[0] - at * there[1])) <= 1e-7 * (1 + np.abs(at))),
+             np.abs(loss.conjugate(alpha) - (at_inverse[0] - inverse * at_inverse[1])) <= 1e-7 * (1 + np.abs(inverse))),
             ("conjugate must be finite and not negative at 0 and 1", np.array([0.0, 1.0]),
              loss.conjugate(np.array([0.0, 1.0])) >= 0),
             ("jerk must bound the change of f''", z[near][1:], np.abs(turns) <= loss.jerk + 1e-6),

@@ -1,4 +1,4 @@
-"""Noise models. Solvers and certificates use the scale ``a(w)`` of a model, and its dual.
+"""Noise models: the scale ``a(w)`` that solvers and certificates use, its derivatives and its dual.
 
 ``a(w)`` is the standard deviation of ``w . noise`` under the worst covariance that the model allows. It is
 convex and positively homogeneous, so it is the support function of a convex set ``A = {A grad a}``: the dual
@@ -6,9 +6,8 @@ needs only the gauge of that set (:meth:`Noise.polar`) and the distance to it (:
 
 Conventions
 -----------
-w : array of shape (n_features,), not zero where a derivative is asked for
-sigma : the noise level; it multiplies whatever standard deviations the model has, so that they are in the units of
-    the features where ``sigma`` or the array given with it is
+w : array of shape (n_features,), not zero if a derivative is computed
+sigma : the noise level, a factor of the standard deviations of the model; the product is in the units of the features
 """
 
 import math
@@ -24,9 +23,9 @@ from scipy.linalg.lapack import dtrtri
 
 from gaussguru._linalg import EPS, Array, diagonal, norm
 
-# A covariance may be asymmetric by rounding, and have eigenvalues below zero by as much (relative to unit variances).
+# The largest asymmetry of a covariance, and the least negative eigenvalue, that count as rounding (of correlations).
 ROUNDING = 1e-10
-# Coefficients this close to the largest are tied with it.
+# Coefficients are tied with the largest up to this relative difference.
 TIED = 1e-12
 
 
@@ -62,7 +61,7 @@ class Noise(ABC):
     def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
         """Return the metric ``M = a Hess a + grad a grad a'``, half the Hessian of ``a^2``, times ``p``.
 
-        It is that of the noise multiplied by ``times``: the square of a tiny one alone would be 0.
+        The standard deviations are multiplied by ``times`` first, because squares of tiny ones would underflow.
         """
 
     @abstractmethod
@@ -75,7 +74,7 @@ class Noise(ABC):
 
     @abstractmethod
     def polar_within(self, error: Array) -> float:
-        """Return a bound on the polar of every ``v`` with ``|v_j| <= error_j``: what rounding may add to one."""
+        """Return a bound on the polar of every ``v`` with ``|v_j| <= error_j``: the effect of rounding on a polar."""
 
     @abstractmethod
     def excess(self, v: Array, level: float) -> float:
@@ -83,7 +82,7 @@ class Noise(ABC):
 
     @abstractmethod
     def variances(self, n_features: int) -> Array:
-        """Return ``a(e_j)^2`` for every feature: how much noise there is on each."""
+        """Return the variance ``a(e_j)^2`` of the noise on every feature."""
 
     @abstractmethod
     def steepest(self, v: Array) -> Array:
@@ -91,7 +90,7 @@ class Noise(ABC):
 
     @abstractmethod
     def worst_covariance(self, w: Array) -> Array:
-        """Return the covariance that an adversary chooses against ``w``; any that is allowed where ``w = 0``."""
+        """Return the covariance that an adversary chooses against ``w``; any allowed one if ``w = 0``."""
 
     @abstractmethod
     def sample(self, w: Array, size: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -108,25 +107,25 @@ class Noise(ABC):
         return self.scaled(unit)
 
     def with_floor(self, least: Callable[[], Array]) -> "Noise":
-        """Return the model with noise where it has none; ``least`` gives the standard deviations to use there."""
+        """Return the model with the standard deviations ``least()`` for features without noise."""
         return self
 
     @property
     def given(self) -> "Noise":
-        """The noise that was given, where this is the same one in another basis."""
+        """The noise that the user gave, if this is the same noise in another basis."""
         return self
 
     def independent(self) -> tuple[Array | None, "Noise"]:
-        """Return a basis B in which the noise on ``X B`` is better computed with, and that noise; None for X itself."""
+        """Return a basis B and the noise on ``X B`` if it is easier to compute with, else None and this noise."""
         return None, self
 
     def rounding(self, w: Array) -> float:
-        """Return a bound on the rounding error of ``a(w)``, beyond some roundings of a itself."""
+        """Return a bound on the rounding error of ``a(w)`` in addition to a few ``eps a``."""
         return 0.0
 
 
-class Quadratic(Noise):
-    """A known covariance: ``a(w)^2 = w' A w``, the only kind that more than two classes can have.
+class QuadraticNoise(Noise):
+    """Noise with a quadratic ``a(w)^2 = w' A w``, as more than two classes require.
 
     ::
 
@@ -135,7 +134,7 @@ class Quadratic(Noise):
 
     @property
     def std(self) -> Array | float | None:
-        """The standard deviations of features whose noise is independent; None if it is not."""
+        """The standard deviations of the features if their noise is independent, else None."""
         return None
 
     @property
@@ -145,11 +144,11 @@ class Quadratic(Noise):
 
     @abstractmethod
     def metric(self, W: Array, times: float = 1.0) -> Array:
-        """Return ``W A``, for one w or for many, of the noise multiplied by ``times``."""
+        """Return ``W A``, for one w or several rows, with standard deviations multiplied by ``times``."""
 
     @abstractmethod
     def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
-        """Add ``factor A`` to the square array ``out``."""
+        """Add ``factor A`` to the square array ``out``, with standard deviations multiplied by ``times``."""
 
     def scale(self, w: Array) -> float:
         """Return ``sqrt(w' A w)``."""
@@ -161,7 +160,7 @@ class Quadratic(Noise):
         return scale * self.metric(w, 1 / scale)
 
     def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
-        """Return ``A p``, whatever w is."""
+        """Return ``A p``, for any w."""
         return self.metric(p, times)
 
     def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
@@ -170,7 +169,7 @@ class Quadratic(Noise):
 
 
 @dataclass(frozen=True)
-class Isotropic(Quadratic):
+class Isotropic(QuadraticNoise):
     """Any covariance of trace at most ``sigma**2``, or of spectral norm at most ``sigma**2``.
 
     ::
@@ -192,7 +191,7 @@ class Isotropic(Quadratic):
 
     @property
     def std(self) -> float:
-        """The standard deviation ``sigma``: against one ``w`` all of the noise is along it."""
+        """The standard deviation ``sigma`` along ``w``, where all of the worst noise is."""
         return self.sigma
 
     @property
@@ -251,12 +250,12 @@ class Isotropic(Quadratic):
 
 
 @dataclass(frozen=True, eq=False)
-class PerFeature(Quadratic):
+class PerFeature(QuadraticNoise):
     """Independent noise with a known standard deviation ``sigma e_j`` for each feature.
 
     ::
 
-        a(w) = ||d w||_2        polar(v) = ||v / d||_2        d = sigma e, or where that is 0 ``floors``
+        a(w) = ||d w||_2        polar(v) = ||v / d||_2        d = sigma e, or ``floors`` where that is 0
 
     It is isotropic noise on ``x / d``.
 
@@ -322,7 +321,7 @@ class PerFeature(Quadratic):
         return np.asarray(v / std / std)
 
     def worst_covariance(self, w: Array) -> Array:
-        """Return ``diag(d^2)``, whatever w is."""
+        """Return ``diag(d^2)``, for any w."""
         return np.diag(self.std**2)
 
     def sample(self, w: Array, size: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -339,7 +338,7 @@ class PerFeature(Quadratic):
 
 
 @dataclass(frozen=True, eq=False)
-class Covariance(Quadratic):
+class Covariance(QuadraticNoise):
     """Noise with the known covariance ``sigma^2 C``.
 
     ::
@@ -347,8 +346,7 @@ class Covariance(Quadratic):
         a(w) = sigma sqrt(w' C w)        polar(v) = sqrt(v' C^-1 v) / sigma
 
     It is isotropic noise on ``L^-1 x`` with the Cholesky factor ``C = L L'``. Only ``w`` is multiplied by C, so X is
-    not transformed and may be sparse. The factor is as accurate as if all features had been scaled to unit noise
-    before.
+    not transformed and may be sparse. The factor is as accurate as that of features scaled to unit noise.
 
     Examples
     --------
@@ -400,7 +398,7 @@ class Covariance(Quadratic):
         return np.asarray((self.shape.inverse @ v) @ self.shape.inverse)
 
     def worst_covariance(self, w: Array) -> Array:
-        """Return ``sigma^2 C``, whatever w is."""
+        """Return ``sigma^2 C``, for any w."""
         return self.sigma**2 * self.shape.matrix
 
     def sample(self, w: Array, size: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -409,8 +407,8 @@ class Covariance(Quadratic):
 
 
 @dataclass(frozen=True, eq=False)
-class SingularCovariance(Quadratic):
-    """Noise of the covariance ``sigma^2 R R' + diag(floors^2)``: of low rank, and a trace of it everywhere.
+class SingularCovariance(QuadraticNoise):
+    """Noise with the covariance ``sigma^2 R R' + diag(floors^2)``: of low rank, with small variances added.
 
     ::
 
@@ -420,7 +418,7 @@ class SingularCovariance(Quadratic):
 
         polar(v)^2 = ||v' - U U' v'||^2 + ||U' v' / sqrt(1 + sigma^2 s^2)||^2
 
-    The sum of the two covariances is never formed: for large sigma the second would be lost in the rounding of the
+    The sum of the two covariances is never formed, because for large sigma the second is below the rounding of the
     first.
     """
 
@@ -442,7 +440,7 @@ class SingularCovariance(Quadratic):
         return math.hypot(self.sigma * norm(w @ self.root), norm(self.floors * w))
 
     def rounding(self, w: Array) -> float:
-        """Return ``2 eps sigma || |R'| |w| ||``: all of it where w is in the null space of R'."""
+        """Return ``2 eps d sigma || |R'| |w| ||``, which matters if w is in the null space of R'."""
         return 2 * EPS * len(w) * self.sigma * norm(np.abs(w) @ np.abs(self.root))
 
     def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
@@ -450,7 +448,7 @@ class SingularCovariance(Quadratic):
         out += factor * self.converted(times).worst_covariance(self.floors)
 
     def _split(self, v: Array) -> tuple[Array, Array, Array]:
-        """Return the part of ``v / floors`` across U, that along U, and the standard deviations of the latter."""
+        """Return the components of ``v / floors`` across and along U, and the standard deviations of the second."""
         directions, sizes = self._principal
         scaled = v / self.floors
         along = directions.T @ scaled
@@ -470,9 +468,10 @@ class SingularCovariance(Quadratic):
         return norm(error / self.floors)
 
     def excess(self, v: Array, level: float) -> float:
-        """Return the distance to the ellipsoid of the covariance, ``level`` times as large.
+        """Return the distance to the ellipsoid of the covariance times ``level``.
 
-        Its axes are those of a factor ``[sigma R, floors]``, less their rounding: none is shorter than the least floor.
+        Its axes are the singular values of the factor ``[sigma R, floors]`` minus their rounding, at least the least
+        floor.
         """
         axes, std, _ = svd(np.column_stack([self.sigma * self.root, np.diag(self.floors)]), full_matrices=False)
         std = np.maximum(std - 4 * EPS * len(v) * std.max(), self.floors.min())
@@ -484,7 +483,7 @@ class SingularCovariance(Quadratic):
         return np.asarray((across + self._principal[0] @ (along / std**2)) / self.floors)
 
     def worst_covariance(self, w: Array) -> Array:
-        """Return the covariance, whatever w is."""
+        """Return the covariance, for any w."""
         covariance: Array = self.sigma**2 * (self.root @ self.root.T)
         diagonal(covariance)[:] += self.floors**2
         return covariance
@@ -499,7 +498,7 @@ class SingularCovariance(Quadratic):
         return replace(self, floors=least())
 
     def independent(self) -> tuple[Array, Noise]:
-        """Return ``B = diag(1/floors) U`` with all of U: the noise on ``X B`` is independent, of known size."""
+        """Return ``B = diag(1/floors) U`` with a complete U, and the noise on ``X B``, which is independent."""
         directions, sizes, _ = svd(self.root / self.floors[:, np.newaxis])
         deviations = np.zeros(len(directions))
         deviations[: len(sizes)] = sizes
@@ -512,7 +511,7 @@ class SingularCovariance(Quadratic):
 
 @dataclass(frozen=True, eq=False)
 class Independent(PerFeature):
-    """The noise of a :class:`SingularCovariance` in the basis that makes it independent, ``1 + sigma^2 e^2``."""
+    """The noise of a :class:`SingularCovariance` in the basis in which it is independent, ``1 + sigma^2 e^2``."""
 
     original: SingularCovariance | None = None
 
@@ -523,13 +522,13 @@ class Independent(PerFeature):
 
     @property
     def given(self) -> Noise:
-        """The noise that was given."""
+        """The noise that the user gave."""
         assert self.original is not None
         return replace(self.original, sigma=self.sigma)
 
 
 class Shape:
-    """A covariance matrix with what is known of it, each computed once and only where it is asked for."""
+    """A covariance matrix with its factors, each computed once when it is needed."""
 
     def __init__(self, matrix: Array) -> None:
         self.matrix = matrix
@@ -544,14 +543,14 @@ class Shape:
         """Whether there are directions without noise, to within rounding."""
         deviations = np.sqrt(self.matrix.diagonal())
         try:
-            # A pivot is the variance of a feature given those before it.
+            # A pivot is the standard deviation of a feature given the features before it.
             return bool(np.any(self.factor.diagonal() <= math.sqrt(ROUNDING) * deviations))
         except LinAlgError:
             return True
 
     @cached_property
     def inverse(self) -> Array:
-        """``L^-1``: products with it are quicker than solutions with the factor, and it is as accurate."""
+        """``L^-1``: products with it are faster than solutions with the factor, and as accurate."""
         return np.ascontiguousarray(dtrtri(self.factor, lower=True)[0])
 
     @cached_property
@@ -588,14 +587,14 @@ class Axis(Noise):
         return self.sigma * float(np.abs(w).max(initial=0.0))
 
     def gradient(self, w: Array) -> Array:
-        """Return ``sigma`` times the sign of the largest ``w_j``, in its place."""
+        """Return ``sigma`` times the sign of the largest ``|w_j|``, 0 for other features."""
         result = np.zeros_like(w)
         largest = int(np.argmax(np.abs(w)))
         result[largest] = math.copysign(self.sigma, w[largest])
         return result
 
     def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
-        """Return ``grad a (grad a . p)``: a is linear where it is smooth."""
+        """Return ``grad a (grad a . p)``, because a is piecewise linear."""
         gradient = times * self.gradient(w)
         return gradient * float(gradient @ p)
 
@@ -623,7 +622,7 @@ class Axis(Noise):
             return 0.0
         falling = np.sort(sizes)[::-1]
         thresholds = (np.cumsum(falling) - radius) / np.arange(1, len(v) + 1)
-        above = np.flatnonzero(falling > thresholds)  # none where the radius is lost in rounding
+        above = np.flatnonzero(falling > thresholds)  # empty if the radius is below rounding
         return norm(np.minimum(sizes, thresholds[above[-1]] if len(above) else falling[0]))
 
     def steepest(self, v: Array) -> Array:
@@ -631,7 +630,7 @@ class Axis(Noise):
         return np.sign(v)
 
     def _shares(self, w: Array) -> Array:
-        """Return how the variance is divided: equally among the largest ``|w_j|``."""
+        """Return the fractions of the variance, equal for the largest ``|w_j|`` and 0 for others."""
         signs = tied(w)
         return np.abs(signs) / np.count_nonzero(signs) if w.any() else np.full(len(w), 1 / len(w))
 
@@ -651,14 +650,14 @@ def tied(w: Array) -> Array:
 
 
 def distance_to_ellipsoid(v: Array, radii: Array) -> float:
-    """Return (a bound, tight but for rounding, of) the distance from ``v`` to the points with ``sum (u/r)^2 <= 1``.
+    """Return the distance from ``v`` to the points with ``sum (u/r)^2 <= 1``, rounded up.
 
     The nearest one is ``u = v r^2/(r^2 + t)``, with ``sum (u/r)^2 = 1``. The inverse of its root is concave in t, so
-    Newton's method on that comes from below, in few steps (Moré & Sorensen 1983).
+    Newton's method for it converges from below, in few steps (Moré & Sorensen 1983).
     """
     if not radii.any():
         return norm(v)
-    # No point of the set is outside of its box: t is at least what that takes.
+    # The set is inside its bounding box, which gives a lower bound of t.
     square = radii * radii
     t = max(0.0, float((np.abs(v) * radii - square).max()))
     for _ in range(100):
@@ -707,13 +706,14 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
 
 
 def _place(index: Any) -> str:
+    """Return the name of an entry for a message."""
     return f"feature {index[0]}" if len(index) == 1 else f"[{', '.join(str(i) for i in index)}]"
 
 
 def _checked_covariance(sigma: float, matrix: Array) -> Noise:
-    """Return the noise of a covariance, or say what is wrong with it.
+    """Return the noise of a covariance, or raise a ValueError if the matrix is not one.
 
-    Eigenvalues of the correlations below ROUNDING of the largest are none.
+    Eigenvalues of the correlations below ROUNDING times the largest count as 0.
     """
     variances = matrix.diagonal()
     if variances.min() < 0:
@@ -722,9 +722,9 @@ def _checked_covariance(sigma: float, matrix: Array) -> Noise:
     deviations = np.sqrt(variances)
     unit = np.where(deviations > 0, deviations, 1.0)
     correlations = matrix / unit / unit[:, np.newaxis]
-    apart = np.abs(correlations - correlations.T)
-    if apart.max() > ROUNDING:
-        i, j = (int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
+    asymmetry = np.abs(correlations - correlations.T)
+    if asymmetry.max() > ROUNDING:
+        i, j = (int(index) for index in np.unravel_index(np.argmax(asymmetry), asymmetry.shape))
         values = f"{matrix[i, j]:g} at [{i}, {j}] and {matrix[j, i]:g} at [{j}, {i}]"
         raise ValueError(f"noise must be a symmetric covariance; got {values}")
     shape = Shape(0.5 * (matrix + matrix.T))

@@ -23,7 +23,7 @@ from gaussguru._data.kernel_errors import KernelErrors, kind_of, noisy_features
 from gaussguru._data.kernel_matrix import Kernel, LandmarkSpace, exact_features
 from gaussguru._data.rows import Rows
 from gaussguru._errors import check_errors
-from gaussguru._problems.measured import Measured as MeasuredProblem
+from gaussguru._problems.measured import MeasuredPairs
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import LowRank, Measured
@@ -229,7 +229,7 @@ def test_derivatives(name, n_classes, full):
     given = noisy_features(kernel, X, check_errors(noise_of(len(y), 2, full), X), points, space, exact=False)
     weight = np.random.default_rng(4).uniform(0.2, 2.0, len(y))
     rows = Rows(given[0], y, weight, n_classes, given[1])
-    made = MeasuredProblem(rows, LOSSES["gaussian"], Isotropic(0.2), 0.1, True, Smoothing(blur=0.1))
+    made = MeasuredPairs(rows, LOSSES["gaussian"], Isotropic(0.2), 0.1, True, Smoothing(blur=0.1))
     rng = np.random.default_rng(1)
     local = made.visit(made.unknowns(rng.standard_normal((n_classes, rows.n_columns)), rng.standard_normal(n_classes)))
     p = rng.standard_normal(len(local.gradient))

@@ -13,7 +13,7 @@ from gaussguru._data.rows import Rows
 from gaussguru._errors import Combined, Diagonal, Factored, Population, SparseFactors, check_errors
 from gaussguru._estimators.path import follow
 from gaussguru._estimators.validation import check_samples
-from gaussguru._problems.measured import Local, Measured
+from gaussguru._problems.measured import MeasuredLocal, MeasuredPairs
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.newton import Newton
 from gaussguru.losses import LOSSES
@@ -25,7 +25,7 @@ def problem(n_classes=3, form=bars, blur=0.3, sigma=0.2, l2=0.0, fit_intercept=T
     weight = np.random.default_rng(4).uniform(0.2, 2.0, len(y))
     rows = Rows(X, y, weight, n_classes, check_errors(form(len(y), d), X).compact())
     noise = Isotropic(sigma) if sigma else None
-    made = Measured(rows, loss or LOSSES["gaussian"], noise, l2, fit_intercept, Smoothing(blur=blur))
+    made = MeasuredPairs(rows, loss or LOSSES["gaussian"], noise, l2, fit_intercept, Smoothing(blur=blur))
     return made, X, y, weight
 
 
@@ -103,7 +103,7 @@ def test_gaps_make_few_samples_dense(n_classes, correlated):
     assert compact.work < full.work
     weight = rng.uniform(0.0, 2.0, n)
     made, plain = (
-        Measured(Rows(filled[0], y, weight, n_classes, errors), LOSSES["gaussian"], Isotropic(0.2), 0.1, True)
+        MeasuredPairs(Rows(filled[0], y, weight, n_classes, errors), LOSSES["gaussian"], Isotropic(0.2), 0.1, True)
         for errors in (compact, full)
     )
     x = made.unknowns(rng.standard_normal((n_classes, d)), rng.standard_normal(n_classes))
@@ -149,7 +149,7 @@ def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
     X, y = rng.standard_normal((n, d)).astype(np.float32), rng.integers(0, n_classes, n)
     E, weight = bars(n, d), rng.uniform(0.0, 2.0, n)
     made, plain = (
-        Measured(Rows(kind(X), y, weight, n_classes, errors), loss, Isotropic(0.2), 0.1, True, Smoothing(blur=0.1))
+        MeasuredPairs(Rows(kind(X), y, weight, n_classes, errors), loss, Isotropic(0.2), 0.1, True, Smoothing(blur=0.1))
         for errors in (Diagonal(E), Factored(E, np.zeros((n, d, 1))))
     )
     assert made.task.compiled == (loss.code >= 0)
@@ -214,8 +214,8 @@ def test_gap_bounds_the_suboptimality_anywhere(n_classes, l2, fit_intercept):
 @pytest.fixture(params=[True, False], ids=["rooted", "own"])
 def only(request, monkeypatch):
     """Certificates with the room of the errors only, or with that of the noise of the model only."""
-    found = Local._room
-    monkeypatch.setattr(Local, "_room", lambda self, factor, rooted: found(self, factor, request.param))
+    found = MeasuredLocal._room
+    monkeypatch.setattr(MeasuredLocal, "_room", lambda self, factor, rooted: found(self, factor, request.param))
 
 
 @every_form

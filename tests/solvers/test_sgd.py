@@ -16,7 +16,7 @@ from gaussguru._problems.multiclass import Multiclass
 from gaussguru._problems.smoothing import Smoothing
 from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.registry import SOLVERS
-from gaussguru._solvers.sgd import SGD, JointState, State
+from gaussguru._solvers.sgd import SGD, JointState, SGDState
 from gaussguru.losses import LOSSES, Gaussian
 from gaussguru.noise import Isotropic
 
@@ -118,7 +118,7 @@ def test_a_rate_that_is_too_large_has_not_converged():
 def test_a_pickled_state_goes_on_where_it_was(average):
     problem = binary(*clouds(100, 100, 3))
     order = np.random.default_rng(0).integers(0, 200, 500)
-    whole = State(3)
+    whole = SGDState(3)
     if average:
         whole.restart_average()
     parts = pickle.loads(pickle.dumps(whole))
@@ -279,7 +279,7 @@ def test_a_part_after_a_fit_goes_on_and_claims_nothing():
 
 def test_the_average_covers_at_least_the_last_half():
     problem = binary(*clouds(100, 100, 3))
-    state, rng, iterates = State(3), np.random.default_rng(0), []
+    state, rng, iterates = SGDState(3), np.random.default_rng(0), []
     for _ in range(23):
         state.renew_average()
         for row in rng.integers(0, 200, 7):

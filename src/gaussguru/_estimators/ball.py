@@ -28,7 +28,7 @@ from gaussguru._estimators.validation import (
     outside,
 )
 from gaussguru._linalg import Array
-from gaussguru._problems.ball import Ball, Point
+from gaussguru._problems.ball import Ball, BallPoint
 from gaussguru._solvers.newton import Newton
 from gaussguru._solvers.result import Result
 from gaussguru.probabilities import distance_to_boundary
@@ -179,7 +179,7 @@ class _BallClassifier(LinearScores, Classifier):
             coef, intercept = np.vstack([-coef, coef]) / 2, np.concatenate([-intercept, intercept]) / 2
         return np.asarray(problem.displacements(problem.point(problem.unknowns(coef, intercept))))
 
-    def _alternate(self, problem: Ball, W: Array) -> Iterator[tuple[Point, Result, float]]:
+    def _alternate(self, problem: Ball, W: Array) -> Iterator[tuple[BallPoint, Result, float]]:
         """Yield one support vector machine after another, each on the samples as displaced for the one before."""
         inner = Newton(INNER * self.tol, INNER_STEPS, 0, seed_of(self.random_state))
         units, start = problem.lengths(W)[0], None

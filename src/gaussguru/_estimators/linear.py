@@ -27,7 +27,7 @@ from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss, resolve_loss
-from gaussguru.noise import Quadratic, resolve_noise
+from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources import Fields, Opened, Reading, Source, as_source
 
 # Up to so many columns BLAS uses one thread by itself.
@@ -463,7 +463,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         """Return the covariance of the scores under the noise of the model."""
         if len(self.coef_) == 1:
             return np.array([[self._scale() ** 2]])
-        noise = cast(Quadratic | None, self.noise_)  # with more than two classes it is one
+        noise = cast(QuadraticNoise | None, self.noise_)  # with more than two classes it is one
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 

@@ -20,7 +20,7 @@ from gaussguru._linalg import EPS, Array, Index, Intercept
 from gaussguru._problems.axis import AxisBinary
 from gaussguru._problems.ball import Ball
 from gaussguru._problems.binary import Binary
-from gaussguru._problems.measured import Measured
+from gaussguru._problems.measured import MeasuredPairs
 from gaussguru._problems.multiclass import Multiclass
 from gaussguru._solvers.result import Result
 from gaussguru.certificates.dual_point import Certificate
@@ -163,7 +163,7 @@ def pose_rows(rows: Rows, model: Model, units: Posed) -> Posed:
 def _kind(rows: Rows, noise: Noise | None) -> Any:
     """Return the class of the problem; whether it can have such noise was checked before."""
     if rows.errors is not None or noise is None:
-        return Measured
+        return MeasuredPairs
     if rows.n_classes > 2:
         return Multiclass
     return Binary if noise.smooth else AxisBinary

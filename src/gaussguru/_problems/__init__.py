@@ -1,1 +1,1 @@
-"""Objectives: rows with a loss, a noise model and smoothing; values, derivatives, and what a certificate needs."""
+"""Objectives: rows with a loss, a noise model and smoothing; their values, derivatives and certificates."""

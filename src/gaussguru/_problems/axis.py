@@ -1,16 +1,16 @@
-"""Two classes with a noise that is a maximum, ``a = sigma max |w_j|``: it has a kink wherever two ``|w_j|`` are tied.
+"""Two classes with axis noise, ``a = sigma max |w_j|``, which has a kink wherever two ``|w_j|`` are tied.
 
 F is a smooth function ``Phi(w, a, b)`` of its arguments and grows with a. Steps are quadratic programs
-(:mod:`gaussguru._solvers.axis_qp`), in which ties come out exact. Three more things differ from smooth noise:
+(:mod:`gaussguru._solvers.axis_qp`) whose solutions have exact ties. Three more things differ from smooth noise:
 
-* **Rare features.** Noise bounds no more than the largest ``|w_j|``, so that of a feature that few rows have is up to
-  them: F is nearly linear in it until they pass the margin, which no quadratic model tells from far away. Coordinate
-  descent on these features finds the best ones exactly, at next to no cost, after every step.
-* **Subsamples** must have the rows of rare features: half of them are drawn by their leverages.
-* **Dual points.** At the optimum ``v_j = 0`` for every feature that is not tied, while the slopes of a point near it
-  leave a force there, and a gap of first order. So the slopes are moved, by Newton's method on the face of the tied
-  features, until the forces are gone: what remains of the gap is of second order. A few rows are enough to take the
-  forces of all away; each then moves for all those that are like it.
+* **Rare features.** The noise depends on the largest ``|w_j|`` only, so the coefficient of a feature that few rows have
+  depends on these rows only. F is nearly linear in it until the rows pass the margin, and a quadratic model from far
+  away does not show where. Coordinate descent on these features after every step minimises F exactly at little cost.
+* **Subsamples** must contain the rows of rare features: half of the rows are drawn by leverage.
+* **Dual points.** At the optimum ``v_j = 0`` for every feature that is not tied. At a point near it the slopes leave a
+  force on these features, and a gap of first order. So the slopes are changed, by Newton's method on the face of the
+  tied features, until the forces vanish: the remaining gap is of second order. Changing the slopes of a weighted
+  subsample is enough to remove the forces of all rows.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,37 +23,30 @@ from gaussguru._data.draws import distinct
 from gaussguru._data.rows import margins
 from gaussguru._linalg import EPS, MAX_COLUMNS, Array, Factor, Index, diagonal, extended, factorise, mirrored
 from gaussguru._native import _binding
-from gaussguru._problems.binary import Binary, Local, Point, Totals, Weights, dual_sums
+from gaussguru._problems.binary import Binary, BinaryLocal, BinaryPoint, Totals, Weights, dual_sums
 from gaussguru._problems.coordinates import SWEEPS
 from gaussguru._problems.smoothing import NEGLIGIBLE, RARE
 from gaussguru.noise import tied
 
-# With too many features for a Hessian, so many of them move in a step, apart from those that are tied (1000 take
-# fewer iterations, each of which takes longer).
-WORKING = 300
-# A subsample with so many rows per column has about the Hessian of all rows (measured: slopes that are moved on 50 need
-# a second proof on mnist).
+# The Hessian of a subsample with this many rows per column is close to that of all rows (measured: slopes changed on 50
+# rows per column need a second proof on mnist).
 PER_COLUMN = 100
-# A row with less than this fraction of the mean Hessian weight has little of it (measured on mnist, noise that is a
-# maximum: 1e-8 takes 15 % more time, from 1e-2 on there are more iterations).
-LITTLE_WEIGHT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class AxisBinary(Binary):
-    """The problem of :class:`gaussguru._problems.binary.Binary` with such a noise."""
+    """The problem of :class:`gaussguru._problems.binary.Binary` with axis noise."""
 
-    # Where the rows are among those of which they are a subsample.
+    # The indices of the rows of a subsample in the rows that it was drawn from.
     places: Index | slice = field(default_factory=lambda: slice(None))
     is_smooth: ClassVar[bool] = False
 
     def subsample(self, n_rows: int, rng: np.random.Generator) -> "AxisBinary":
-        """Return about ``n_rows`` rows, half of them drawn by their leverages where that matters."""
+        """Return about ``n_rows`` rows, half of them drawn by leverage if there are rare features."""
         rows, offset = self.rows, rng.random()
-        index = distinct(rows.draw(n_rows, rng, RARE))  # a row that is there twice would move twice
+        index = distinct(rows.draw(n_rows, rng, RARE))  # a slope must not be changed twice
         part = rows.reweighted(index)
-        # Equal chances serve where every column has enough rows among those drawn, each counted by its square, in units
-        # of the largest.
+        # Equal probabilities suffice if every column has enough drawn rows: sum of squares over the largest square.
         if np.all(n_rows * part.column_squares >= RARE * rows.total_weight * rows.peaks**2):
             return replace(self, rows=part, places=index)
         index, weights = rows.draw_by_leverage(n_rows, offset, RARE)
@@ -63,7 +56,7 @@ class AxisBinary(Binary):
 
     @property
     def is_fused(self) -> bool:
-        """Whether a step may be evaluated in one pass: where no features are swept after it."""
+        """Whether a step may be evaluated in one pass, because no features are swept after it."""
         return not self.can_sweep
 
     @property
@@ -71,14 +64,14 @@ class AxisBinary(Binary):
         """Whether there are features to sweep."""
         return self.loss.code >= 0 and self.rows.n_columns <= MAX_COLUMNS and len(self.rows.rare_columns.place) > 0
 
-    def rescaled(self, point: Point, tol: float) -> Point:
+    def rescaled(self, point: BinaryPoint, tol: float) -> BinaryPoint:
         """Return the point with the best coefficients of rare features, then length and intercept."""
         return super().rescaled(self.swept(point), tol)
 
-    def swept(self, point: Point) -> Point:
-        """Return a point at which the coefficients of rare features are the best for those of the others.
+    def swept(self, point: BinaryPoint) -> BinaryPoint:
+        """Return the point with the coefficients of rare features that are best for the given others.
 
-        None of them is larger than the largest was, so the noise does not grow.
+        They are bounded by the largest ``|w_j|``, so the noise does not grow.
         """
         if not self.can_sweep or not point.w.any():
             return point
@@ -93,30 +86,30 @@ class AxisBinary(Binary):
             )  # fmt: skip
         return self.at(w, self.noise.scale(w), point.b, rows.split(margin))
 
-    def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "AxisLocal":
-        """Return what is known at a point."""
+    def local(self, point: BinaryPoint, by_label: Array, curves: Array | None = None) -> "AxisLocal":
+        """Return the local model of a point."""
         return AxisLocal(self, point, by_label, curves)
 
 
 @dataclass(eq=False)
-class AxisLocal(Local):
-    """Value, gradient and what a quadratic program needs."""
+class AxisLocal(BinaryLocal):
+    """Value, gradient and the terms of a quadratic program."""
 
     problem: AxisBinary
 
     @property
     def is_cheap(self) -> bool:
-        """Whether the Hessian is not worth saving, also because it is one of some features only."""
+        """Whether the Hessian is computed at every step: it is cheap, or one of some features only."""
         return self.working is not None or super().is_cheap
 
     @property
     def arguments(self) -> Array:
-        """Those of Phi, ``(w, a, b)``."""
+        """The arguments of Phi, ``(w, a, b)``."""
         return np.concatenate([self.point.coef, [self.point.scale, self.point.b]])
 
     @cached_property
     def forces(self) -> Array:
-        """The gradient of Phi by its arguments, a on its own."""
+        """The gradient of Phi by ``(w, a, b)``, with a as an independent variable."""
         problem, totals = self.problem, self.point.totals
         w = problem.l2 * self.point.coef - self.by_label[0] - self.by_label[1]
         b = totals.slope_neg - totals.slope_pos if problem.fit_intercept else 0.0
@@ -124,82 +117,87 @@ class AxisLocal(Local):
 
     @cached_property
     def working(self) -> tuple[Index, Array] | None:
-        """Where there are too many features: those that move on their own, and the signs of all that move together."""
+        """The free features, and the signs of all other features, which move together; None if all may move."""
         if self.problem.rows.n_columns <= MAX_COLUMNS:
             return None
         others, force = tied(self.point.w), self.forces[:-2]
-        # What is tied stays so unless its force points inwards; what is free moves the more, the larger its force.
+        # A tied feature stays tied unless its force points inwards. The 300 free features with the largest forces move
+        # (1000 take fewer iterations, each of which takes longer).
         wants = np.where(others * force < 0, 0.0, np.abs(force))
-        columns = np.sort(np.argsort(-wants, kind="stable")[:WORKING])
+        columns = np.sort(np.argsort(-wants, kind="stable")[:300])
         columns = columns[wants[columns] > 0]
         others[columns] = 0.0
         return columns, others
 
     @cached_property
     def model(self) -> Array:
-        """The Hessian of Phi by ``(w, a, b)``, or by ``(w_J, m, a, b)`` where J move, and others together by m."""
+        """The Hessian of Phi by ``(w, a, b)``, or by ``(w_J, m, a, b)`` if features J move and the others by ``m``."""
         problem, rows = self.problem, self.problem.rows
         if self.working is None:
             return curvature(problem, self.row_weights)
         columns, others = self.working
-        some = rows.picked(columns, rows.gather(rows.each(margins, w=others)))
-        weights = Weights(*(some.split(rows.gather(part)) for part in self.row_weights))
-        hessian = curvature(replace(problem, rows=some), weights)
-        hessian[-3, -3] += problem.l2 * (float(others @ others) - 1)  # the ridge of all others, not of one
+        working_rows = rows.picked(columns, rows.gather(rows.each(margins, w=others)))
+        weights = Weights(*(working_rows.split(rows.gather(part)) for part in self.row_weights))
+        hessian = curvature(replace(problem, rows=working_rows), weights)
+        hessian[-3, -3] += problem.l2 * (float(others @ others) - 1)  # the ridge of all tied features, not of one
         return hessian
 
     def model_on(self, part: AxisBinary | None) -> Array:
-        """Return about the same from a subsample of these rows, if it is one and has enough of them."""
+        """Return the model from a subsample if ``part`` is one of these rows and large enough, else from all rows."""
         rows = self.problem.rows
         if part is None or part.rows.root is not rows or part.rows.n_rows < PER_COLUMN * rows.n_columns:
             return self.model
         return curvature(part, part.row_weights(self.drawn(part)))
 
-    def drawn(self, part: AxisBinary) -> Point:
+    def drawn(self, part: AxisBinary) -> BinaryPoint:
         """Return the point with the margins of a subsample."""
         return replace(self.point, margin=part.rows.split(self.problem.rows.gather(self.point.margin)[part.places]))
 
     # --- dual points --------------------------------------------------------------------------------------
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return a lower bound from slopes that are moved until no free feature has a force.
+        """Return a lower bound from slopes that are changed until no free feature has a force.
 
-        What the slopes of a subsample lose in moving for all is what F has above its minimum, times all rows over
-        those. It is too early where that asks for more rows than columns do.
+        If only the slopes of a subsample are changed, the bound loses the suboptimality of F times all rows over rows
+        of the subsample. No bound is computed while that requires more than PER_COLUMN rows per column.
         """
         problem, rows = self.problem, self.problem.rows
-        found = super().refined(p, decrement, target)
+        best = super().refined(p, decrement, target)
         share = min(1.0, max(NEGLIGIBLE, PER_COLUMN * rows.n_columns / rows.n_rows))
         if problem.l2 or rows.n_columns > MAX_COLUMNS or decrement > share * target:
-            return found  # with a ridge the gap is of second order as it is
+            return best  # with a ridge the gap is of second order anyway
         part, wanted = problem, np.inf
         if target > 0:
             wanted = self.value - target
             n_rows = max(round(rows.n_rows * decrement / target), PER_COLUMN * rows.n_columns)
             if n_rows < rows.n_rows:
                 part = problem.subsample(n_rows, np.random.default_rng(0))
-        return max(found, self._moved_dual(part, wanted), key=lambda either: either[0])
+        return max(best, self._moved_dual(part, wanted), key=lambda either: either[0])
 
     def _moved_dual(self, part: AxisBinary, wanted: float) -> tuple[float, Array]:
-        """Return a dual value from slopes that are moved on some of the rows, and the slopes.
+        """Return a dual value from slopes changed on the rows of ``part``, and the slopes of all rows.
 
-        Forces are linear in the slopes: a Newton step takes them away, up to what slopes that come to an end, 0 or 1,
-        leave of them. These stay there, and another step moves the others.
+        Forces are linear in the slopes, so a Newton step removes them unless slopes reach 0 or 1. Slopes at 0 or 1 stay
+        there, and another step changes the others.
         """
         problem, point, rows, all_rows = self.problem, self.point, part.rows, self.problem.rows
-        # A row moves for all those that it stands for; of its weight in the subsample, this fraction is its own.
-        own = all_rows.weights[part.places]
-        shares = np.divide(own, rows.weights, out=np.ones(rows.n_rows), where=own > 0)
+        # A drawn row represents several rows; this is the fraction of its weight in the subsample that is its own.
+        own_weights = all_rows.weights[part.places]
+        shares = np.divide(own_weights, rows.weights, out=np.ones(rows.n_rows), where=own_weights > 0)
         drawn = self.drawn(part)
-        weights, start, signs = part.row_weights(drawn), part.slopes(drawn), np.copysign(own, rows.signed_weight)
+        weights, start, signs = (
+            part.row_weights(drawn),
+            part.slopes(drawn),
+            np.copysign(own_weights, rows.signed_weight),
+        )
         tilt, curve = rows.gather(weights.tilt), rows.gather(weights.curve)
-        bend = np.divide(curve, signs, out=np.zeros_like(curve), where=own > 0)
+        bend = np.divide(curve, signs, out=np.zeros_like(curve), where=own_weights > 0)
 
         def level(alpha: Array) -> float:
-            return float(own @ problem.loss.conjugate(alpha))
+            return float(own_weights @ problem.loss.conjugate(alpha))
 
         def sums(alpha: Array) -> Array:
-            """Return what the drawn rows add to ``by_label``, to the slopes of each label and to the conjugate."""
+            """Return the terms of the drawn rows in ``by_label``, in the slopes of each label and in the conjugate."""
             pull, slopes = rows.total(dual_sums, rows.split(shares * alpha))
             return np.concatenate([pull.ravel(), slopes, [level(alpha)]])
 
@@ -220,11 +218,11 @@ class AxisLocal(Local):
             def level_at(c: float, alpha: Array = alpha) -> float:
                 return problem.shrunk_conjugate(point, c) - level(c * start) + level(c * alpha)
 
-            # Sums that were changed are rounded twice.
+            # Updated sums are rounded twice.
             last, twice = violation, problem.rounding(moved.point.mass)
             value, violation = problem.slopes_bound(by_label, totals, level_at, twice, wanted)
             best = max(best, (value, alpha), key=lambda either: either[0])
-            if value >= wanted or not 0 < violation < 0.5 * last:  # it is enough, or another move would gain little
+            if value >= wanted or not 0 < violation < 0.5 * last:  # reached, or another step would gain little
                 value, alpha = best
                 slopes = problem.slopes(point)
                 slopes[part.places] = alpha
@@ -234,8 +232,10 @@ class AxisLocal(Local):
 
 
 def curvature(problem: Binary, weights: Weights) -> Array:
-    """Return the Hessian of Phi by ``(w, a, b)``, a on its own."""
-    hessian = problem.rows.gram(weights.curve, weights.tilt, little=LITTLE_WEIGHT)
+    """Return the Hessian of Phi by ``(w, a, b)``, with a as an independent variable."""
+    # Rows with less than this fraction of the mean weight add to the diagonal only (measured on mnist, axis noise: 1e-8
+    # takes 15 % more time, from 1e-2 on there are more iterations).
+    hessian = problem.rows.gram(weights.curve, weights.tilt, little=1e-4)
     diagonal(hessian)[:-2] += problem.l2
     if not problem.fit_intercept:
         hessian[-1, :-1], hessian[-1, -1] = 0.0, 1.0
@@ -243,9 +243,9 @@ def curvature(problem: Binary, weights: Weights) -> Array:
 
 
 class Face:
-    """A quadratic of ``(w, a, b)`` where tied features move by their signs with t, and a by ``slope`` times that.
+    """A quadratic function restricted to a face: tied features change by their signs times t, and a by ``slope`` t.
 
-    It is one of the free features, of b and of t, in that order.
+    Its variables are the free features, b and t, in that order.
     """
 
     def __init__(self, hessian: Array, signs: Array, slope: float = 1.0) -> None:
@@ -259,14 +259,14 @@ class Face:
         self.across, self.factor = matrix[n, :n], factorise(matrix)
 
     def _gather(self, force: Array) -> Array:
-        """Return what forces on the arguments are on the face."""
+        """Return the forces by the variables of the face from those by ``(w, a, b)``."""
         return extended(force[self.index], self.along.dot(force))
 
     def step(self, force: Array, least: float = -np.inf) -> Array:
-        """Return the step of the arguments to the minimum on the face where t changes by ``least`` or more."""
+        """Return the step of ``(w, a, b)`` to the minimum on the face, with a change of t of at least ``least``."""
         step = self.factor.solve(-self._gather(force))
         if step[-1] < least:
-            # The rest goes where it is best for that t: shorter, a step without curvature would hardly move it.
+            # Minimise over the other variables at this t: a shortened step would hardly move them without curvature.
             rest = Factor(self.factor.cholesky[:-1, :-1])  # t is last, so its row is left out
             step = extended(rest.solve(-force[self.index] - least * self.across), least)
         delta: Array = step[-1] * self.along

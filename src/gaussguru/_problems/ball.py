@@ -40,18 +40,20 @@ from gaussguru._problems.protocol import LocalModel
 from gaussguru._problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, balance
 
-# The factor by which mu falls at most (measured: with 2.5 covtype takes 63 passes instead of 39), and by which it falls
-# further than is wanted, because what it adds to F may fall more slowly.
-FASTEST, FURTHER = 10.0, 1.2
-# Smoothing is small where what it adds to F is at most this fraction of the tolerance.
+# Smoothing is small enough if it adds at most this fraction of the tolerance to F.
 ADDED_SHARE = 0.5
 
 
 @dataclass(eq=False)
-class Point(ClassPoint):
-    """A place in parameter space, with its scores, the units ``u`` and lengths ``n`` of all pairs, and F.
+class BallPoint(ClassPoint):
+    """A point with its scores and F.
 
-    ``residual`` are the derivatives by the scores, and ``added`` is what smoothing the maxima adds to F.
+    Attributes
+    ----------
+    scores : row vector of (n_rows, C)
+    units, lengths : (C, C, n_columns) and (C, C), ``u`` and ``n`` of every pair
+    residual : row vector of (n_rows, C), the derivatives of F by the scores
+    added : the increase of F by smoothing the maxima
     """
 
     scores: RowVector
@@ -62,8 +64,8 @@ class Point(ClassPoint):
 
 
 @dataclass(frozen=True, eq=False)
-class Ball(ByClass[Point]):
-    """Rows, how far each may be moved, and where if that is fixed; see the module for the formulas."""
+class Ball(ByClass[BallPoint]):
+    """Rows, the distance by which each may be moved, and fixed directions or None; see the module for the formulas."""
 
     rows: Rows
     reach: Array
@@ -85,7 +87,7 @@ class Ball(ByClass[Point]):
 
     @property
     def eps(self) -> float:
-        """The smoothness of the lengths: it adds as much to a slack as that of the maxima; its square is finite."""
+        """The smoothing of the lengths, which adds as much to a slack as ``mu``; its square must not overflow."""
         return self.smoothing.blur / max(self.longest, 1e-150)
 
     def scaled(self, factor: float) -> "Ball":
@@ -97,80 +99,80 @@ class Ball(ByClass[Point]):
         index = self.rows.draw(n_rows, rng, RARE)
         return replace(self, rows=self.rows.reweighted(index), reach=self.reach[index])
 
-    def constant_near(self, point: Point | None) -> tuple[Array, float]:
-        """Return intercepts of the best classifier that ignores the features, and F there; the point does not matter.
+    def constant_near(self, point: BallPoint | None) -> tuple[Array, float]:
+        """Return the best intercepts at ``W = 0`` and F there, whatever the point.
 
-        With the heaviest class 1 above the others F is ``2 (S - S_max)``, with none above the others S, and with
-        other intercepts it is no less: it is linear between the two and rises beyond.
+        With the intercept of the heaviest class 1 above the others F is ``2 (S - S_max)``, with equal intercepts S.
+        Between the two F is linear, beyond them it rises.
         """
         weights, best = self.rows.class_weights, np.zeros(self.n_classes)
-        named = 2 * (self.weight - float(weights.max()))
-        if not self.fit_intercept or named > self.weight:
+        value = 2 * (self.weight - float(weights.max()))
+        if not self.fit_intercept or value > self.weight:
             return best, self.weight
         best[np.argmax(weights)] = 1.0
-        return best - best.mean(), named
+        return best - best.mean(), value
 
     # --- values -------------------------------------------------------------------------------------------
 
     def lengths(self, W: Array) -> tuple[Array, Array]:
-        """Return ``u`` and ``n`` for all pairs of classes."""
+        """Return ``u``, (C, C, n_columns), and ``n``, (C, C), of all pairs of classes."""
         if self.directions is not None:
             return self.directions, _along(self.directions, W)
-        apart: Array = W[:, np.newaxis] - W
-        size = np.hypot(np.linalg.norm(apart, axis=2), self.eps)
-        return apart / np.maximum(size, 1e-300)[:, :, np.newaxis], size
+        differences: Array = W[:, np.newaxis] - W
+        size = np.hypot(np.linalg.norm(differences, axis=2), self.eps)
+        return differences / np.maximum(size, 1e-300)[:, :, np.newaxis], size
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> BallPoint:
         """Evaluate F at x; one pass over X."""
         W, b = unfold(x, self.n_classes)
         return self._at(W, b, self.rows.scores(W))
 
-    def _at(self, W: Array, b: Array, found: RowVector) -> Point:
+    def _at(self, W: Array, b: Array, scores: RowVector) -> BallPoint:
         units, lengths = self.lengths(W)
         residual, (loss, added) = self.rows.both(
-            _slopes, found, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
+            _slopes, scores, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
         )
         value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
-        return Point(W, b, value, found, units, lengths, residual, added)
+        return BallPoint(W, b, value, scores, units, lengths, residual, added)
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: BallPoint) -> BallPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
         return self._at(point.W, point.b, point.scores)
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, BallPoint]]) -> BallPoint:
         """Evaluate F at a linear combination of points, from their scores."""
         return self._at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
-    def slopes(self, point: Point) -> Array:
-        """Return ``alpha`` of every row and class, 0 for its own class."""
+    def slopes(self, point: BallPoint) -> Array:
+        """Return ``alpha``, (n_rows, C), 0 for the class of the row."""
         weights = np.maximum(self.rows.weights, 1e-300)
         return np.maximum(self.rows.gather(point.residual), 0.0) / weights[:, np.newaxis]
 
-    def displacements(self, point: Point) -> Array:
-        """Return where every sample is moved, against the rival class with the largest slack."""
-        place = {"b": point.b, "lengths": point.lengths, "units": point.units}
-        return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **place))
+    def displacements(self, point: BallPoint) -> Array:
+        """Return the displacement of every sample, (n_rows, n_columns), towards the class with the largest slack."""
+        arguments = {"b": point.b, "lengths": point.lengths, "units": point.units}
+        return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **arguments))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: BallPoint) -> "BallLocal":
         """Return value and gradient at a point; one pass over X."""
         gradient, cells = self.pull(point.residual, point.units)
         gradient[:, :-1] += self.ridge * point.W
-        return Local(self, point, gradient, cells)
+        return BallLocal(self, point, gradient, cells)
 
     def pull(self, residual: RowVector, units: Array) -> tuple[Array, Array]:
-        """Return what derivatives by the scores make of those by ``(w, b)`` of the classes, and K; one pass over X."""
+        """Return the derivatives by ``(w, b)``, (C, n_columns + 1), for those by the scores, and K; one pass over X."""
         mass, cells = self.cells(residual)
         combined = self.rows.scatter(residual) + np.einsum("ck,ckj->cj", cells + cells.T, units)
         return np.column_stack([combined, self.fit_intercept * (mass.sum(axis=0) - mass.sum(axis=1))]), cells
 
     def cells(self, residual: RowVector) -> Array:
-        """Return the sums of ``s alpha`` and of ``r s alpha`` over every cell."""
+        """Return the sums of ``s alpha`` and of ``r s alpha`` over every cell, (2, C, C)."""
         return np.asarray(self.rows.total(_cells, residual, self.row_reach, pointwise=True))
 
     def dual(self, residual: RowVector, units: Array) -> float:
-        """Return a proven lower bound of F from the slopes of any rows and unit vectors; one pass over X."""
+        """Return a proven lower bound of F from any slopes and unit vectors; one pass over X."""
         slope = self.cells(residual)[0]
         kept = balance(slope) if self.fit_intercept else np.ones_like(slope)
         if kept is None:
@@ -179,19 +181,19 @@ class Ball(ByClass[Point]):
         return max(0.0, float(np.vdot(kept, slope)) - float(np.vdot(force, force)) / (2 * self.ridge))
 
     def feasible(self, residual: RowVector, kept: Array) -> RowVector:
-        """Return derivatives with ``s alpha >= 0``, times a factor for each cell, that add up to at most s."""
+        """Return derivatives with ``s alpha >= 0``, times ``kept`` of the cell, scaled so that a row has at most s."""
         return self.rows.each(_feasible, residual, kept=kept, pointwise=True)
 
 
 @dataclass(eq=False)
-class Local(LocalModel[Point]):
+class BallLocal(LocalModel[BallPoint]):
     """Value, gradient and Hessian of the smooth problem at one point.
 
-    ``by_class`` is the gradient by ``(w, b)`` of every class, and ``cells`` are the sums K of the module.
+    ``by_class`` is the gradient by ``(w, b)``, (C, n_columns + 1), and ``cells`` the K of the module, (C, C).
     """
 
     problem: Ball
-    point: Point
+    point: BallPoint
     by_class: Array
     cells: Array
     hessian_cost: ClassVar[float] = 1.0
@@ -206,7 +208,7 @@ class Local(LocalModel[Point]):
 
     @cached_property
     def noisy(self) -> float:
-        """What smoothing adds to F: ``mu`` times the derivative by it."""
+        """The increase of F by smoothing: ``mu`` times the derivative of F by ``mu``."""
         return max(self.point.added + 0.5 * self.problem.eps**2 * float(self._tension.sum()), 1e-300)
 
     def is_final(self, last: Smoothing, target: float) -> bool:
@@ -214,27 +216,29 @@ class Local(LocalModel[Point]):
         return self.noisy <= ADDED_SHARE * target
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
-        """Return the smoothing to which the minimum is followed next.
+        """Return the next smoothing of the continuation.
 
-        What it adds to F falls like mu, or like mu^2 where rows abound: fewer are near a tie.
+        The increase of F falls like mu, or with many rows like mu^2, because fewer rows are near a tie.
         """
         wanted = max(1.0, self.noisy / (ADDED_SHARE * target))
-        return Smoothing(1.0, self.problem.smoothing.blur / min(FASTEST, FURTHER * wanted))
+        # At most by 10 (measured: 2.5 takes 63 passes instead of 39 on covtype), and 1.2 times more than is wanted,
+        # because the increase of F may fall more slowly than mu.
+        return Smoothing(1.0, self.problem.smoothing.blur / min(10.0, 1.2 * wanted))
 
     def restart(self, last: Smoothing) -> Smoothing:
-        """Return the smoothing of this point: it hides how far the minimum of more rows is."""
+        """Return the smoothing of this point, which covers the distance to the minimum of more rows."""
         return self.problem.smoothing
 
     @property
     def is_hidden(self) -> bool:
-        """Whether more rows will move the minimum by more than smoothing adds to F."""
+        """Whether more rows will change the minimum of F by more than smoothing does."""
         return self.noisy <= UNCERTAIN * len(self.gradient) / self.problem.rows.n_rows * self.value
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
     @cached_property
     def _tension(self) -> Array:
-        """The derivative of F by each length, over the length: what its curvature counts."""
+        """The derivative of F by each length, divided by the length, (C, C): the weight of its curvature."""
         if self.problem.directions is not None:
             return np.zeros_like(self.cells)
         return (self.cells + self.cells.T) / self.point.lengths
@@ -264,39 +268,39 @@ class Local(LocalModel[Point]):
         return result[:-1].ravel()
 
     def tangent(self, less: Smoothing) -> Array:
-        """Return how the gradient changes on the way to less smoothing, to first order; one pass over X."""
+        """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X."""
         problem, point = self.problem, self.point
         result, _ = problem.pull(self._bent(point.scores, point.b, point.lengths, 1.0), point.units)
         return np.asarray(-problem.smoothing.towards(less).blur * result[:-1].ravel())
 
     def _moved(self, P: Array, shifts: Array) -> RowVector:
-        """Return how the derivatives by the scores change with the classifier; one pass over X."""
+        """Return the change of the derivatives by the scores for a step of ``(W, b)``; one pass over X."""
         problem = self.problem
         problem.rows.count("product")
-        found = problem.rows.each(scores, W=np.ascontiguousarray(P.T))
-        return self._bent(found, shifts * problem.fit_intercept, _along(self.point.units, P), 0.0)
+        changes = problem.rows.each(scores, W=np.ascontiguousarray(P.T))
+        return self._bent(changes, shifts * problem.fit_intercept, _along(self.point.units, P), 0.0)
 
-    def _bent(self, found: RowVector, b: Array, lengths: Array, margin: float) -> RowVector:
-        """Return how the derivatives by the scores change with slacks."""
+    def _bent(self, scores: RowVector, b: Array, lengths: Array, margin: float) -> RowVector:
+        """Return the change of the derivatives by the scores for changes of scores, intercepts, lengths and margin."""
         problem, mu = self.problem, self.problem.smoothing.blur
-        vectors = self.point.residual, found, problem.row_reach
+        vectors = self.point.residual, scores, problem.row_reach
         return problem.rows.each(_bend, *vectors, b=b, lengths=lengths, margin=margin, mu=mu, pointwise=True)
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
-        """Return bounds on the minimum and the point; the lower one takes a pass, and is 0 unless ``thorough``.
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, BallPoint]:
+        """Return bounds on the minimum and the point; the lower bound takes a pass, and is 0 unless ``thorough``.
 
-        The slopes of the point are those with smoothing, which are its dual point.
+        The slopes with smoothing are the dual point.
         """
         primal = self.problem.smoothed(NONE).again(self.point).value
         dual = self.problem.dual(self.point.residual, self.point.units) if thorough else 0.0
         return Certificate(primal, dual), replace(self.point, value=primal)
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return a lower bound from the slopes one Newton step further, where that is near; two passes over X.
+        """Return a lower bound from the slopes linearised along a Newton step, if it is short; two passes over X.
 
-        The linearised slopes leave of the gradient only what is of second order.
+        The linearised slopes leave a gradient of second order.
         """
         if self.noisy > target or decrement > self.noisy:
             return 0.0, None
@@ -309,42 +313,42 @@ class Local(LocalModel[Point]):
 
 
 def _along(units: Array, W: Array) -> Array:
-    """Return ``u_ck.(w_c - w_k)`` for all pairs."""
+    """Return ``u_ck.(w_c - w_k)`` for all pairs, (C, C)."""
     return np.asarray(np.einsum("ckj,ckj->ck", units, W[:, np.newaxis] - W))
 
 
 # --- tasks ---------------------------------------------------------------------------------------------------
 
 
-def _slacks(block: Block, found: Array, reach: Array, b: Array, lengths: Array, margin: float = 1.0) -> Array:
-    """Return ``t``, a column for each row: NumPy is slow along a short last axis."""
-    own, place = block.labels, np.arange(block.n_rows)
-    t = np.ascontiguousarray(found.T) + b[:, np.newaxis]
-    t -= t[own, place] - margin
-    t += lengths[:, own] * reach
-    t[own, place] = 0.0
+def _slacks(block: Block, scores: Array, reach: Array, b: Array, lengths: Array, margin: float = 1.0) -> Array:
+    """Return ``t``, (C, n_rows), because NumPy is slow along a short last axis."""
+    labels, index = block.labels, np.arange(block.n_rows)
+    t = np.ascontiguousarray(scores.T) + b[:, np.newaxis]
+    t -= t[labels, index] - margin
+    t += lengths[:, labels] * reach
+    t[labels, index] = 0.0
     return t
 
 
-def _displace(block: Block, found: Array, reach: Array, b: Array, lengths: Array, units: Array) -> Array:
-    slacks = _slacks(block, found, reach, b, lengths)
+def _displace(block: Block, scores: Array, reach: Array, b: Array, lengths: Array, units: Array) -> Array:
+    slacks = _slacks(block, scores, reach, b, lengths)
     slacks[block.labels, np.arange(block.n_rows)] = -np.inf
     return np.asarray(-reach[:, np.newaxis] * units[block.labels, slacks.argmax(axis=0)])
 
 
 def _closed(block: Block, alpha: Array) -> Array:
-    """Return weights of the slacks, a column for each row, as derivatives by the scores: each row adds up to zero."""
-    own, place = block.labels, np.arange(block.n_rows)
-    alpha[own, place] = 0.0
-    alpha[own, place] = -alpha.sum(axis=0)
+    """Return derivatives by the scores, (n_rows, C), each row summing to zero, from those by slacks, (C, n_rows)."""
+    labels, index = block.labels, np.arange(block.n_rows)
+    alpha[labels, index] = 0.0
+    alpha[labels, index] = -alpha.sum(axis=0)
     return np.ascontiguousarray(alpha.T)
 
 
 def _slopes(
-    block: Block, found: Array, reach: Array, b: Array, lengths: Array, mu: float
+    block: Block, scores: Array, reach: Array, b: Array, lengths: Array, mu: float
 ) -> tuple[Array, tuple[float, float]]:
-    """Return the derivatives by the scores, and the sum of the smooth maxima with what smoothing adds to it."""
-    t = _slacks(block, found, reach, b, lengths)
+    """Return the derivatives by the scores, the sum of the smooth maxima, and its increase by smoothing."""
+    t = _slacks(block, scores, reach, b, lengths)
     top = t.max(axis=0)
     alpha = np.exp((t - top) / mu) if mu else 1.0 * (t == top)
     total = alpha.sum(axis=0)
@@ -355,7 +359,7 @@ def _slopes(
 
 
 def _cells(block: Block, residual: Array, reach: Array) -> Array:
-    """Return the sums of the derivatives, and of r times them, over every cell."""
+    """Return the sums of the derivatives, and of r times the derivatives, over every cell, (2, C, C)."""
     members = one_hot(block.labels, 1.0, residual.shape[1])
     cells = np.array([members.T @ residual, members.T @ (residual * reach[:, np.newaxis])])
     np.einsum("ikk->ik", cells)[:] = 0.0
@@ -368,10 +372,10 @@ def _feasible(block: Block, residual: Array, kept: Array) -> Array:
 
 
 def _bend(
-    block: Block, residual: Array, found: Array, reach: Array, b: Array, lengths: Array, margin: float, mu: float
+    block: Block, residual: Array, scores: Array, reach: Array, b: Array, lengths: Array, margin: float, mu: float
 ) -> Array:
-    """Return how the derivatives by the scores change when the slacks change by those of these scores."""
-    change, alpha = _slacks(block, found, reach, b, lengths, margin), np.maximum(residual.T, 0.0)
+    """Return the change of the derivatives by the scores for changes of the arguments of the slacks."""
+    change, alpha = _slacks(block, scores, reach, b, lengths, margin), np.maximum(residual.T, 0.0)
     change -= np.einsum("ki,ki->i", alpha, change) / np.maximum(block.weights, 1e-300)
     return _closed(block, change * (alpha / mu))
 
@@ -386,10 +390,10 @@ def _curvature(block: Block, residual: Array, reach: Array, units: Array, one: f
     result, step = np.zeros((C, d + 1, C, d + 1)), piece_rows(C * C * (d + 1))
     undecided = np.max(residual * (block.weights[:, np.newaxis] - residual), axis=1) > EPS * block.weights**2
     for c in range(C):
-        mine, rivals = np.flatnonzero(undecided & (block.labels == c)), np.delete(np.arange(C), c)
+        members, rivals = np.flatnonzero(undecided & (block.labels == c)), np.delete(np.arange(C), c)
         bent = np.zeros((C - 1, d + 1, (C - 1) * (d + 1)))
-        for first in range(0, len(mine), step):
-            rows = mine[first : first + step]
+        for first in range(0, len(members), step):
+            rows = members[first : first + step]
             s, alpha = block.weights[rows, np.newaxis], residual[np.ix_(rows, rivals)]
             z = np.full((len(rows), C - 1, d + 1), one)
             z[:, :, :d] = block.dense(rows)[:, np.newaxis] - reach[rows, np.newaxis, np.newaxis] * units[c, rivals]

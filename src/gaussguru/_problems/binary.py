@@ -40,9 +40,6 @@ from gaussguru.certificates.dual_point import Certificate, Ray
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise
 
-# Multiply-adds of a Hessian that are not worth saving (about a millisecond).
-CHEAP_GRAM = 4e6
-
 
 class Totals(NamedTuple):
     """Sums over rows of ``s f``, ``s f'`` and ``s f''`` by label, and ``s (f - z f')``."""
@@ -56,22 +53,22 @@ class Totals(NamedTuple):
 
     @classmethod
     def of_slopes(cls, positive: float, negative: float, conjugate: float) -> "Totals":
-        """Return those of slopes that belong to no point: neither F nor its curvature is known."""
+        """Return the totals of slopes that belong to no point: F is infinite, curvatures are NaN."""
         return cls(np.inf, positive, negative, np.nan, np.nan, conjugate)
 
 
 @dataclass(slots=True, eq=False)  # fits of a millisecond take 2 % more with a named tuple, which is read more slowly
-class Point:
-    """A place in parameter space, with what its margins tell: the coefficients are ``stretch * w``.
+class BinaryPoint:
+    """A point with its margins and sums over rows; the coefficients are ``stretch * w``.
 
-    ``own`` is the noise scale ``n(w)``, ``distance`` is ``noise stretch n(w)`` and ``scale`` ``hypot(distance, blur)``.
+    ``noise_scale`` is ``n(w)``, ``distance`` is ``noise stretch n(w)`` and ``scale`` is ``hypot(distance, blur)``.
     """
 
     w: Array
     b: float
     margin: RowVector
     stretch: float
-    own: float
+    noise_scale: float
     distance: float
     scale: float
     value: float
@@ -94,7 +91,7 @@ class Point:
 
 
 class Weights(NamedTuple):
-    """What every row weighs in gradient and Hessian: row vectors of ``s y alpha``, ``s f''/a`` and ``y z``."""
+    """The weights of the rows in gradient and Hessian: row vectors of ``s y alpha``, ``s f''/a`` and ``y z``."""
 
     residual: RowVector
     curve: RowVector
@@ -102,7 +99,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary(SpannedProblem[Point]):
+class Binary(SpannedProblem[BinaryPoint]):
     """Rows of two classes with a loss and a noise model; see the module for the formulas."""
 
     noise: Noise
@@ -112,24 +109,24 @@ class Binary(SpannedProblem[Point]):
         return extended(coef, float(intercept))
 
     def constant_value(self, intercept: Intercept) -> float:
-        """Return F at ``w = 0``, where the noise is gone and the loss is the hinge."""
+        """Return F at ``w = 0``, where the noise vanishes and the loss is the hinge."""
         b = float(intercept)
         negative, positive = self.rows.class_weights.tolist()
         return float(positive * max(0.0, 1 - b) + negative * max(0.0, 1 + b))
 
-    def constant_near(self, point: Point | None) -> tuple[float, float]:
-        """Return the best classifier that ignores the features: whatever led to it, there is one."""
+    def constant_near(self, point: BinaryPoint | None) -> tuple[float, float]:
+        """Return the best intercept at ``w = 0`` and F there, whatever the point."""
         negative, positive = self.rows.class_weights.tolist()
         b = float((positive > negative) - (positive < negative)) if self.fit_intercept else 0.0
         return b, 2 * min(negative, positive) if self.fit_intercept else negative + positive
 
-    def classifier(self, point: Point) -> tuple[Array, float]:
+    def classifier(self, point: BinaryPoint) -> tuple[Array, float]:
         """Return the coefficients and the intercept."""
         return point.coef, point.b
 
     @cached_property
     def pull(self) -> Array:
-        """The direction in which F falls first from zero: the difference of class means, or ``sum s y x``."""
+        """The steepest descent at ``w = 0``: the difference of the class means, or ``sum s y x`` without intercept."""
         first, second = self.rows.means if self.fit_intercept else self.rows.moments.sums
         return np.asarray(second - first)
 
@@ -140,52 +137,56 @@ class Binary(SpannedProblem[Point]):
         w = np.ascontiguousarray(x[:-1])
         return w, self.noise.scale(w), float(x[-1])
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> BinaryPoint:
         """Evaluate F at x; one pass over X."""
-        w, own, b = self.split(x)
+        w, noise_scale, b = self.split(x)
         self.rows.count("value")
-        return self.at(w, own, b, self.rows.each(margins, w=w))
+        return self.at(w, noise_scale, b, self.rows.each(margins, w=w))
 
-    def at(self, w: Array, own: float, b: float, margin: RowVector, stretch: float = 1.0) -> Point:
+    def at(self, w: Array, noise_scale: float, b: float, margin: RowVector, stretch: float = 1.0) -> BinaryPoint:
         """Evaluate F at ``(stretch w, b)`` from the margins ``X w`` and the noise scale of w."""
-        scale = self._scale(stretch * own)
+        scale = self._scale(stretch * noise_scale)
         totals = self.rows.total(_totals, margin, loss=self.loss, stretch=stretch, b=b, scale=scale, pointwise=True)
-        return self._point(w, own, b, margin, stretch, scale, totals)
+        return self._point(w, noise_scale, b, margin, stretch, scale, totals)
 
-    def _scale(self, own: float) -> float:
-        return math.hypot(self.smoothing.noise * own, self.smoothing.blur) or 1e-300
+    def _scale(self, noise_scale: float) -> float:
+        return math.hypot(self.smoothing.noise * noise_scale, self.smoothing.blur) or 1e-300
 
     def _point(
-        self, w: Array, own: float, b: float, margin: RowVector, stretch: float, scale: float, totals: Array
-    ) -> Point:
-        found = Totals(*totals.tolist())
-        value = scale * found.value
+        self, w: Array, noise_scale: float, b: float, margin: RowVector, stretch: float, scale: float, totals: Array
+    ) -> BinaryPoint:
+        sums = Totals(*totals.tolist())
+        value = scale * sums.value
         if self.l2:
             value += 0.5 * self.l2 * stretch**2 * float(w @ w)
-        return Point(w, b, margin, stretch, own, self.smoothing.noise * stretch * own, scale, value, found)
+        return BinaryPoint(
+            w, b, margin, stretch, noise_scale, self.smoothing.noise * stretch * noise_scale, scale, value, sums
+        )
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: BinaryPoint) -> BinaryPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
-        own = point.stretch * point.own
-        if self.smoothing.noise * own == point.distance and self._scale(own) == point.scale:
-            return point  # the difference is lost in rounding
+        noise_scale = point.stretch * point.noise_scale
+        if self.smoothing.noise * noise_scale == point.distance and self._scale(noise_scale) == point.scale:
+            return point  # the scale does not change
         return self.stretched(point, point.stretch, point.b)
 
-    def stretched(self, point: Point, stretch: float, b: float) -> Point:
+    def stretched(self, point: BinaryPoint, stretch: float, b: float) -> BinaryPoint:
         """Evaluate F with another length and intercept."""
-        return self.at(point.w, point.own, b, point.margin, stretch)
+        return self.at(point.w, point.noise_scale, b, point.margin, stretch)
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, BinaryPoint]]) -> BinaryPoint:
         """Evaluate F at a linear combination of points, from their margins."""
-        w, own, b = self.split(np.asarray(sum(share * point.x for share, point in parts)))
-        return self.at(w, own, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts]))
+        w, noise_scale, b = self.split(np.asarray(sum(share * point.x for share, point in parts)))
+        return self.at(
+            w, noise_scale, b, self.rows.mixed([(share * point.stretch, point.margin) for share, point in parts])
+        )
 
     # --- where to begin -----------------------------------------------------------------------------------
 
-    def initial(self, last: Smoothing, target: float) -> tuple[Point, Smoothing]:
-        """Return the best point along the class means, with as much noise as makes F smooth, and its smoothing.
+    def initial(self, last: Smoothing, target: float) -> tuple[BinaryPoint, Smoothing]:
+        """Return the best point along the difference of the class means, with enough noise to make F smooth.
 
-        There is blur from the beginning only if a classifier that ignores the features is better.
+        Also return its smoothing. It has a blur only if otherwise a classifier that ignores the features is better.
         """
         w = self.noise.steepest(self.pull / norm(self.pull))
         w = w / norm(w)
@@ -199,10 +200,11 @@ class Binary(SpannedProblem[Point]):
         centre = 0.5 * (positive + negative)
         spread = self.rows.total(_spread, margin, centres=(negative, positive), pointwise=True)
         scale = self.noise.scale(w)
-        smooth = max(1.0, SMOOTH * math.sqrt(spread / self.weight) / scale)
+        # A noise of a quarter of the spread of the margins (measured: 1/4 to 1 differ by 10 %).
+        smooth = max(1.0, 0.25 * math.sqrt(spread / self.weight) / scale)
         if self.rows.n_columns > MAX_COLUMNS and smooth > 1 and self.rows.in_memory:
             point = coordinate_descent(self.smoothed(last), 0.5 * target, NEGLIGIBLE)
-            # A maximum is better approached from where all is tied, unless there is nothing left to do.
+            # Axis noise is better started with all features tied, unless the gap may be closed already.
             if self.is_smooth or point.value <= 0.5 * target:
                 return point, last
         stretch = 1 / max(half, scale)
@@ -235,14 +237,14 @@ class Binary(SpannedProblem[Point]):
         weights = self.rows.class_weights
         lighter = float(weights.min())
         negative, positive = (lighter, lighter) if self.fit_intercept else weights.tolist()
-        # From the difference of the means, which is exactly 0 where F has no direction to fall in.
+        # Computed from the difference of the means, which is exactly 0 if they are equal.
         v = lighter * self.pull if self.fit_intercept else self.pull
         level = float(weights @ self.loss.conjugate(self._uniform_alpha))
         return np.array([v, np.zeros_like(v)]), Totals.of_slopes(positive, negative, level)
 
     @property
     def collapse_factor(self) -> float:
-        """The factor on the noise from which on the uniform dual point is feasible."""
+        """The least factor of the noise at which the uniform dual point is feasible."""
         by_label, totals = self._uniform_dual
         pull, level = self.noise.polar(by_label[0]), totals.conjugate
         return pull / level if level > 0 else (np.inf if pull > 0 else 0.0)
@@ -251,8 +253,8 @@ class Binary(SpannedProblem[Point]):
         """Return ``alpha`` of the uniform dual point."""
         return np.asarray(self._uniform_alpha[self.rows.labels])
 
-    def rounded_up(self, point: Point) -> float:
-        """Return F at a point and what rounding may hide: a margin is known to ``eps sum |x_j w_j|``."""
+    def rounded_up(self, point: BinaryPoint) -> float:
+        """Return F at a point plus a bound on its rounding: that of a margin is ``eps sum |x_j w_j|``."""
         reach = point.stretch * math.sqrt(point.mass) * float(np.abs(point.w) @ self.rows.column_lengths)
         noise = point.totals.conjugate * self.smoothing.noise * point.stretch * self.noise.rounding(point.w)
         return point.value + 4 * EPS * (point.value + reach) + noise
@@ -263,26 +265,26 @@ class Binary(SpannedProblem[Point]):
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def visit(self, x: Array, *, curved: bool = False) -> "Local":
-        """Return value and gradient at x from one pass over X; with ``curved`` also what :meth:`Local.moved` needs."""
+    def visit(self, x: Array, *, curved: bool = False) -> "BinaryLocal":
+        """Return value and gradient at x from one pass over X; with ``curved``, also ``curves`` of the local model."""
         if self.loss.code < 0:
             return self.expand(self.point(x))
-        w, own, b = self.split(x)
-        scale, measured = self._scale(own), not self.rows.knows_squares
+        w, noise_scale, b = self.split(x)
+        scale, measured = self._scale(noise_scale), not self.rows.knows_squares
         self.rows.count("value")
         margin, sums = self.rows.both(_visit, loss=self.loss, w=w, b=b, scale=scale, curved=curved, measured=measured)
         n_totals = len(Totals._fields)
         vectors = sums[n_totals:].reshape(-1, self.rows.n_columns)
         if measured:
             self.rows.learn_squares(vectors[-1])
-        point = self._point(w, own, b, margin, 1.0, scale, sums[:n_totals])
+        point = self._point(w, noise_scale, b, margin, 1.0, scale, sums[:n_totals])
         return self.local(point, vectors[:2], vectors[2:4] if curved else None)
 
-    def local(self, point: Point, by_label: Array, curves: Array | None = None) -> "Local":
-        """Return what is known at a point."""
-        return Local(self, point, by_label, curves)
+    def local(self, point: BinaryPoint, by_label: Array, curves: Array | None = None) -> "BinaryLocal":
+        """Return the local model of a point."""
+        return BinaryLocal(self, point, by_label, curves)
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: BinaryPoint) -> "BinaryLocal":
         """Return value and gradient at a point; one pass over X."""
         weights = self.row_weights(point)
         self.rows.count("value")
@@ -291,27 +293,27 @@ class Binary(SpannedProblem[Point]):
         return local
 
     def residual(self, x: Array) -> Array:
-        """Return ``s y alpha`` of every row, a column."""
+        """Return ``s y alpha`` of every row, (n_rows, 1)."""
         return self.rows.gather(self.row_weights(self.point(x)).residual)[:, np.newaxis]
 
     def by_cell(self, residual: Array) -> Array:
-        """Return the same apart for the rows of each label."""
+        """Split the residual by the label of the row, (n_rows, 2)."""
         return np.hstack([np.maximum(residual, 0.0), np.minimum(residual, 0.0)])
 
-    def row_weights(self, point: Point) -> Weights:
+    def row_weights(self, point: BinaryPoint) -> Weights:
         """Return the weights of the rows in gradient and Hessian."""
-        parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._place(point))
+        parts = self.rows.each(_row_weights, point.margin, pointwise=True, **self._terms_at(point))
         return Weights(*self.rows.unzipped(parts, 3))
 
-    def slopes(self, point: Point) -> Array:
-        """Return ``alpha = f'(z)`` of every row: the dual point that belongs to a primal one."""
-        return self.rows.gather(self.rows.each(_slopes, point.margin, pointwise=True, **self._place(point)))
+    def slopes(self, point: BinaryPoint) -> Array:
+        """Return ``alpha = f'(z)`` of every row, (n_rows,): the dual point of a primal one."""
+        return self.rows.gather(self.rows.each(_slopes, point.margin, pointwise=True, **self._terms_at(point)))
 
-    def shrunk_conjugate(self, point: Point, factor: float) -> float:
-        """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a little less."""
-        return float(self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._place(point)))
+    def shrunk_conjugate(self, point: BinaryPoint, factor: float) -> float:
+        """Return ``sum s f*(factor alpha)`` at the slopes of a point, or a close lower bound."""
+        return float(self.rows.total(_shrunk, point.margin, pointwise=True, factor=factor, **self._terms_at(point)))
 
-    def _place(self, point: Point) -> dict[str, object]:
+    def _terms_at(self, point: BinaryPoint) -> dict[str, object]:
         return {"loss": self.loss, "stretch": point.stretch, "b": point.b, "scale": point.scale}
 
     def dual_value(self, alpha: RowVector) -> float:
@@ -333,11 +335,11 @@ class Binary(SpannedProblem[Point]):
         error: Array | float = 0.0,
         wanted: float = np.inf,
     ) -> tuple[float, float]:
-        """Return a lower bound of the minimum from some ``alpha``, and by how much they violate the dual constraint.
+        """Return a lower bound of the minimum from slopes alpha, and their violation of the dual constraint.
 
-        They are balanced, and shrunk until they are feasible (:class:`Ray`): a graph with one edge. Their ``by_label``
-        is known up to an error in every column, besides rounding; ``level_at(c)`` is ``sum s f*(c alpha)``. Of the
-        totals, curvatures are not used.
+        The slopes are balanced and shrunk until they are feasible (:class:`Ray`, a graph with one edge). ``error``
+        bounds the error of ``by_label`` in every column, in addition to rounding; ``level_at(c)`` is
+        ``sum s f*(c alpha)``. The curvatures of the totals are not used.
         """
         noise = self.noise
         rho, mass, v = balanced(by_label, totals.slope_pos, totals.slope_neg, fit_intercept=self.fit_intercept)
@@ -350,11 +352,11 @@ class Binary(SpannedProblem[Point]):
 
     # --- length and intercept -----------------------------------------------------------------------------
 
-    def plane(self, point: Point) -> tuple[float, float, float, float, float]:
+    def plane(self, point: BinaryPoint) -> tuple[float, float, float, float, float]:
         """Return the derivatives of F by the relative length ``c`` of ``w`` and by ``b``.
 
-        They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1. The second ones neglect
-        the blur, beside which the distance must be large.
+        They are F_c, F_b, F_cc, F_cb, F_bb; without an intercept F_b = F_cb = 0 and F_bb = 1. The second derivatives
+        neglect the blur, which must be small relative to the distance.
         """
         value, slope_pos, slope_neg, curve_pos, curve_neg, conjugate = point.totals
         scale, pos, neg = point.scale, 1 - point.b, 1 + point.b
@@ -367,16 +369,16 @@ class Binary(SpannedProblem[Point]):
         f_cb, f_bb = (curve_pos * pos - curve_neg * neg) / scale, (curve_pos + curve_neg) / scale
         return f_c, slope_neg - slope_pos, f_cc, f_cb, f_bb
 
-    def rescaled(self, point: Point, tol: float) -> Point:
+    def rescaled(self, point: BinaryPoint, tol: float) -> BinaryPoint:
         """Return the best point with the direction of ``point``, by Newton's method in its length and intercept.
 
         ``tol`` bounds the derivatives that remain, relative to ``a sum s f*``. X is not read.
         """
         if self.smoothing.blur > NEGLIGIBLE * point.distance:
             return point
-        ridge = 1e-12 * self.weight  # keeps the step finite where every row is far from its margin
+        ridge = 1e-12 * self.weight  # keeps the step finite if every row is far from its margin
         decrease = steepness = np.inf
-        for _ in range(RESCALINGS):
+        for _ in range(60):  # few points take more than ten steps
             g_c, g_b, h_cc, h_cb, h_bb = self.plane(point)
             before, steepness = steepness, max(abs(g_c), abs(g_b))
             rounding = decrease <= 4 * EPS * self.weight and steepness > 0.5 * before
@@ -396,7 +398,7 @@ class Binary(SpannedProblem[Point]):
                 break
         return point
 
-    def _backtrack(self, point: Point, step_c: float, step_b: float, decrease: float) -> Point | None:
+    def _backtrack(self, point: BinaryPoint, step_c: float, step_b: float, decrease: float) -> BinaryPoint | None:
         # The quadratic model is trusted up to a fifth of the length, four times it, or a few units of the intercept.
         reach = 2.0 * (1 + abs(point.b))
         t = min(1.0, 0.8 / max(-step_c, 0.8), 3.0 / max(step_c, 3.0), reach / max(abs(step_b), reach))
@@ -408,22 +410,16 @@ class Binary(SpannedProblem[Point]):
         return None
 
 
-# Noise to start from, relative to the spread of the margins (measured: 1/4 to 1 differ by 10 %).
-SMOOTH = 0.25
-# Newton steps in length and intercept, at most; few take more than ten.
-RESCALINGS = 60
-
-
 @dataclass(eq=False)
-class Local(LocalModel[Point]):
+class BinaryLocal(LocalModel[BinaryPoint]):
     """Value, gradient and Hessian of F at one point.
 
-    ``by_label`` is ``sum s y alpha x`` over the positive and over the negative rows; ``curves``, where known,
-    ``sum (s f''/a) x`` over the same.
+    ``by_label`` has ``sum s y alpha x`` over the positive and over the negative rows, (2, n_columns); ``curves`` has
+    ``sum (s f''/a) x`` over the same rows, or is None.
     """
 
     problem: Binary
-    point: Point
+    point: BinaryPoint
     by_label: Array
     curves: Array | None = None
 
@@ -448,26 +444,26 @@ class Local(LocalModel[Point]):
 
     @property
     def noisy(self) -> float:
-        """``a sum s f*``, the part of F that noise and blur make."""
+        """``a sum s f*``, the part of F due to noise and blur."""
         return self.point.scale * self.point.totals.conjugate
 
     @cached_property
     def row_weights(self) -> Weights:
-        """What every row weighs; many steps never ask."""
+        """The weights of the rows, computed only when a step needs them."""
         return self.problem.row_weights(self.point)
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
     @property
     def hessian_cost(self) -> float:
-        """What the Hessian costs, in units of :meth:`product` (measured)."""
+        """Cost of the Hessian, relative to one :meth:`product` (measured)."""
         return self.problem.rows.gram_cost
 
     @property
     def is_cheap(self) -> bool:
-        """Whether the Hessian is not worth saving."""
+        """Whether the Hessian costs so little that it is computed at every step."""
         rows = self.problem.rows
-        return rows.n_values * rows.n_columns < CHEAP_GRAM
+        return rows.n_values * rows.n_columns < 4e6  # multiply-adds: about a millisecond
 
     @property
     def is_large(self) -> bool:
@@ -482,7 +478,7 @@ class Local(LocalModel[Point]):
         problem.noise.add_metric_at(self.point.w, self.tension, block, problem.smoothing.noise)
         if problem.l2:
             diagonal(block)[:] += problem.l2
-        # To BLAS, which counts by columns, the lower triangle is the upper one of the transpose.
+        # BLAS stores by columns: the lower triangle of the Hessian is the upper one of its transpose.
         hessian = np.asarray(dsyr(-self.tension, extended(g, 0.0), a=hessian.T)).T
         if not problem.fit_intercept:
             hessian[-1, :-1] = 0.0
@@ -491,7 +487,7 @@ class Local(LocalModel[Point]):
 
     @property
     def tension(self) -> float:
-        """``k / a``, what the metric of the noise counts in the Hessian."""
+        """``k / a``, the weight of the metric of the noise in the Hessian."""
         return self.point.totals.conjugate / self.point.scale
 
     def product(self, p: Array) -> Array:
@@ -507,8 +503,8 @@ class Local(LocalModel[Point]):
             result[:-1] += problem.l2 * w
         return result
 
-    def main(self) -> "Local":
-        """Return the same with no Hessian weight for rows that have little: these are not read."""
+    def main(self) -> "BinaryLocal":
+        """Return a copy with negligible Hessian weights set to 0: products do not read these rows."""
         rows = self.problem.rows
         if self.is_cheap or not rows.in_memory:
             return self
@@ -525,9 +521,9 @@ class Local(LocalModel[Point]):
         return np.asarray(rows.total(_product, *weights, p=p, eta=eta, shift=shift))
 
     def tangent(self, less: Smoothing) -> Array:
-        """Return how the gradient changes on the way to less smoothing, to first order; one pass over X.
+        """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X.
 
-        With the change ``a'`` of the scale, and that of ``grad a`` by the factor ``g``, it is
+        With the change ``a'`` of the scale, and a change of ``grad a`` by the factor ``g``, it is
         ``a' sum h e (x, 1) + (a' sum h e^2 + k g) grad a`` for the weights ``h`` and tilts ``e`` of the rows.
         """
         problem, scale = self.problem, self.point.scale
@@ -542,32 +538,29 @@ class Local(LocalModel[Point]):
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, Point]:
-        """Return bounds on the minimum, and the point with the upper one: this one, or the same one rescaled.
-
-        Where ``target`` is 0, the bounds are those of this point itself.
-        """
+    def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, BinaryPoint]:
+        """Return bounds on the minimum, and the point with the upper bound: this point, rescaled unless target is 0."""
         near = self.point
         if target > 0:
-            # Length and intercept alone, whatever else a problem improves: slopes are moved along one direction.
+            # Only length and intercept are improved, even if the problem overrides ``rescaled``: ``moved`` needs that.
             near = Binary.rescaled(self.problem, near, NEGLIGIBLE**3 * target / max(self.noisy, 1e-300))
         local, error = self.moved(near) if near is not self.point else (self, 0.0)
         certificate = local._certified(error, target, thorough=thorough)
         if certificate.gap > target and local is not self and (thorough or local.expected_gap <= target):
-            # The slopes move too far for their curves, of which only a bound of the error is known.
+            # The slopes change too much for the first-order update, whose error bound is too large.
             local = self.problem.visit(near.x)
             certificate = local._certified(0.0, target, thorough=thorough)
         return certificate, local.point
 
     def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return whether the gap may be so small: F itself is, or what is known of the gap to first order."""
+        """Return whether F, or the first-order estimate of the gap, is at most 1.5 times the target."""
         return min(self.value, self.expected_gap) <= 1.5 * target
 
     @cached_property
     def expected_gap(self) -> float:
-        """About the gap that this point would have with its best length and intercept; no pass over the rows.
+        """Estimate of the gap of this point with its best length and intercept; no pass over the rows.
 
-        These take away what of the gradient is along w: the dual vector moves by as much. See :class:`Ray`.
+        They remove the component of the gradient along w, and change the dual vector by as much. See :class:`Ray`.
         """
         problem, point, totals = self.problem, self.point, self.point.totals
         w, gradient, v = point.w, self.gradient[:-1], self.by_label[0] + self.by_label[1]
@@ -576,16 +569,13 @@ class Local(LocalModel[Point]):
         return min(gap, norm(gradient - along) ** 2 / (2 * problem.l2)) if problem.l2 else gap
 
     def is_near(self, target: float) -> bool:
-        """Return whether the gap may be closed after one more step: it falls by 10 to 1000 times, and at last by more.
-
-        The pass that tells costs less than another one after it.
-        """
+        """Return whether one more step may close the gap: a step lowers it 10 to 1000 times, near the end even more."""
         return NEGLIGIBLE**3 * self.expected_gap <= target
 
     def _certified(self, error: Array | float | None, target: float, *, thorough: bool) -> Certificate:
-        """Return bounds from the slopes here, where ``v`` is known up to an error in every column, or not at all.
+        """Return bounds from the slopes here; ``error`` bounds that of ``v`` in every column, None if it is unknown.
 
-        Both allow for rounding: a margin is known to ``eps sum |x_j w_j|``, ``v`` to ``eps sum s alpha |x|``.
+        Both bounds allow for rounding: ``eps sum |x_j w_j|`` of a margin, ``eps sum s alpha |x|`` of ``v``.
         """
         problem, point = self.problem, self.point
         primal, totals = problem.rounded_up(point), point.totals
@@ -597,11 +587,11 @@ class Local(LocalModel[Point]):
         return Certificate(primal, problem.slopes_bound(self.by_label, totals, level_at, error, wanted)[0])
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return a lower bound from the slopes as a Newton step would change them, where F resolves no more.
+        """Return a lower bound from slopes changed by a Newton step, if the decrement is below the rounding of F.
 
-        Where sigma is tiny against the scale of X, the last bits of ``w`` move the slopes more than the optimum allows.
-        The slopes themselves have bits to spare: to first order the step changes ``s y alpha`` by ``-h u.p``. Where the
-        noise is not smooth, those of the point leave forces that the optimum has not, so the changed ones are kept.
+        If sigma is tiny relative to X, rounding ``w`` moves the slopes more than the tolerance allows, but slopes
+        that are changed to first order by the step, ``s y alpha`` by ``-h u.p``, keep enough digits. With axis noise
+        the slopes of the point leave forces on free features, so the changed ones are returned.
         """
         if decrement > LOST * self.value:
             return 0.0, None
@@ -621,33 +611,33 @@ class Local(LocalModel[Point]):
         return self.point.distance
 
     def settled(self, blur: float, least: float) -> float:
-        """Return a blur, or the least, which may be none, where that is negligible beside the noise."""
+        """Return ``blur``, or ``least`` if ``blur`` is negligible relative to the noise; ``least`` may become 0."""
         return super().settled(blur, least_blur(self.point.distance / self.problem.smoothing.noise, least))
 
     def restart(self, last: Smoothing) -> Smoothing:
-        """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
+        """Return the smoothing that covers most of the distance to the minimum of more rows."""
         return Smoothing(max(1.0, NEGLIGIBLE * self._uncertainty), min(last.blur, self.problem.smoothing.blur))
 
     @property
     def is_hidden(self) -> bool:
-        """Whether more rows will move the minimum by more than less smoothing would."""
+        """Whether more rows will move the minimum farther than less smoothing would."""
         return 1 < self.problem.smoothing.noise <= UNCERTAIN * self._uncertainty
 
     @property
     def _uncertainty(self) -> float:
-        """How far margins may move with more rows, in units of the noise: ``sqrt(columns / rows)`` of their spread."""
+        """Expected change of the margins with more rows, ``sqrt(columns / rows)`` of their spread, over the noise."""
         rows, point = self.problem.rows, self.point
-        away = float(rows.std(point.margin)) * point.stretch * math.sqrt(rows.n_columns / rows.n_rows)
-        return away * self.problem.smoothing.noise / point.distance if point.distance else np.inf
+        change = float(rows.std(point.margin)) * point.stretch * math.sqrt(rows.n_columns / rows.n_rows)
+        return change * self.problem.smoothing.noise / point.distance if point.distance else np.inf
 
     # --- points nearby ------------------------------------------------------------------------------------
 
-    def moved(self, point: Point) -> tuple["Local", Array | None]:
-        """Return what is known at a point of the same direction, and a bound on the error of ``v`` in every column.
+    def moved(self, point: BinaryPoint) -> tuple["BinaryLocal", Array | None]:
+        """Return the local model of a point of the same direction, and a bound on the error of ``v`` in every column.
 
         Another length and intercept add one number to every ``z`` of a label, because ``z = ((1 - y b)/c - y q)/a_1``
-        at the stretch c, and ``f'`` changes by ``f''`` times that and at most ``jerk/2`` times its square. There is no
-        bound where these are not known, or where the scale is not in proportion to the length, because of blur.
+        at the stretch c. So ``f'`` changes by ``f''`` times this number and at most ``jerk/2`` times its square. The
+        bound is None if the curves are unknown, or if because of blur the scale is not proportional to the length.
         """
         problem, here, unit, y = self.problem, self.point, self.point.scale / self.point.stretch, np.array([1.0, -1.0])
         similar = abs(point.scale / point.stretch - unit) <= 4 * EPS * unit
@@ -663,12 +653,14 @@ class Local(LocalModel[Point]):
 
 
 def least_blur(distance: float, last: float) -> float:
-    """Return the last blur, or none where it is negligible beside the noise, which is that of all rows."""
+    """Return the last blur, or 0 if it is negligible relative to the noise, which all rows share."""
     return last if last > NEGLIGIBLE * distance else 0.0
 
 
 def balanced(by_label: Array, slope_pos: float, slope_neg: float, *, fit_intercept: bool) -> tuple[float, float, Array]:
-    """Scale the slopes of the heavier label down until the labels balance; return the factor, the mass and v.
+    """Scale the slopes of the heavier label down until the labels balance; return a factor, the mass and v.
+
+    The factor ``rho`` bounds the conjugates from below.
 
     ``f*`` is concave and 0 at 0, so ``f*(rho alpha) >= rho f*(alpha)``. (The best intercept balances the labels only to
     ``eps |b| sum s f''/a``, because it is a number of 53 bits.)
@@ -695,7 +687,7 @@ def _totals(block: Block, margin: Array, loss: Loss, stretch: float, b: float, s
     z, y = _slack(block, margin, stretch, b, scale)
     f, slope, curvature = loss.terms(z)
     s, positive = np.abs(block.signed_weight), y > 0
-    by_label = [part[mine].sum() for part in (s * slope, s * curvature) for mine in (positive, ~positive)]
+    by_label = [part[rows].sum() for part in (s * slope, s * curvature) for rows in (positive, ~positive)]
     return np.array([s @ f, *by_label, s @ loss.conjugate(slope)])
 
 

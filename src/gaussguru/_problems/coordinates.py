@@ -1,10 +1,9 @@
-"""Dual coordinate descent with shrinking, for a first point where features abound.
+"""Dual coordinate descent with shrinking, for a first point of problems with many features.
 
-Such problems are often separable, and coordinate descent on the hinge loss (Hsieh et al. 2008) finds out in the time of
-some passes over X. What takes longest are a few nearly equal rows of different labels: only a large alpha of both tells
-them apart, and it grows a little with each visit. So sweeps shrink to the rows within the margin, and the rows with the
-largest alpha are visited many times, which costs next to nothing. The intercept is a constant feature, a fraction of
-the mean length of a row.
+These problems are often separable, and coordinate descent on the hinge loss (Hsieh et al. 2008) separates the classes
+in the time of a few passes over X. Nearly equal rows of different labels take longest: they need a large alpha, which
+grows a little with each visit. So sweeps shrink to the rows within the margin, and the rows with the largest alpha are
+visited many times, at little cost. The intercept is a constant feature, a fraction of the mean length of a row.
 """
 
 import math
@@ -17,43 +16,43 @@ from gaussguru._native import _binding
 from gaussguru._problems.smoothing import NEGLIGIBLE
 
 if TYPE_CHECKING:
-    from gaussguru._problems.binary import Binary, Point
+    from gaussguru._problems.binary import Binary, BinaryPoint
 
-# Sweeps of a round over the rows within the margin (measured on news20: 4 take up to 20 % more passes). As many sweeps
-# over rare features follow a step (:mod:`gaussguru._problems.axis`; more save no iterations).
+# Sweeps per round over the rows within the margin (measured on news20: 4 take up to 20 % more passes), and over rare
+# features after a step (:mod:`gaussguru._problems.axis`; more save no iterations).
 SWEEPS = 3
-# So many rows of the largest alpha, and the misclassified ones, are swept so many times in a round (measured: 50 to 100
-# differ by 20 %, 200 takes 30 % more passes); a first point is good enough where that would cost more than a pass.
+# Number of rows with the largest alpha that are swept in a round, with the misclassified rows, and of sweeps over them
+# (measured: 50 to 100 differ by 20 %, 200 takes 30 % more passes). Rounds end when these sweeps cost more than a pass.
 HARDEST = 100
-# The largest alpha, in units of the mean square of a row, is that of a hard margin but for rows that are nearly zero;
-# the constant feature, in units of its root (measured: 1 takes up to 30 % more passes).
-CAP, BIAS = 1e6, 0.3
 
 
-def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int = 0) -> "Point":
-    """Return a classifier of the noiseless problem, rescaled.
+def coordinate_descent(problem: "Binary", enough: float, tol: float, seed: int = 0) -> "BinaryPoint":
+    """Return a point of the noiseless problem, with its best length and intercept.
 
-    Rounds end where F is at most ``enough``, or hardly falls: beside much noise, a large margin is not what counts.
+    Rounds end when F is at most ``enough`` or falls by less than a tenth: with much noise, a larger margin does not
+    lower F.
     """
     rng, rows = np.random.default_rng(seed), problem.rows
     square, n, signed = float(rows.column_squares.sum()) / problem.weight, rows.n_rows, rows.signed_weight
-    bias = BIAS * math.sqrt(square) if problem.fit_intercept else 0.0
+    # The constant feature, relative to the root mean square of a row (measured: 1 takes up to 30 % more passes), and
+    # the largest alpha, so large that only rows that are nearly zero differ from a hard margin.
+    bias, cap = 0.3 * math.sqrt(square) if problem.fit_intercept else 0.0, 1e6 / square
     params, alpha = np.zeros(rows.n_columns + 1), np.zeros(n)
 
     def sweep(order: Index, times: int) -> None:
         for _ in range(times):
             rows.count("value", len(order) / n)
-            rows.run(_binding.coordinate_pass, rng.permutation(order), signed, CAP / square, bias, alpha, params)
+            rows.run(_binding.coordinate_pass, rng.permutation(order), signed, cap, bias, alpha, params)
 
     within, best = np.arange(n), None
     while True:
         sweep(within, SWEEPS)
-        found = problem.point(np.append(params[:-1], bias * params[-1]))
-        margin = np.copysign(1.0, signed) * (rows.gather(found.margin) + found.b)
-        wrong, found = np.flatnonzero(margin < 0), problem.rescaled(found, tol)
-        if best is not None and not found.value <= (1 - NEGLIGIBLE) * best.value:
-            return min(best, found, key=lambda either: either.value)
-        best = found
+        point = problem.point(np.append(params[:-1], bias * params[-1]))
+        margin = np.copysign(1.0, signed) * (rows.gather(point.margin) + point.b)
+        wrong, point = np.flatnonzero(margin < 0), problem.rescaled(point, tol)
+        if best is not None and not point.value <= (1 - NEGLIGIBLE) * best.value:
+            return min(best, point, key=lambda either: either.value)
+        best = point
         if best.value <= enough or len(wrong) > n / HARDEST:
             return best
         sweep(np.union1d(np.argsort(alpha)[-HARDEST:], wrong), HARDEST)

@@ -1,4 +1,4 @@
-"""More than two classes: every row is compared with every other class, and all share the noise of the model.
+"""More than two classes: every row is compared with every other class; all rows share the noise of the model.
 
 The scale is ``a = hypot(a(w_c - w_k), blur)`` for the noise scale ``a(u)`` of the model; see
 :mod:`gaussguru._problems.pairs` for the objective.
@@ -23,21 +23,22 @@ from gaussguru._problems.protocol import Inverse, SpannedProblem
 from gaussguru._problems.smoothing import NEGLIGIBLE
 from gaussguru.certificates.dual_point import Ray
 from gaussguru.losses import Loss
-from gaussguru.noise import Quadratic
+from gaussguru.noise import QuadraticNoise
 
-# Rows of little Hessian weight are left out of products if the others, which are copied, are at most this fraction of
-# all (measured: 0.7 saves a tenth of the products on usps, and costs iterations on mnist).
-KEPT_SHARE = 0.5
-# A preconditioner has about this many rows per column.
+# A preconditioner is made from about this many rows per column.
 PRECONDITIONER_ROWS = 8
 
 
 @dataclass(eq=False)
-class Point(PairPoint):
-    """A place in parameter space, with what its scores tell; ``scales`` are those of the differences of classes.
+class MulticlassPoint(PairPoint):
+    """A point with its scores and sums over cells.
 
-    ``conjugate`` has the sums of ``s f*`` over every cell; ``margin`` is what the score of the own class should be
-    above the others.
+    Attributes
+    ----------
+    scores : row vector of (n_rows, C)
+    scales : (C, C), the scale of ``w_c - w_k``
+    conjugate : (C, C), ``sum s f*`` over every cell
+    margin : required difference of the score of the own class and another; 0 if ``scores`` hold slacks
     """
 
     scores: RowVector
@@ -47,97 +48,100 @@ class Point(PairPoint):
 
 
 @dataclass(frozen=True, eq=False)
-class Multiclass(PairProblem[Point], SpannedProblem[Point]):
+class Multiclass(PairProblem[MulticlassPoint], SpannedProblem[MulticlassPoint]):
     """Rows of several classes with the noise of the model; see the module for the formulas."""
 
-    noise: Quadratic
+    noise: QuadraticNoise
 
     # --- values -------------------------------------------------------------------------------------------
 
-    def point(self, x: Array) -> Point:
+    def point(self, x: Array) -> MulticlassPoint:
         """Evaluate F at x; one pass over X."""
         W, b = unfold(x, self.n_classes)
         return self.at(W, b, self.rows.scores(W))
 
-    def at(self, W: Array, b: Array, found: RowVector) -> Point:
+    def at(self, W: Array, b: Array, scores: RowVector) -> MulticlassPoint:
         """Evaluate F at ``(W, b)`` from the scores."""
         scales = np.sqrt(self.squares(W))
-        sums = self.rows.total(_cells, found, loss=self.loss, b=b, scales=scales, margin=1.0, pointwise=True)
-        return self._point(W, b, found, scales, sums)
+        sums = self.rows.total(_cells, scores, loss=self.loss, b=b, scales=scales, margin=1.0, pointwise=True)
+        return self._point(W, b, scores, scales, sums)
 
-    def _point(self, W: Array, b: Array, found: RowVector, scales: Array, sums: Array, margin: float = 1.0) -> Point:
+    def _point(
+        self, W: Array, b: Array, scores: RowVector, scales: Array, sums: Array, margin: float = 1.0
+    ) -> MulticlassPoint:
         gain, mass, conjugate = np.ascontiguousarray(np.moveaxis(sums[..., :3], -1, 0))
         value = float(np.vdot(scales, gain)) + self.ridge(W)
-        return Point(W, b, value, mass, gain, conjugate / scales, found, scales, conjugate, margin)
+        return MulticlassPoint(W, b, value, mass, gain, conjugate / scales, scores, scales, conjugate, margin)
 
-    def again(self, point: Point) -> Point:
+    def again(self, point: MulticlassPoint) -> MulticlassPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
         return self.at(point.W, point.b, point.scores)
 
-    def mixture(self, parts: list[tuple[float, Point]]) -> Point:
+    def mixture(self, parts: list[tuple[float, MulticlassPoint]]) -> MulticlassPoint:
         """Evaluate F at a linear combination of points, from their scores."""
         return self.at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
 
     # --- derivatives --------------------------------------------------------------------------------------
 
-    def visit(self, x: Array, *, curved: bool = False) -> "Local":
+    def visit(self, x: Array, *, curved: bool = False) -> "MulticlassLocal":
         """Return value and gradient at x from one pass over X."""
         return self._local(*unfold(x, self.n_classes), None)
 
-    def expand(self, point: Point) -> "Local":
+    def expand(self, point: MulticlassPoint) -> "MulticlassLocal":
         """Return value and gradient at a point; one pass over X."""
         return self._local(point.W, point.b, point.scores)
 
-    def _local(self, W: Array, b: Array, found: RowVector | None, margin: float = 1.0) -> "Local":
+    def _local(self, W: Array, b: Array, scores: RowVector | None, margin: float = 1.0) -> "MulticlassLocal":
         scales = np.sqrt(self.squares(W))
         self.rows.count("value")
-        vectors, columns = ((), np.ascontiguousarray(W.T)) if found is None else ((found,), None)
-        place = {"loss": self.loss, "b": b, "scales": scales, "margin": margin}
-        parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, **place)
+        vectors, columns = ((), np.ascontiguousarray(W.T)) if scores is None else ((scores,), None)
+        arguments = {"loss": self.loss, "b": b, "scales": scales, "margin": margin}
+        parts, (sums, combined) = self.rows.both(_visit, *vectors, columns=columns, **arguments)
         computed, *weights = self.rows.unzipped(parts, 4)
         point = self._point(W, b, computed, scales, sums, margin)
-        return Local(self, point, Weights(*weights), combined)
+        return MulticlassLocal(self, point, Weights(*weights), combined)
 
     # --- solutions ----------------------------------------------------------------------------------------
 
-    def slopes(self, point: Point) -> Array:
+    def slopes(self, point: MulticlassPoint) -> Array:
         """Return ``alpha = f'(z)`` for every row and class, 0 for its own class."""
-        return self.rows.gather(self.rows.each(_slopes, point.scores, pointwise=True, **self._place(point)))
+        return self.rows.gather(self.rows.each(_slopes, point.scores, pointwise=True, **self._terms_at(point)))
 
-    def shrunk_conjugate(self, point: Point, factor: float) -> Array:
-        """Return ``sum s f*(factor alpha)`` of every cell at the slopes of a point, or a little less."""
-        place = self._place(point)
-        return np.asarray(self.rows.total(_shrunk, point.scores, factor=factor, pointwise=True, **place))
+    def shrunk_conjugate(self, point: MulticlassPoint, factor: float) -> Array:
+        """Return ``sum s f*(factor alpha)`` of every cell at the slopes of a point, or a close lower bound."""
+        arguments = self._terms_at(point)
+        return np.asarray(self.rows.total(_shrunk, point.scores, factor=factor, pointwise=True, **arguments))
 
-    def _place(self, point: Point) -> dict[str, Any]:
+    def _terms_at(self, point: MulticlassPoint) -> dict[str, object]:
         return {"loss": self.loss, "b": point.b, "scales": point.scales, "margin": point.margin}
 
     def residual(self, x: Array) -> Array:
-        """Return the derivatives of F by the scores."""
+        """Return the derivatives of F by the scores, (n_rows, C)."""
         return self.rows.gather(self.visit(x).row_weights.residual)
 
     def by_cell(self, residual: Array) -> Array:
-        """Return the same apart for the rows of each class, a column for each pair."""
-        own = self.rows.labels[:, np.newaxis] == np.arange(self.n_classes)
-        return np.hstack([np.delete(residual * own[:, [c]], c, axis=1) for c in range(self.n_classes)])
+        """Split the columns by the class of the row: (n_rows, C (C - 1)), without the own class."""
+        is_own = self.rows.labels[:, np.newaxis] == np.arange(self.n_classes)
+        return np.hstack([np.delete(residual * is_own[:, [c]], c, axis=1) for c in range(self.n_classes)])
 
 
 @dataclass(eq=False)
-class Local(PairLocal[Point]):
-    """Value, gradient and Hessian of F at one point; ``combined`` is ``R' X`` for the derivatives R by the scores.
+class MulticlassLocal(PairLocal[MulticlassPoint]):
+    """Value, gradient and Hessian of F at one point.
 
-    What rows weigh are arrays of (n_rows, C): R, ``s f''/a`` and ``z``.
+    ``row_weights`` are row vectors of (n_rows, C): the derivatives R by the scores, ``s f''/a`` and ``z``; ``combined``
+    is ``R' X``, (C, n_columns).
     """
 
     problem: Multiclass
-    point: Point
+    point: MulticlassPoint
     row_weights: Weights
     combined: Array
-    # A step with an old factor must do more than with two classes, because each is certified, which takes as long.
+    # Less than for two classes, because every step is certified, which takes as long as the step.
     contraction: ClassVar[float] = 0.07
 
     def pull(self, kept: Array) -> Array:
-        """Return ``combined`` for the slopes of every cell times ``kept``; one pass over X unless all are kept."""
+        """Return ``combined`` with the slopes of every cell times ``kept``; one pass over X unless ``kept`` is 1."""
         if np.all(kept + np.eye(len(kept)) >= 1):
             return self.combined
         self.problem.rows.count("value")
@@ -145,7 +149,7 @@ class Local(PairLocal[Point]):
 
     @property
     def noisy(self) -> float:
-        """``sum a s f*``, the part of F that noise and blur make."""
+        """``sum a s f*``, the part of F due to noise and blur."""
         return float(np.vdot(self.point.scales, self.point.conjugate))
 
     @property
@@ -155,20 +159,20 @@ class Local(PairLocal[Point]):
 
     @property
     def spread(self) -> float:
-        """The standard deviation of the margins of a pair: those of two scores."""
+        """``sqrt(2)`` times the median standard deviation of a score."""
         return float(np.sqrt(2) * np.median(self.problem.rows.std(self.point.scores)))
 
     # --- the Hessian --------------------------------------------------------------------------------------
 
     @property
     def hessian_cost(self) -> float:
-        """What a factor costs, in units of :meth:`product` and a solution with the factor (measured)."""
+        """Cost of a factor, relative to one :meth:`product` and one solution with the factor (measured)."""
         rows = self.problem.rows
         share = PRECONDITIONER_ROWS * rows.n_columns / rows.n_rows if self.is_large else 1.0
         return min(1.0, share) * super().hessian_cost
 
     def factor(self, damping: Array) -> Inverse | None:
-        """Return a factor of the damped Hessian, of its diagonal blocks where it is large, or None."""
+        """Return a factor of the damped Hessian; if it is large, of its diagonal blocks, or None."""
         blocks = self.is_large and self.problem.rows.n_columns <= MAX_COLUMNS
         return Preconditioner(self, damping) if blocks else super().factor(damping)
 
@@ -177,11 +181,11 @@ class Local(PairLocal[Point]):
         d, C, tension = self.problem.rows.n_columns, self.problem.n_classes, symmetric(self.point.tension)
         rows, (_, *weights) = self.problem.rows, self.row_weights
         grams = rows.total(_pair_grams, *weights, n_classes=C, narrow=rows.is_narrow)
-        for found, (c, k) in zip(grams, pairs_of(C), strict=True):
+        for pair_gram, (c, k) in zip(grams, pairs_of(C), strict=True):
             towards = (self.metric[c] - self.metric[k]) / self.point.scales[c, k]
             block = np.empty((d + 1, d + 1))
-            tilts, ones = found[d], found[d + 1]
-            block[:d, :d] = mirrored(found)[:d, :d] + np.outer(tilts[:d], towards)
+            tilts, ones = pair_gram[d], pair_gram[d + 1]
+            block[:d, :d] = mirrored(pair_gram)[:d, :d] + np.outer(tilts[:d], towards)
             # The curvature of the scale, (N - grad a grad a') k / a, joins the terms in grad a grad a'.
             block[:d, :d] += np.outer(towards, tilts[:d] + (tilts[d] - tension[c, k]) * towards)
             block[d, :d] = block[:d, d] = ones[:d] + ones[d] * towards
@@ -189,39 +193,41 @@ class Local(PairLocal[Point]):
             yield block
 
     def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
-        """Return ``sum h t (x, 1)`` by class and how tensions change, with ``t = x.(p_c - p_k) + shift + z rise/a``."""
+        """Return ``sum h t (x, 1)`` by class, ``t = x.(p_c - p_k) + shift + z rise/a``, and the change of tensions."""
         (_, *weights), scales = self.row_weights, self.point.scales
         columns = np.ascontiguousarray(P.T) if P.any() else None
         out, turns = self.problem.rows.total(_bend, *weights, columns=columns, shifts=shifts, eta=rise / scales)
         return out, turns / scales - self.point.tension * rise / scales**2
 
-    def main(self) -> "Local":
-        """Return the same with only the rows of some Hessian weight, if these are few: products cost less."""
+    def main(self) -> "MulticlassLocal":
+        """Return a copy without the rows of negligible Hessian weight if few rows remain; products cost less."""
         rows = self.problem.rows
         if self.is_cheap or not rows.in_memory:
             return self
         bends = rows.gather([curve.sum(axis=1) for curve in self.row_weights.curve])
         chosen = np.flatnonzero(bends >= NEGLIGIBLE**2 * bends.mean())
-        if len(chosen) > KEPT_SHARE * len(bends):
+        # The chosen rows are copied (measured: up to 0.7 of all rows save a tenth of the products on usps, and cost
+        # iterations on mnist).
+        if len(chosen) > 0.5 * len(bends):
             return self
-        some = rows.take(chosen)
-        weights = Weights(*(some.split(rows.gather(part)[chosen]) for part in self.row_weights))
-        local = replace(self, problem=self.problem.on_rows(some), row_weights=weights)
-        # Those of all rows, whatever is left out of products.
+        chosen_rows = rows.take(chosen)
+        weights = Weights(*(chosen_rows.split(rows.gather(part)[chosen]) for part in self.row_weights))
+        local = replace(self, problem=self.problem.on_rows(chosen_rows), row_weights=weights)
+        # Gradient and damping are sums over all rows.
         local.gradient, local.problem.__dict__["unit_damping"] = self.gradient, self.problem.unit_damping
         return local
 
     # --- certificates -------------------------------------------------------------------------------------
 
-    def displaced(self, P: Array, shifts: Array) -> "Local":
-        """Return value and gradient a step from here, the slacks in place of scores; two passes over X."""
+    def displaced(self, P: Array, shifts: Array) -> "MulticlassLocal":
+        """Return the local model after a step, with slacks instead of scores to save digits; two passes over X."""
         problem, step = self.problem, np.column_stack([P, shifts])
         problem.rows.count("value")
         slacks = problem.rows.each(_displaced, self.row_weights.tilt, scales=self.point.scales, step=step)
         return problem._local(self.point.W + P, np.zeros_like(self.point.b), slacks, margin=0.0)
 
     def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterator[Ray]:
-        """Yield what fits into the noise set that the rows of a pair share."""
+        """Yield one ray: demand and room of every pair in the noise set that its rows share."""
         problem, point, demand = self.problem, self.point, []
         tension = symmetric(kept * point.tension)
         for c, k in zip(*edges, strict=True):
@@ -235,20 +241,20 @@ class Local(PairLocal[Point]):
         def room_at(c: float) -> list[float]:
             return of_pairs(problem.shrunk_conjugate(point, c))
 
-        # The conjugate is concave in alpha and 0 at 0.
+        # f* is concave and 0 at 0, so the room exceeds c room by at most the gain.
         yield ray(demand, of_pairs(point.conjugate), room_at, gain=of_pairs(point.gain - point.conjugate))
 
 
 class Preconditioner:
-    """The inverse of the blocks of the Hessian on its diagonal, one for each class; the pairs couple them weakly.
+    """The inverse of the diagonal blocks of the Hessian, one for each class; pairs of classes couple them weakly.
 
-    The terms that couple a row's scale to its score are left out. No more rows are used than it takes: they are drawn
-    in proportion to their Hessian weight, and then weigh the same.
+    The terms that couple the scale of a row to its score are left out. Rows are drawn with probabilities proportional
+    to their Hessian weight, and then weigh the same.
     """
 
     is_exact = False
 
-    def __init__(self, local: Local, damping: Array) -> None:
+    def __init__(self, local: MulticlassLocal, damping: Array) -> None:
         problem = local.problem
         self.fit_intercept = problem.fit_intercept
         d, tension = problem.rows.n_columns, symmetric(local.point.tension).sum(axis=1)
@@ -271,8 +277,8 @@ class Preconditioner:
         return np.asarray((P[:-1] - P[-1]).ravel())
 
 
-def _drawn_grams(local: Local) -> Iterable[Array]:
-    """Return ``sum h (x, 1)(x, 1)'`` for every class, from the drawn rows alone."""
+def _drawn_grams(local: MulticlassLocal) -> Iterable[Array]:
+    """Return ``sum h (x, 1)(x, 1)'`` over drawn rows for every class; rows are in memory."""
     rows, rng, drawn = local.problem.rows, np.random.default_rng(0), []
     most, curve = PRECONDITIONER_ROWS * rows.n_columns, rows.gather(local.row_weights.curve)
     for c in range(rows.n_classes):
@@ -285,8 +291,8 @@ def _drawn_grams(local: Local) -> Iterable[Array]:
     return rows.grams(drawn)
 
 
-def _streamed_grams(local: Local) -> Array:
-    """Return the same, each block drawing among its own rows."""
+def _streamed_grams(local: MulticlassLocal) -> Array:
+    """Return ``sum h (x, 1)(x, 1)'`` over drawn rows for every class, (C, d + 1, d + 1); each block draws its rows."""
     rows, curve = local.problem.rows, local.row_weights.curve
     most, C = PRECONDITIONER_ROWS * rows.n_columns, rows.n_classes
     units = rows.total(_bends, curve, pointwise=True) / most if rows.n_rows > most else np.zeros(C)
@@ -298,7 +304,7 @@ def _streamed_grams(local: Local) -> Array:
 
 
 def _class_bends(block: Block, curve: Array) -> Array:
-    """Return the Hessian weight of every row for every class: its own has that of all pairs."""
+    """Return the Hessian weights, (n_rows, C); the entry of the own class is the sum over the others."""
     return curve + one_hot(block.labels, curve.sum(axis=1), curve.shape[1])
 
 
@@ -307,47 +313,47 @@ def _bends(block: Block, curve: Array) -> Array:
 
 
 def _thinned_grams(block: Block, curve: Array, units: Array) -> Array:
-    """Return the Gram matrix of ``(x, 1)`` for every class, of rows drawn in units of Hessian weight if there are."""
+    """Return the weighted Gram matrix of ``(x, 1)`` for every class; if ``units > 0``, of rows drawn by weight."""
     rng, weights = np.random.default_rng([0, block.number]), _class_bends(block, curve)
     grams = np.zeros((len(units), block.X.shape[1] + 1, block.X.shape[1] + 1))
-    for found, unit, weight in zip(grams, units.tolist(), weights.T, strict=True):
+    for class_gram, unit, weight in zip(grams, units.tolist(), weights.T, strict=True):
         drawn = unit * rng.poisson(weight / unit) if unit > 0 else weight
         used = np.flatnonzero(drawn)
-        block.gram(used, drawn[used], np.ones(len(used)), out=found)
+        block.gram(used, drawn[used], np.ones(len(used)), out=class_gram)
     return grams
 
 
-def _slacks(block: Block, found: Array, b: Array, scales: Array, margin: float) -> tuple[Array, Array]:
-    """Return z of every row and class, and 1 for every class but its own, whose z is that of no margin."""
-    others, total = 1.0 - one_hot(block.labels, 1.0, len(b)), found + b
-    found = total[np.arange(block.n_rows), block.labels, np.newaxis] - total
-    return (margin - found) / scales[block.labels], others
+def _slacks(block: Block, scores: Array, b: Array, scales: Array, margin: float) -> tuple[Array, Array]:
+    """Return z and a mask that is 0 for the own class and 1 for others, both (n_rows, C)."""
+    others, total = 1.0 - one_hot(block.labels, 1.0, len(b)), scores + b
+    scores = total[np.arange(block.n_rows), block.labels, np.newaxis] - total
+    return (margin - scores) / scales[block.labels], others
 
 
 def _displaced(block: Block, tilt: Array, scales: Array, step: Array) -> Array:
-    """Return ``a z`` of every row and class after a step, 0 for its own class."""
-    place, change = np.arange(block.n_rows), scores(block, np.ascontiguousarray(step[:, :-1].T)) + step[:, -1]
-    slack = scales[block.labels] * tilt + (change - change[place, block.labels, np.newaxis])
-    slack[place, block.labels] = 0.0
+    """Return ``a z`` after a step, (n_rows, C), 0 for the own class."""
+    index, change = np.arange(block.n_rows), scores(block, np.ascontiguousarray(step[:, :-1].T)) + step[:, -1]
+    slack = scales[block.labels] * tilt + (change - change[index, block.labels, np.newaxis])
+    slack[index, block.labels] = 0.0
     return slack
 
 
 def _by_cell(block: Block, values: Array) -> Array:
-    """Return the weighted sums over the rows of every class."""
+    """Return weighted sums over the rows of every class, (C, C)."""
     return one_hot(block.labels, block.weights, values.shape[1]).T @ values
 
 
 def _closed(block: Block, residual: Array) -> Array:
-    """Return derivatives by the scores of the other classes with those by the own: each row adds up to zero."""
+    """Subtract the row sums at the own class, so that each row of derivatives adds up to zero."""
     return residual - one_hot(block.labels, residual.sum(axis=1), residual.shape[1])
 
 
-def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
-    """Return the sums over the cells, and write what every row weighs where that is given."""
-    if loss.code >= 0 and margin == 1:  # what compiled loops know
-        place = (block.labels, block.weights, found, 1.0, b, scales)
-        return np.asarray(_binding.cells(0, block.n_rows, loss.code, *place, *weights))
-    z, others = _slacks(block, found, b, scales, margin)
+def _cells(block: Block, scores: Array, *weights: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
+    """Return sums of ``s f``, ``s f'`` and ``s f*`` over cells, (C, C, 3); fill ``weights`` if they are given."""
+    if loss.code >= 0 and margin == 1:  # compiled loops have a margin of 1
+        arguments = (block.labels, block.weights, scores, 1.0, b, scales)
+        return np.asarray(_binding.cells(0, block.n_rows, loss.code, *arguments, *weights))
+    z, others = _slacks(block, scores, b, scales, margin)
     f, slope, curvature = (others * part for part in loss.terms(z))
     if weights:
         s, (residual, curve, tilt) = block.weights[:, np.newaxis], weights
@@ -355,31 +361,31 @@ def _cells(block: Block, found: Array, *weights: Array, loss: Loss, b: Array, sc
     return np.stack([_by_cell(block, part) for part in (f, slope, others * loss.conjugate(slope))], axis=-1)
 
 
-def _visit(block: Block, *given: Array, columns: Array | None, **place: Any) -> tuple[Any, Any]:
-    """Return scores and weights of every row; the sums over cells, and ``R' X``: X is read once from memory."""
-    n, C = block.n_rows, len(place["b"])
-    found = given[0] if given else np.empty((n, C))
+def _visit(block: Block, *given: Array, columns: Array | None, **arguments: Any) -> tuple[Any, Any]:
+    """Return scores and weights of every row, sums over cells, and ``R' X``, by pieces that stay in cache."""
+    n, C = block.n_rows, len(arguments["b"])
+    result = given[0] if given else np.empty((n, C))
     residual, curve, tilt = (np.empty((n, C)) for _ in range(3))
     sums: Any = 0.0
     combined = np.zeros((C, block.X.shape[1]))
     for where, piece in block.pieces():
         if columns is not None:
-            found[where] = scores(piece, columns)
-        sums = sums + _cells(piece, found[where], residual[where], curve[where], tilt[where], **place)
+            result[where] = scores(piece, columns)
+        sums = sums + _cells(piece, result[where], residual[where], curve[where], tilt[where], **arguments)
         combined += scatter(piece, residual[where])
-    return (found, residual, curve, tilt), (sums, combined)
+    return (result, residual, curve, tilt), (sums, combined)
 
 
-def _slopes(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
-    z, others = _slacks(block, found, b, scales, margin)
+def _slopes(block: Block, scores: Array, loss: Loss, b: Array, scales: Array, margin: float) -> Array:
+    z, others = _slacks(block, scores, b, scales, margin)
     return np.asarray(others * loss.slope(z))
 
 
-def _shrunk(block: Block, found: Array, loss: Loss, b: Array, scales: Array, margin: float, factor: float) -> Array:
-    if loss.code >= 0 and margin == 1:  # what compiled loops know
-        place = (block.labels, block.weights, found, 1.0, b, scales)
-        return np.asarray(_binding.shrunk_cells(0, block.n_rows, loss.code, *place, factor))
-    z, others = _slacks(block, found, b, scales, margin)
+def _shrunk(block: Block, scores: Array, loss: Loss, b: Array, scales: Array, margin: float, factor: float) -> Array:
+    if loss.code >= 0 and margin == 1:  # compiled loops have a margin of 1
+        arguments = (block.labels, block.weights, scores, 1.0, b, scales)
+        return np.asarray(_binding.shrunk_cells(0, block.n_rows, loss.code, *arguments, factor))
+    z, others = _slacks(block, scores, b, scales, margin)
     return _by_cell(block, others * loss.conjugate(factor * loss.slope(z)))
 
 
@@ -388,9 +394,9 @@ def _bend(block: Block, curve: Array, tilt: Array, columns: Array | None, shifts
     out, turns = np.zeros((C, block.X.shape[1] + 1)), np.zeros((C, C))
     for where, piece in block.pieces():
         n = piece.n_rows
-        found = np.zeros((n, C)) if columns is None else scores(piece, columns)
+        along = np.zeros((n, C)) if columns is None else scores(piece, columns)
         bent = np.empty((n, C))
-        turns += _binding.bend(0, n, piece.labels, found, shifts, eta, curve[where], tilt[where], bent)
+        turns += _binding.bend(0, n, piece.labels, along, shifts, eta, curve[where], tilt[where], bent)
         out[:, :-1] += scatter(piece, bent)
         out[:, -1] += bent.sum(axis=0)
     return out, turns
@@ -401,18 +407,18 @@ def _combine_kept(block: Block, residual: Array, kept: Array) -> Array:
 
 
 def _pair_grams(block: Block, curve: Array, tilt: Array, n_classes: int, narrow: bool) -> Array:
-    """Return for every pair ``c < k`` the sum of ``h (x, z, 1)(x, z, 1)'``, with ``-z`` for the rows of class k."""
+    """Return ``sum h (x, z, 1)(x, z, 1)'`` for every pair ``c < k``, with ``-z`` for the rows of class k."""
     width, pairs = block.X.shape[1] + 2, pairs_of(n_classes)
     grams = np.zeros((len(pairs), width, width))
     of_pair = dict(zip(pairs, grams, strict=True))
     for c in range(n_classes):
-        mine = np.flatnonzero(block.labels == c)
-        own, curves, tilts = block.take(mine), curve[mine].T.copy(), tilt[mine].T.copy()
-        every, ones = np.arange(len(mine)), np.ones(len(mine))
+        index = np.flatnonzero(block.labels == c)
+        class_rows, curves, tilts = block.take(index), curve[index].T.copy(), tilt[index].T.copy()
+        every, ones = np.arange(len(index)), np.ones(len(index))
         for k in (*range(c), *range(c + 1, n_classes)):
-            found, z = of_pair[min(c, k), max(c, k)], tilts[k] if c < k else -tilts[k]
+            pair_gram, z = of_pair[min(c, k), max(c, k)], tilts[k] if c < k else -tilts[k]
             if narrow:
-                found += gram(own, curves[k], z)
+                pair_gram += gram(class_rows, curves[k], z)
             else:
-                own.gram(every, curves[k], z, ones, out=found)
+                class_rows.gram(every, curves[k], z, ones, out=pair_gram)
     return grams

@@ -1,14 +1,14 @@
-"""Problems that compare pairs of classes: what those with and without error bars, and that of balls, have in common.
+"""Problems that compare pairs of classes: the code shared by problems with and without error bars and by balls.
 
-F is a sum over the pairs of functions of ``w_c - w_k`` and ``b_c - b_k``. Gradients and Hessians are those of pairs,
-added to ``c`` and subtracted from ``k``: a graph Laplacian of blocks. F does not change when one vector is added to
-every ``w_k``; they are kept at ``sum_k w_k = 0``.
+F is a sum over pairs of classes of functions of ``w_c - w_k`` and ``b_c - b_k``. The gradient of a pair is added to
+class c and subtracted from class k, so the Hessian is a graph Laplacian of blocks. F does not change when one vector is
+added to every ``w_k``; they are kept at ``sum_k w_k = 0``.
 
 Conventions
 -----------
 W : array (C, n_columns); b : array (C,)
 x : flat array of (C - 1, n_columns + 1), the unknowns: ``(w, b)`` of each class minus that of the last. The last class
-    should be the heaviest: what a light class far from the others does would be lost in the rounding of the difference
+    should be the heaviest: differences to a light class far from the others would lose digits
 cell (c, k) : the rows of class c against class k; arrays of cells have shape (C, C, ...), 0 on the diagonal
 """
 
@@ -26,15 +26,12 @@ from gaussguru._linalg import EPS, LOST, Array, Index, Intercept, diagonal, norm
 from gaussguru._problems.protocol import LocalModel, LossProblem, Problem
 from gaussguru._problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
 from gaussguru.certificates.dual_point import Certificate, Ray, balance, route
-from gaussguru.noise import Isotropic, Quadratic
-
-# Multiply-adds of a factor that are not worth saving (measured: about ten milliseconds).
-CHEAP_FACTOR = 4e7
+from gaussguru.noise import Isotropic, QuadraticNoise
 
 
 @dataclass(eq=False)
 class ClassPoint:
-    """A place with its value, known by class."""
+    """A point with its value: coefficients (C, n_columns) and intercepts (C,)."""
 
     W: Array
     b: Array
@@ -48,9 +45,9 @@ class ClassPoint:
 
 @dataclass(eq=False)
 class PairPoint(ClassPoint):
-    """One with what is known of every cell: ``mass = sum s f'``, ``gain = sum s f`` and ``tension = sum s f*/a``.
+    """A point with sums over every cell, (C, C): ``mass = sum s f'``, ``gain = sum s f``, ``tension = sum s f*/a``.
 
-    The last is how the noise pulls two classes together: by so much of their difference in its metric.
+    The gradient of the noise term is the tension times ``N (w_c - w_k)``.
     """
 
     mass: Array
@@ -63,7 +60,7 @@ P = TypeVar("P", bound=PairPoint)
 
 
 class ByClass(Problem[C], Protocol[C]):
-    """A problem whose unknowns are those of classes."""
+    """A problem with one coefficient vector and intercept per class."""
 
     @property
     def n_classes(self) -> int:
@@ -71,7 +68,7 @@ class ByClass(Problem[C], Protocol[C]):
         return self.rows.n_classes
 
     def unknowns(self, coef: Array, intercept: Intercept) -> Array:
-        """Return the unknowns of a classifier; of two classes it may be a vector and a number."""
+        """Return the unknowns of a classifier; for two classes, coefficients may be one vector and one number."""
         if coef.ndim == 1:
             coef, intercept = np.vstack([-coef, coef]) / 2, halved(intercept)
         return fold(coef, np.asarray(intercept))
@@ -81,7 +78,7 @@ class ByClass(Problem[C], Protocol[C]):
         return point.W, point.b
 
     def initial(self, last: Smoothing, target: float) -> tuple[C, Smoothing]:
-        """Return zero, with a blur of a margin."""
+        """Return the point zero, with a blur of 1: the margin."""
         smoothing = Smoothing(1.0, 1.0)
         zero = np.zeros((self.n_classes - 1) * (self.rows.n_columns + 1))
         return self.smoothed(smoothing).point(zero), smoothing
@@ -89,49 +86,49 @@ class ByClass(Problem[C], Protocol[C]):
 
 @dataclass(frozen=True, eq=False)
 class PairProblem(LossProblem[P], ByClass[P], Protocol[P]):
-    """Rows with a loss and the noise of a model, which is None where samples have no other noise than their own.
+    """Rows with a loss and the noise of a model, or None if samples have error bars only.
 
     ::
 
         F(W, b) = sum_i s_i sum_{k != y_i} a f(m / a) + (l2/2) sum_{c<k} ||w_c - w_k||^2
         m = 1 - (w_c - w_k).x_i - (b_c - b_k),    c = y_i
 
-    (thesis, chapter 5: M-GURU). Their only smoothing is the blur.
+    (thesis, chapter 5: M-GURU). The only smoothing is blur.
     """
 
-    noise: Quadratic | None
+    noise: QuadraticNoise | None
 
     @property
     def weight(self) -> float:
-        """F at zero: every row loses 1 against every other class."""
+        """F at zero: a loss of 1 for every row and other class."""
         return (self.n_classes - 1) * self.rows.total_weight
 
     @property
-    def shared(self) -> Quadratic:
-        """The noise of the model, with the covariance N; of none, that of deviation 0."""
+    def shared(self) -> QuadraticNoise:
+        """The noise of the model, with the covariance N; ``Isotropic(0)`` if there is none."""
         return self.noise or Isotropic(0.0)
 
     def squares(self, W: Array) -> Array:
-        """Return what noise of the model and blur make of the squares of the scales, ``u' N u + blur^2``, by cell."""
-        apart, blur = W[:, np.newaxis] - W, max(self.smoothing.blur, 1e-100)  # changes no value, but keeps z finite
-        result: Array = np.maximum(0.0, (apart * self.shared.metric(apart)).sum(axis=2)) + blur**2
-        diagonal(result)[:] = 1.0  # never used
+        """Return ``u' N u + blur^2`` for every cell, (C, C); the diagonal is 1 and never used."""
+        differences, blur = W[:, np.newaxis] - W, max(self.smoothing.blur, 1e-100)  # keeps z finite, changes no value
+        result: Array = np.maximum(0.0, (differences * self.shared.metric(differences)).sum(axis=2)) + blur**2
+        diagonal(result)[:] = 1.0
         return result
 
     def ridge(self, W: Array) -> float:
-        """Return what the ridge adds to F."""
+        """Return the ridge term of F."""
         return 0.5 * self.l2 * self.n_classes * float(np.vdot(W, W))
 
     def constant_value(self, intercept: Intercept) -> float:
-        """Return F of a classifier with these intercepts that ignores the features: the loss is the hinge."""
+        """Return F at ``W = 0`` for these intercepts; the noise vanishes and the loss is the hinge."""
         b = np.asarray(intercept)
         return float(hinge_values(self.rows.class_weights, np.atleast_2d(b if b.ndim else halved(intercept)))[0])
 
     def constant_near(self, point: P | None) -> tuple[Intercept, float]:
-        """Return intercepts of the best classifier of some that ignore the features, and F there.
+        """Return the best of a few candidate intercepts at ``W = 0``, and F there.
 
-        They are 0; those that name the heaviest class; and those of the point to which a solver came, or the whole ones
-        next to them: at ``W = 0`` F is least where differences are whole.
+        Candidates are 0, the intercepts that predict the heaviest class, and those of ``point``, as they are and
+        rounded: at ``W = 0`` F has a minimum at integer differences.
         """
         C, weights = self.n_classes, self.rows.class_weights
         candidates = [np.zeros(C)]
@@ -142,18 +139,18 @@ class PairProblem(LossProblem[P], ByClass[P], Protocol[P]):
                 rounded = np.round(b - b[0])
                 candidates += [b - b.mean(), rounded - rounded.mean()]
         values = hinge_values(weights, np.array(candidates))
-        place = int(values.argmin())
-        best = candidates[place]
-        return (float(best[1] - best[0]) if C == 2 else best), float(values[place])
+        least = int(values.argmin())
+        best = candidates[least]
+        return (float(best[1] - best[0]) if C == 2 else best), float(values[least])
 
 
-# Of a pair c, k: what flows from c to k, and a bound of its error by column.
+# Maps a pair c, k to the flow from c to k and a bound on its error, both (n_columns,).
 Flow = Callable[[int, int], tuple[Array, Array]]
 
 
 @dataclass(eq=False)
 class PairLocal(LocalModel[P], Protocol[P]):
-    """Value and derivatives at one point, in the unknowns."""
+    """Value and derivatives at one point, by the unknowns."""
 
     problem: PairProblem[P]
     point: P
@@ -168,11 +165,11 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return joined(by_coef, given * problem.fit_intercept)[:-1].ravel()
 
     def force(self, kept: Array) -> Array:
-        """Return the gradient by W without the ridge, for the slopes of every cell times ``kept``."""
+        """Return the gradient by W without the ridge, (C, n_columns), with the slopes of every cell times ``kept``."""
         return np.asarray(self.pull(kept) + laplacian(symmetric(kept * self.point.tension)) @ self.metric)
 
     def pull(self, kept: Array) -> Array:
-        """Return :meth:`force` without the noise of the model."""
+        """Return :meth:`force` without the noise of the model, (C, n_columns)."""
 
     @cached_property
     def metric(self) -> Array:
@@ -183,7 +180,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
 
     @property
     def _work(self) -> tuple[int, int]:
-        """Multiply-adds of a product, and of the Gram matrices in a Hessian; error bars make rows dense."""
+        """Multiply-adds of a product and of the Gram matrices of a Hessian; with error bars rows count as dense."""
         rows, C = self.problem.rows, self.problem.n_classes
         if rows.errors is None:
             return C * rows.n_values, C * rows.n_values * (rows.n_columns + 1)
@@ -192,14 +189,14 @@ class PairLocal(LocalModel[P], Protocol[P]):
 
     @property
     def hessian_cost(self) -> float:
-        """What a factor costs, in units of :meth:`product` and a solution with the factor (measured)."""
+        """Cost of a factor, relative to one :meth:`product` and one solution with the factor (measured)."""
         (product, grams), n = self._work, len(self.gradient)
         return 1.0 + (grams / 8 + n**3 / 20) / (product + 3 * n**2)
 
     @property
     def is_cheap(self) -> bool:
-        """Whether a factor is not worth saving."""
-        return len(self.gradient) ** 3 + self._work[1] < CHEAP_FACTOR
+        """Whether a factor costs so little that it is computed at every step."""
+        return len(self.gradient) ** 3 + self._work[1] < 4e7  # multiply-adds: about ten milliseconds (measured)
 
     def hessian(self) -> Array:
         """Return the Hessian by the unknowns."""
@@ -210,7 +207,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
             problem.shared.add_metric(tension[c, k], block[:-1, :-1])
             diagonal(block[:-1, :-1])[:] += problem.l2
             hessian[c, :, c] += block
-            if k < C - 1:  # the last class is what the unknowns are relative to
+            if k < C - 1:  # the unknowns are relative to the last class
                 hessian[k, :, k] += block
                 hessian[c, :, k] -= block
                 hessian[k, :, c] -= block
@@ -220,13 +217,13 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return hessian.reshape((C - 1) * width, -1)
 
     def blocks(self) -> Iterable[Array]:
-        """Return the Hessian of every pair ``c < k`` without the ridge and without tension times N."""
+        """Return the Hessian of every pair ``c < k``, without the ridge and tension times N."""
 
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; one pass over X."""
         problem, C = self.problem, self.problem.n_classes
         P, shifts = unfold(p, C)
-        # (w_c - w_k)' N (p_c - p_k): how fast half the square of the scale rises along p.
+        # (w_c - w_k)' N (p_c - p_k), the derivative of a^2 / 2 along p.
         rise = np.array([np.einsum("kj,kj->k", m - self.metric, q - P) for m, q in zip(self.metric, P, strict=True)])
         out = self._bent(P, shifts * problem.fit_intercept, rise)
         out[:, :-1] += laplacian(symmetric(self.point.tension)) @ problem.shared.metric(P) + problem.l2 * C * P
@@ -235,9 +232,9 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return out[:-1].ravel()
 
     def tangent(self, less: Smoothing) -> Array:
-        """Return how the gradient changes on the way to less smoothing, to first order; one pass over X.
+        """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X.
 
-        See :meth:`gaussguru._problems.binary.Local.tangent`.
+        See :meth:`gaussguru._problems.binary.BinaryLocal.tangent`.
         """
         problem, C = self.problem, self.problem.n_classes
         rise = problem.smoothing.towards(less).blur * problem.smoothing.blur**2
@@ -246,10 +243,10 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return out[:-1].ravel()
 
     def _bent(self, P: Array, shifts: Array, rise: Array) -> Array:
-        """Return how the gradient of every class changes with scores and scales, at the same tension times N.
+        """Return the change of the gradient, (C, n_columns + 1), at constant tension times N; one pass over X.
 
-        Scores change with the coefficients by P and with the intercepts by ``shifts``; half the squares of the scales
-        by what P makes of the error bars, and by ``rise``. One pass over X.
+        Coefficients change by P, intercepts by ``shifts``, and half the squares of the scales by ``rise``, (C, C), and
+        by the effect of P on the error bars.
         """
         self.problem.rows.count("product")
         out, turns = self.bend(P, shifts, rise)
@@ -257,26 +254,26 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return out
 
     def bend(self, P: Array, shifts: Array, rise: Array) -> tuple[Array, Array]:
-        """Return :meth:`_bent` without the noise of the model, and the changes of the tensions, by cell."""
+        """Return :meth:`_bent` without the noise of the model, and the changes of the tensions, (C, C)."""
 
     # --- smoothing ----------------------------------------------------------------------------------------
 
     @property
     def spread(self) -> float:
-        """The standard deviation of the margins of a pair."""
+        """A typical standard deviation of the margins of a pair."""
 
     def restart(self, last: Smoothing) -> Smoothing:
-        """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
+        """Return the smoothing that covers most of the distance to the minimum of more rows."""
         return Smoothing(1.0, self.settled(NEGLIGIBLE * self._uncertainty, last.blur))
 
     @property
     def is_hidden(self) -> bool:
-        """Whether more rows will move the minimum by more than less smoothing would."""
+        """Whether more rows will move the minimum farther than less smoothing would."""
         return bool(self.problem.smoothing.blur <= UNCERTAIN * self._uncertainty)
 
     @cached_property
     def _uncertainty(self) -> float:
-        """How far margins may move with more rows: ``sqrt(columns / rows)`` of their spread."""
+        """Expected change of the margins with more rows: ``sqrt(columns / rows)`` of their spread."""
         rows = self.problem.rows
         return self.spread * float(np.sqrt(rows.n_columns * rows.n_classes / (2 * rows.n_rows)))
 
@@ -285,7 +282,7 @@ class PairLocal(LocalModel[P], Protocol[P]):
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, P]:
         """Return bounds on the minimum from the slopes of this point, and the point itself.
 
-        A gap that cannot fall below ``target`` is not computed to the end, unless ``thorough``.
+        The lower bound is 0 if it cannot close a gap of ``target``, unless ``thorough``.
         """
         problem, W, total = self.problem, self.point.W, float(self.point.mass.sum())
         reach = math.sqrt(total) * float(np.sqrt((W**2).sum(axis=0)) @ problem.rows.column_lengths)
@@ -296,11 +293,11 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return Certificate(primal, dual), self.point
 
     def best_dual(self, target: float, wanted: float) -> float:
-        """Return the highest dual value of several choices of pairs; no more is done than it takes to reach it."""
+        """Return the highest dual value over several selections of pairs; stop at the first that is ``wanted``."""
         return highest((self.dual(used, wanted) for used in touching(self.point.mass, target)), wanted)
 
     def dual(self, used: Array, wanted: float) -> float:
-        """Return a dual value with the pairs that are ``used``; no more is done than it takes to reach ``wanted``."""
+        """Return a dual value with the ``used`` pairs, (C, C) of booleans; stop once it reaches ``wanted``."""
         problem = self.problem
         kept = balance(np.where(used, self.point.mass, 0.0)) if problem.fit_intercept else 1.0 * used
         if kept is None:
@@ -317,17 +314,17 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return highest((roomy.best(wanted) for roomy in self.rays(ray, kept, edges, bounded)), wanted)
 
     def rays(self, ray: Callable[..., Ray], kept: Array, edges: tuple[Index, ...], flow: Flow) -> Iterable[Ray]:
-        """Return a ``ray`` that is told of the room in the pairs at ``edges``, or several, first what costs least.
+        """Return rays made by ``ray`` with demand and room of the pairs at ``edges``, the cheapest first.
 
-        The slopes of every cell are multiplied by ``kept``; ``flow`` is what is sent through a pair besides the pull of
-        its own noise, with a bound of its error.
+        The slopes of every cell are multiplied by ``kept``; ``flow`` gives the flow through a pair in addition to the
+        pull of its noise, with a bound on its error.
         """
 
     def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return whether the gap, about ``sqrt(decrement * F)``, or with a ridge the decrement, may be so small.
+        """Return whether the gap, about ``sqrt(decrement * F)``, or with a ridge the decrement, may be ``target``.
 
-        Without a ridge, what is left of the gradient must fit into the noise: the gap is of first order in it. A
-        decrement that is lost in rounding says nothing.
+        Without a ridge the remaining gradient must fit into the noise sets, so the gap is of first order in it. If the
+        decrement is below rounding, return True.
         """
         decrement = expected()
         gap = math.sqrt(max(0.0, decrement) * self.value)
@@ -335,10 +332,10 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return decrement <= LOST * self.value or NEGLIGIBLE * gap <= target
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return a lower bound from the slopes where a Newton step leads, where F resolves no more.
+        """Return a lower bound from the slopes after a Newton step, if the decrement is below the rounding of F.
 
-        Where scales are tiny beside the scores, the last bits of W move the slopes more than the optimum allows. The
-        slacks have bits to spare.
+        If scales are tiny relative to the scores, rounding W moves the slopes more than the tolerance allows; slacks
+        that are updated by the step keep enough digits.
         """
         if decrement > LOST * self.value:
             return 0.0, None
@@ -348,11 +345,11 @@ class PairLocal(LocalModel[P], Protocol[P]):
         return dual, problem.slopes(moved.point) if problem.rows.in_memory else None
 
     def displaced(self, P: Array, shifts: Array) -> "PairLocal[P]":
-        """Return value and gradient a step from here, of which only the slopes count: W has lost bits of it."""
+        """Return the local model after a step; only its slopes are exact, because W is rounded."""
 
 
 def halved(intercept: Intercept) -> Array:
-    """Return the intercepts of two classes, which add up to zero, of a classifier with one."""
+    """Return two intercepts that add up to zero for the intercept of a two-class classifier."""
     return np.array([-0.5, 0.5]) * intercept
 
 
@@ -389,7 +386,7 @@ def pairs_of(n_classes: int) -> list[tuple[int, int]]:
 
 
 def symmetric(cells: Array) -> Array:
-    """Return what both cells of every pair have together."""
+    """Return the sum of both cells of every pair, ``cells + cells'``."""
     return cells + cells.T
 
 
@@ -401,19 +398,13 @@ def laplacian(weights: Array) -> Array:
 
 
 def hinge_values(class_weights: Array, b: Array) -> Array:
-    """Return F at ``W = 0`` for every row of intercepts: the noise is gone, and the loss is the hinge."""
+    """Return F at ``W = 0``, where the loss is the hinge, for every row of intercepts ``b``, (n, C)."""
     hinge = np.maximum(0.0, 1.0 - (b[:, :, np.newaxis] - b[:, np.newaxis]))
-    return np.asarray((hinge.sum(axis=2) - 1.0) @ class_weights)  # a class is not compared with itself
-
-
-# Left out of a dual point are classes whose slopes add up to at most the first fraction of the wanted gap, and pairs
-# with at most the second fraction of the slopes of either class. Groups of classes that hardly touch each other need
-# the last: what little flows between them has no room.
-LEFT_OUT = ((1e-6, 1e-9), (1e-3, 1e-5))
+    return np.asarray((hinge.sum(axis=2) - 1.0) @ class_weights)  # without the class compared with itself
 
 
 def highest(values: Iterable[float], wanted: float) -> float:
-    """Return the highest of values, which are computed until one is what is wanted; at least 0."""
+    """Return the highest of the values, at least 0; stop at the first that reaches ``wanted``."""
     best = 0.0
     for value in values:
         best = max(best, value)
@@ -423,23 +414,26 @@ def highest(values: Iterable[float], wanted: float) -> float:
 
 
 def touching(slope: Array, target: float) -> Iterator[Array]:
-    """Yield which pairs of classes count in a dual point, more of them first.
+    """Yield selections of pairs for a dual point, (C, C) of booleans, the largest first.
 
-    Pairs that hardly touch, ``alpha = 0``, add nothing, and nothing could flow through them. What flows to a class
-    through a pair that is left out has to come through its others: all of a class go, or none that matter.
+    Pairs with slopes near 0 add nothing to the dual value and have no room for flow. The flow of a pair that is left
+    out must go through other pairs of both classes, so a light class is left out with all its pairs.
     """
     both = symmetric(slope)
     total = both.sum(axis=1)
-    for light, slight in LEFT_OUT if len(slope) > 2 else ((0.0, 0.0),):
+    # Classes are left out whose slopes add up to at most the fraction ``light`` of the target gap, and pairs with at
+    # most the fraction ``slight`` of the slopes of both classes. The second selection serves nearly separate groups of
+    # classes: the pairs between groups have no room even for a small flow.
+    for light, slight in ((1e-6, 1e-9), (1e-3, 1e-5)) if len(slope) > 2 else ((0.0, 0.0),):
         counts = total > light * target
         yield (both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
 
 
 def pair_rounding(slope: Array, rows: Rows, *, thorough: bool) -> Callable[[int, int], Array]:
-    """Return a bound on the rounding error of what the rows of a pair pull, by column.
+    """Return a function of c, k that bounds the rounding error of the pull of the pair, (n_columns,).
 
-    ``sum s alpha |x_j|`` is at most the root of the mass times ``sum s x_j^2`` (Cauchy and Schwarz); to be ``thorough``
-    is to look for the largest ``|x_j|`` too.
+    ``sum s alpha |x_j|`` is at most the root of the mass times ``sum s x_j^2`` (Cauchy and Schwarz), and at most the
+    mass times ``max |x_j|``, which is used if ``thorough``.
     """
     roots, both = np.sqrt(slope) + np.sqrt(slope.T), slope + slope.T
     lengths, peaks = rows.column_lengths, rows.peaks if thorough else np.inf

@@ -1,4 +1,4 @@
-"""Probit regression on samples with error bars: the likelihood of labels given what was measured, and its derivatives.
+"""Probit regression on samples with error bars: the likelihood of labels given measurements, and its derivatives.
 
 A sample whose true features are ``N(x_i, V_i)`` has, under a probit model of the truth, the label ``y_i`` with the
 probability ``Phi(t_i)``::
@@ -39,7 +39,7 @@ class Probit:
     positive : int
         The class whose sign is 1.
     centre : array of shape (n_features,)
-        What is subtracted from every sample: far from the origin digits are lost. 0 without an intercept.
+        Subtracted from every sample, because far from the origin digits are lost; 0 without an intercept.
     spreads : array of shape (n_features,)
         Positive: ``r``.
     ridge : float
@@ -60,7 +60,7 @@ class Probit:
 
     @cached_property
     def units(self) -> Array:
-        """What w and b are multiplied by."""
+        """The factors from w and b to the unknowns, ``(r, 1)``."""
         return np.append(self.spreads, np.ones(int(self.fit_intercept)))
 
     def split(self, u: Array) -> tuple[Array, float]:
@@ -99,7 +99,7 @@ def _piece_sums(block: Block, positive: int, centre: Array, theta: Array) -> tup
     yD = np.where(block.labels == positive, 1.0, -1.0)
     if errors is not None:
         yD *= np.sqrt(1.0 + errors.variances(theta[np.newaxis, :d])[:, 0])
-    # A column for each sample: long rows are faster.
+    # Samples are columns, because NumPy is faster along a long last axis.
     g = np.ones((len(theta), block.n_rows))
     np.subtract(block.X.T, centre[:, np.newaxis], out=g[:d])
     g /= yD
@@ -108,7 +108,7 @@ def _piece_sums(block: Block, positive: int, centre: Array, theta: Array) -> tup
     with np.errstate(over="ignore"):
         hazard = math.sqrt(2 / math.pi) / erfcx(-t / math.sqrt(2))  # phi / Phi, also where both underflow
     h = s * hazard
-    c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # it is in between; far below 0 the sum cancels
+    c = s * np.clip(hazard * (t + hazard), 0.0, 1.0)  # exact values are in [0, 1]; for t << 0 the sum cancels
     if errors is None:
         return -float(s @ log), -(g @ h), (c * g) @ g.T
     q = np.zeros_like(g)

@@ -1,11 +1,11 @@
-"""What a solver knows of a problem: two protocols, and what most problems do alike.
+"""The interface between problems and solvers: two protocols with default implementations.
 
-A :class:`Problem` is rows, a model and smoothing: a frozen value. What is known about the rows is kept by the rows, so
-problems that differ in their smoothing share it. A :class:`LocalModel` is what one evaluation tells: value, gradient
-and Hessian at one point, how they change with the smoothing, and a certificate.
+A :class:`Problem` is a frozen value: rows, a model and smoothing. Statistics of the rows are stored with the rows, so
+problems that differ in their smoothing share them. A :class:`LocalModel` is the result of one evaluation: value,
+gradient and Hessian at one point, their changes with the smoothing, and a certificate.
 
-Unknowns ``x`` are a flat array whose meaning only the problem knows. A *point* is a place with its value, from which
-others nearby are cheaper to evaluate than from scratch.
+Unknowns ``x`` are a flat array that only the problem interprets. A *point* is an evaluated ``x``: it stores its value
+and intermediate results, with which nearby points are cheaper to evaluate.
 """
 
 import copy
@@ -25,18 +25,18 @@ from gaussguru.noise import Noise
 
 
 class Inverse(Protocol):
-    """An inverse Hessian, or something close to it."""
+    """An inverse Hessian, or an approximation of it."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is the inverse at the point where it was made."""
+        """Whether it is the exact inverse at the point where it was computed."""
 
     def solve(self, g: Array) -> Array:
         """Return the inverse times ``g``."""
 
 
 class Point(Protocol):
-    """A place with its value."""
+    """Unknowns with their value."""
 
     @property
     def x(self) -> Array:
@@ -47,12 +47,10 @@ class Point(Protocol):
         """F there."""
 
 
-# The points of a problem: what is known of one, beside its value, only the problem knows.
+# The points of a problem; other attributes than x and value are known to the problem only.
 P = TypeVar("P", bound=Point)
 
 
-# A step with an old factor may leave this fraction of the last decrement (measured: 0.1 to 0.5 differ by 10 %).
-CONTRACTION = 0.3
 # The Hessian of several classes is formed up to this many unknowns: it and its factor then take 100 MB.
 MAX_UNKNOWNS = 2600
 
@@ -62,9 +60,10 @@ class LocalModel(Protocol[P]):
 
     problem: "Problem[P]"
     point: P
-    # The fraction of the last decrement that a step with an old factor may leave.
-    contraction: ClassVar[float] = CONTRACTION
-    # Whether a factor is made again where a subsample is left at another smoothing than that of the old one.
+    # A step with an old factor is taken if its decrement is at most this fraction of the last one (measured: 0.1 to 0.5
+    # differ by 10 %).
+    contraction: ClassVar[float] = 0.3
+    # Whether the factor is renewed when a subsample is left.
     refreshes: ClassVar[bool] = False
 
     @property
@@ -83,17 +82,17 @@ class LocalModel(Protocol[P]):
 
     @property
     def noisy(self) -> float:
-        """What noise and smoothing make of F: a point is central where its decrement is small beside it."""
+        """The part of F due to noise and smoothing; a point is central if its decrement is a small fraction of it."""
 
     # --- the Hessian
 
     @property
     def hessian_cost(self) -> float:
-        """What a factor costs, in units of :meth:`product`."""
+        """Cost of a factor, relative to one :meth:`product`."""
 
     @property
     def is_cheap(self) -> bool:
-        """Whether a factor is not worth saving."""
+        """Whether a factor costs so little that it is computed at every step."""
 
     @property
     def is_large(self) -> bool:
@@ -101,7 +100,7 @@ class LocalModel(Protocol[P]):
         return len(self.gradient) > MAX_UNKNOWNS
 
     def factor(self, damping: Array) -> Inverse | None:
-        """Return a factor of the Hessian with this damping, or None where there are too many unknowns."""
+        """Return a factor of the Hessian with this damping, or None if there are too many unknowns."""
         return None if self.is_large else factorise(self.hessian(), damping)
 
     def hessian(self) -> Array:
@@ -111,13 +110,13 @@ class LocalModel(Protocol[P]):
         """Return the Hessian times ``p``."""
 
     def main(self) -> Self:
-        """Return what has about the same Hessian, and the same gradient, but cheaper products."""
+        """Return a model with the same gradient, cheaper products, and nearly the same Hessian."""
         return self
 
     # --- smoothing
 
     def tangent(self, less: Smoothing) -> Array:
-        """Return how the gradient changes on the way to less smoothing, to first order."""
+        """Return the first-order change of the gradient when smoothing falls to ``less``."""
 
     def is_final(self, last: Smoothing, target: float) -> bool:
         """Return whether no less smoothing is needed for a gap of ``target``."""
@@ -125,55 +124,55 @@ class LocalModel(Protocol[P]):
         return noise == 1 and blur <= last.blur
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
-        """Return the smoothing to which the minimum is followed next."""
+        """Return the next smoothing of the continuation."""
         smoothing = self.problem.smoothing
         noise = 1.0 if self.least_scale < NEGLIGIBLE * last.blur else smoothing.lower_noise
         return Smoothing(noise, self.settled(smoothing.blur / SPEED, last.blur))
 
     def settled(self, blur: float, least: float) -> float:
-        """Return a blur, or the least where that is negligible beside the noise."""
+        """Return ``blur``, or ``least`` if ``blur`` is negligible relative to the noise."""
         return least if blur <= max(least, NEGLIGIBLE * self.least_scale) else blur
 
     @property
     def least_scale(self) -> float:
-        """The scale of the noise beside which blur must be negligible; 0 where there is none."""
+        """The scale of the noise relative to which blur must be negligible; 0 if there is none."""
         return 0.0
 
     def restart(self, last: Smoothing) -> Smoothing:
-        """Return the smoothing that hides most of how far the minimum of more rows is from this one."""
+        """Return the smoothing that covers most of the distance to the minimum of more rows."""
 
     @property
     def is_hidden(self) -> bool:
-        """Whether more rows will move the minimum by more than less smoothing would."""
+        """Whether more rows will move the minimum farther than less smoothing would."""
 
     # --- certificates
 
     def certificate(self, target: float, *, thorough: bool = False) -> tuple[Certificate, P]:
-        """Return bounds on the minimum, and the point with the upper one.
+        """Return bounds on the minimum, and the point with the upper bound.
 
-        A gap that cannot fall below ``target`` need not be computed to the end, unless ``thorough``.
+        If the gap cannot fall below ``target``, the lower bound may be 0, unless ``thorough``.
         """
 
     def may_close(self, expected: Callable[[], float], target: float) -> bool:
-        """Return whether a certificate may close a gap of ``target``; ``expected()`` is about the next decrement."""
+        """Return whether a certificate may close a gap of ``target``; ``expected()`` estimates the next decrement."""
         return True
 
     def is_near(self, target: float) -> bool:
-        """Return whether a gap of ``target`` may be closed after one more step."""
+        """Return whether one more step may close a gap of ``target``."""
         return True
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
-        """Return a lower bound that the Newton step from here helps to find, and its alpha.
+        """Return a lower bound from the slopes corrected by the Newton step ``p``, and its alpha.
 
-        The bound is 0 where it is too early; where ``target`` is 0, it is the best one. The alpha is None where the
-        slopes of the point say more about its classifier.
+        The bound is 0 if the step is too long for it. If ``target`` is 0, the best bound is computed. The alpha is None
+        if the slopes of the point should be reported instead.
         """
 
 
 class Problem(Protocol[P]):
     """Rows, a model and smoothing: a frozen dataclass.
 
-    What it computes once (cached properties) does not depend on smoothing.
+    Cached properties must not depend on smoothing.
     """
 
     rows: Rows
@@ -182,12 +181,12 @@ class Problem(Protocol[P]):
     smoothing: Smoothing
     # Whether the scale of the noise is smooth away from zero; else steps are quadratic programs.
     is_smooth: ClassVar[bool] = True
-    # Whether all that F needs of the rows is linear in the unknowns, so that a mixture of points costs no pass.
+    # Whether F depends on the rows through scores only, so that a linear combination of points costs no pass.
     is_linear: ClassVar[bool] = True
 
     @property
     def is_fused(self) -> bool:
-        """Whether a step near the minimum is evaluated with its gradient, in one pass."""
+        """Whether a step near the minimum is evaluated together with its gradient, in one pass."""
         return True
 
     @property
@@ -197,13 +196,13 @@ class Problem(Protocol[P]):
 
     @cached_property
     def unit_damping(self) -> Array:
-        """The diagonal of a Levenberg damping of size 1: as if all rows had a curvature of 1 in scores and in noise."""
+        """The diagonal of a Levenberg damping of size 1: all rows with a curvature of 1 in scores and in noise."""
         rows = self.rows
         variances = 0.0 if self.noise is None else rows.total_weight * self.noise.variances(rows.n_columns)
         return np.concatenate([extended(rows.column_squares + variances, rows.total_weight)] * (rows.n_classes - 1))
 
     def smoothed(self, smoothing: Smoothing) -> Self:
-        """Return the same problem with other smoothing, and what was computed once."""
+        """Return the same problem with other smoothing; cached properties are shared."""
         if smoothing == self.smoothing:
             return self
         other = copy.copy(self)
@@ -219,20 +218,20 @@ class Problem(Protocol[P]):
     # --- classifiers that ignore the features
 
     def constant_near(self, point: P | None) -> tuple[Intercept, float]:
-        """Return intercepts of the best one, of those to which a point leads, and F there."""
+        """Return the best intercepts at zero coefficients, near those of a point if it matters, and F there."""
 
     def constant_slopes(self) -> Array:
-        """Return ``alpha`` of the dual point of :meth:`collapse_bound`: 0 where there is none."""
+        """Return ``alpha`` of the dual point of :meth:`collapse_bound`; zeros if it has none."""
         return np.zeros((self.rows.n_rows, self.rows.n_classes))
 
     def collapse_bound(self) -> float:
-        """Return a lower bound of F that proves, where it can, that such a one is optimal."""
+        """Return a lower bound of F that may prove that zero coefficients are optimal; 0 if it does not."""
         return 0.0
 
     # --- points
 
     def initial(self, last: Smoothing, target: float) -> tuple[P, Smoothing]:
-        """Return a first point and its smoothing."""
+        """Return the first point of a solver and its smoothing."""
 
     def point(self, x: Array) -> P:
         """Evaluate F."""
@@ -244,14 +243,14 @@ class Problem(Protocol[P]):
         """Evaluate F at a linear combination of points."""
 
     def rescaled(self, point: P, tol: float) -> P:
-        """Return the point with its best length and intercepts, where that costs no pass over X."""
+        """Return the point with its best length and intercepts, if that costs no pass over X."""
         return point
 
     def expand(self, point: P) -> LocalModel[P]:
         """Return value and gradient at a point."""
 
     def visit(self, x: Array, *, curved: bool = False) -> LocalModel[P]:
-        """Return value and gradient at x; ``curved`` says that its certificate may be the last."""
+        """Return value and gradient at x; ``curved`` if its certificate may close the gap."""
         return self.expand(self.point(x))
 
     # --- solutions
@@ -263,12 +262,12 @@ class Problem(Protocol[P]):
         """Return coefficients and intercept."""
 
     def slopes(self, point: P) -> Array:
-        """Return ``alpha`` of every row, or of every row and class."""
+        """Return ``alpha``, (n_rows,) or (n_rows, C)."""
 
 
 @dataclass(frozen=True, eq=False)
 class LossProblem(Problem[P], Protocol[P]):
-    """Rows with a loss and the noise of a model, which is None where samples have no other noise than their own."""
+    """Rows with a loss and the noise of a model, or None if samples have error bars only."""
 
     rows: Rows
     loss: Loss
@@ -278,7 +277,7 @@ class LossProblem(Problem[P], Protocol[P]):
     smoothing: Smoothing = NONE
 
     def on_rows(self, rows: Rows) -> Self:
-        """Return the same problem of other rows, or of the same with other columns."""
+        """Return the same problem with other rows or columns."""
         return replace(self, rows=rows)
 
     def scaled(self, factor: float) -> Self:
@@ -290,14 +289,14 @@ class LossProblem(Problem[P], Protocol[P]):
         return self.on_rows(self.rows.subsample(n_rows, rng, RARE))
 
     def constant_value(self, intercept: Intercept) -> float:
-        """Return F of a classifier with these intercepts that ignores the features."""
+        """Return F at zero coefficients for these intercepts."""
 
 
 class SpannedProblem(LossProblem[P], Protocol[P]):
-    """One whose rows may be known by their values at some vectors only."""
+    """A problem whose features may be replaced by scores along some directions."""
 
     def residual(self, x: Array) -> Array:
-        """Return the derivatives of F by the scores, up to their sign, a column for each score."""
+        """Return the derivatives of F by the scores, up to their sign, (n_rows, n_scores)."""
 
     def by_cell(self, residual: Array) -> Array:
-        """Return the same apart for the rows of each class, a column for each that is not zero."""
+        """Split the columns of a residual by the class of the row; columns of zeros are left out."""

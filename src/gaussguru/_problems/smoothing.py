@@ -1,12 +1,12 @@
-"""Smoothing: what makes an objective easy first, and what is left of it at the end.
+"""Smoothing: a factor of the noise and a blur of the margins, which make an objective easier to minimise.
 
 The scale of a sample in a smoothed problem is ``a = hypot(noise * a_0, blur)``, where ``a_0`` is its scale in the
 problem itself. ``noise >= 1`` multiplies all standard deviations; ``blur`` is a little noise on the margin itself.
 
-* For small noise F is nearly piecewise linear, and Newton's method alone would crawl. With more noise it is smooth.
+* For small noise F is nearly piecewise linear, and Newton's method takes many short steps. More noise makes F smooth.
 * Where ``w`` vanishes, or a sample is exact, the loss has a kink. Blur rounds it off: F rises by at most
-  ``blur sum s f*``, and the slopes at a minimum are a feasible dual point of the problem without blur, because
-  ``|grad a|`` only becomes shorter. So classifiers that collapse, and exact samples, need no special case.
+  ``blur sum s f*``, and the slopes at a minimum are a feasible dual point of the problem without blur, because blur
+  shortens ``|grad a|``. So classifiers that collapse, and exact samples, need no special case.
 
 A solver follows the minimum as both go down (:mod:`gaussguru._solvers.newton`).
 """
@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 
 class Smoothing(NamedTuple):
-    """How much smoother a problem is than the one to be solved."""
+    """The smoothing of a problem; ``Smoothing(1, 0)`` is none."""
 
     noise: float = 1.0
     blur: float = 0.0
 
     def towards(self, less: "Smoothing") -> "Smoothing":
-        """Return the fractions by which both fall on the way to less smoothing."""
+        """Return the relative decreases of noise and blur down to ``less``."""
         return Smoothing(*(1 - new / old if old else 0.0 for old, new in zip(self, less, strict=True)))
 
     @property
@@ -35,16 +35,16 @@ class Smoothing(NamedTuple):
 NONE = Smoothing()
 
 
-# What is at most this fraction of something is negligible beside it: blur beside the scales of the noise, smoothing
-# beside how far a minimum moves, what is left of a derivative or of a residual, a decrement beside F, a slack
-# beside the margin. Its square: the Hessian weight of a row beside their mean.
+# A quantity is negligible below this fraction of another one: blur of the scale of the noise, smoothing of the
+# distance to a minimum, a derivative or residual of its first value, a slack of the margin. The Hessian weight of a row
+# is negligible below the square of this fraction of the mean weight.
 NEGLIGIBLE = 0.1
-# Noise and blur fall by about this factor where the minimum is followed.
+# Noise and blur fall by about this factor per step of the continuation.
 SPEED = 2.5
-# The first blur, in units of the margin, where a classifier may collapse.
+# The first blur, in units of the margin, if a classifier may collapse.
 FIRST_BLUR = 0.1
-# A subsample is left where smoothing is below this fraction of the distance to the minimum of more rows (measured on
-# covtype and mnist: their minimum rose along the rest of the path).
+# A subsample is left when smoothing falls below this fraction of the distance to the minimum of more rows (measured on
+# covtype and mnist: F of all rows rose along the rest of the path).
 UNCERTAIN = 0.5
-# A subsample has at least this many rows of each class, if there are so many.
+# A subsample has at least this many rows of each class, or all of them.
 RARE = 50

@@ -1,4 +1,4 @@
-"""Newton steps for a noise that is a maximum, ``a = sigma max |w_j|``: a trust-region active-set method.
+"""Newton steps for axis noise, ``a = sigma max |w_j|``: a trust-region active-set method.
 
 F is a smooth function ``Phi(w, a, b)`` and grows with a. So a step minimises the quadratic model of Phi and keeps the
 noise exact::
@@ -6,10 +6,10 @@ noise exact::
     min over p, t, shift   model of Phi at (w + p, a(t), b + shift)    subject to   |w_j + p_j| <= t
 
 Its solution lies on a face of these constraints: some ``w_j`` are tied at ``+-t`` and move with it, others are free. On
-a face the model is a plain quadratic; :meth:`Program.minimise` goes from face to face, many constraints at a time, and
-reads no X. Near the optimum the face stays, and the steps are Newton's on it. Far from it each free feature has a trust
-radius: a ridge in proportion to its force, which vanishes at the optimum. A line search would shorten the steps of all
-features for the sake of one.
+a face the model is quadratic; :meth:`Program.minimise` goes from face to face, many constraints at a time, and does not
+read X. Near the optimum the face stays, and the steps are Newton steps on it. Far from it each free feature has a trust
+radius: a ridge proportional to its force, which vanishes at the optimum. A line search would shorten the steps of all
+features because of one.
 
 A step to less smoothing is the same program with less noise.
 """
@@ -21,33 +21,32 @@ import numpy as np
 
 from gaussguru._linalg import EPS, Array, Index, diagonal, extended
 from gaussguru._problems.axis import AxisBinary, AxisLocal, Face
-from gaussguru._problems.protocol import CONTRACTION
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
-from gaussguru._solvers.linear_systems import Step, Steps
-from gaussguru._solvers.policy import Policy
+from gaussguru._solvers.linear_systems import NewtonStep, Steps
+from gaussguru._solvers.policy import NewtonPolicy
 from gaussguru.noise import TIED, tied
 
 
 class AxisSystems(Steps[AxisLocal]):
-    """The models at one point after another; kept while they serve, and corrected by what gradients tell (BFGS)."""
+    """The quadratic model at one point after another, corrected by gradients (BFGS) or renewed."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: NewtonPolicy) -> None:
         self.policy, self._radius = policy, policy.radius
         self._model: Array | None = None
-        self._part: AxisBinary | None = None  # the rows of which the first model on more of them is made
+        self._part: AxisBinary | None = None  # the subsample from which the first model on more rows is made
 
     def forget(self, *, factor: bool = False) -> None:
-        """Forget the model, because the function changed."""
+        """Drop the model if ``factor``; the BFGS corrections are part of it."""
         if factor:
             self._model, self._radius = None, self.policy.radius
 
     def leave(self, local: AxisLocal) -> None:
-        """Make a model for more rows: what the curvature is here costs little, and it is where they begin."""
+        """Keep the model of a subsample, at its last point, as the first model for more rows."""
         if local.working is None:
             self._model, self._part = local.model, local.problem
 
     def learn(self, before: AxisLocal, after: AxisLocal, decrement: float) -> None:
-        """Correct the model by a step and what it did to the gradient (Nocedal & Wright, 6.19)."""
+        """Update the model by a step and the change of the gradient (BFGS: Nocedal & Wright, 6.19)."""
         is_poor = before.value - after.value < self.policy.gain * decrement
         self._radius = max(1.0, min(self.policy.radius, self._radius / 2)) if is_poor else 2 * self._radius
         model = self._model
@@ -59,7 +58,7 @@ class AxisSystems(Steps[AxisLocal]):
         if bend > 0 and modelled > 0:
             self._model = model + np.outer(change / bend, change) - np.outer(seen / modelled, seen)
 
-    def step(self, local: AxisLocal, previous: float, *, final: bool) -> Step:
+    def step(self, local: AxisLocal, previous: float, *, final: bool) -> NewtonStep:
         """Return the step to the minimum of the model; ``previous`` is the decrement before the last one."""
         model = self._model
         lazy = model is not None and not local.is_cheap and "model" not in local.__dict__
@@ -68,16 +67,17 @@ class AxisSystems(Steps[AxisLocal]):
             self._part = None
         program = Program(local, model, self._radius, self.policy.faces)
         p, decrement = program.minimise(local.problem.smoothing)
-        # Where a new model costs few products, an old one must leave less: it may hide what has hardly any curvature.
+        # If a new model costs few products, an old one must reduce the decrement more: it may hide directions of almost
+        # no curvature.
         cheap = local.hessian_cost < self.policy.cheap_ratio
-        if lazy and decrement > (NEGLIGIBLE if cheap else CONTRACTION) * previous:
+        if lazy and decrement > (NEGLIGIBLE if cheap else local.contraction) * previous:
             self._model = None
             return self.step(local, previous, final=final)
-        return Step(p, decrement, lambda less: program.minimise(less)[0])
+        return NewtonStep(p, decrement, lambda less: program.minimise(less)[0])
 
 
 class Program:
-    """The quadratic programs at one point, in ``(w, t, b)``; w may be some features, and one for all that are tied."""
+    """The quadratic programs at one point, in ``(w, t, b)``; w may be the working features and one for all others."""
 
     def __init__(self, local: AxisLocal, hessian: Array, radius: float, n_faces: int) -> None:
         point, self.working, self.n_faces, self.sigma = local.point, local.working, n_faces, local.problem.noise.sigma
@@ -86,7 +86,7 @@ class Program:
         self.least = NEGLIGIBLE * length
         if self.working is not None:
             columns, others = self.working
-            # Features that do not move at all keep t from falling below them.
+            # Features that do not move bound t from below.
             still = others == 0
             still[columns] = False
             self.least = float(np.abs(w[still]).max(initial=self.least))
@@ -94,20 +94,20 @@ class Program:
             w, peaks = extended(w[columns], length), extended(peaks[columns], float(peaks @ np.abs(others)))
         signs, strengths = tied(w), np.abs(forces[:-2])
         self.hessian, self.forces, self.scale, self.rounding = hessian, forces, point.scale, TIED * strengths
-        # A ridge lets the force on a free feature alone move it as far as the trust radius.
+        # With this ridge the force on a free feature alone moves it by the trust radius.
         self.per_force = peaks / (radius * point.scale)
         self.ridge = np.where(signs == 0, strengths * self.per_force, 0.0)
         self.here = np.concatenate([w, [length, 0.0]])
-        # Where a program begins: here, with what is tied exactly so, and then where the one before it ended.
+        # The start of a program: the point with exact ties, later the end of the last program.
         self.x, self.signs = np.concatenate([np.where(signs == 0, w, signs * length), [length, 0.0]]), signs
 
     @np.errstate(over="ignore")
     def minimise(self, smoothing: Smoothing) -> tuple[Array, float]:
-        """Return the step of ``(w, b)`` to the minimum of the model at some smoothing, and how far it falls at first.
+        """Return the step of ``(w, b)`` to the minimum of the model at a smoothing, and its decrement.
 
-        The value of the model may be more than a number holds.
+        The value of the model may overflow.
         """
-        # The scale and its derivatives by t, from which it is a parabola.
+        # The scale and its first and second derivative by t.
         length = float(self.here[-2])
         noisy = smoothing.noise * self.sigma * length
         scale = math.hypot(noisy, smoothing.blur)
@@ -127,7 +127,7 @@ class Program:
         return extended(p, delta[-1]), -float(gradient @ delta)
 
     def _visit_faces(self, gradient: Array, hessian: Array) -> None:
-        """Go from face to face, as the quadratic with this gradient here falls."""
+        """Go from face to face while the quadratic model with this gradient and Hessian falls."""
 
         def model(x: Array) -> tuple[Array, float]:
             delta = x - self.here
@@ -148,7 +148,8 @@ class Program:
             released = self._released(signs, force, best, x[-2])
             if not len(released):
                 break
-            # What was tied had no ridge; without one, a feature of hardly any curvature would take all others along.
+            # Tied features had no ridge. Without one a feature of almost no curvature would move very far, and with it
+            # all others.
             ridge = signs[released] * force[released] * self.per_force[released]
             self.ridge[released] += ridge
             diagonal(hessian)[released] += ridge
@@ -158,15 +159,15 @@ class Program:
         self.x, self.signs = x, signs
 
     def _released(self, signs: Array, force: Array, best: float, t: float) -> Index:
-        """Return which tied features leave the face: those that the model pulls inwards.
+        """Return the indices of the tied features that leave the face, because their force points inwards.
 
-        A feature can lower the model by no more than what its force does on the way to the other side; those that do
-        not matter all together stay.
+        A feature can lower the model by at most its force times the way to the other side, 2 t. Features whose sum of
+        these bounds is negligible stay.
         """
         inward = signs * force[:-2]
         least = np.maximum(self.rounding, NEGLIGIBLE**2 * -best / (2 * t * len(signs)))
         released: Index = (inward > least).nonzero()[0]
-        if len(released) == np.count_nonzero(signs):  # one must hold t
+        if len(released) == np.count_nonzero(signs):  # one must stay tied to t
             released = np.delete(released, np.argmin(inward[released]))
         return released
 
@@ -174,10 +175,10 @@ class Program:
 def _tie(
     model: Callable[[Array], tuple[Array, float]], x: Array, step: Array, signs: Array, over: Index, best: float
 ) -> tuple[Array, Array, Array, float]:
-    """Return where a step that leaves the constraints ends, the signs of what is tied there, and the model there.
+    """Return the end of a step that violates constraints, the signs of tied features, and force and value of the model.
 
-    What goes ``over`` them is tied, all of it where the model falls, else what a shorter step meets: at last the
-    longest within the constraints.
+    The violating features, ``over``, are tied: all of them if the model falls, else those that a shorter step reaches,
+    down to the longest step within the constraints.
     """
     sides = np.sign(x[over] + step[over])
     meets = np.maximum(0.0, (x[-2] - sides * x[over]) / (sides * step[over] - step[-2]))

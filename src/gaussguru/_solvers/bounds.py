@@ -1,4 +1,4 @@
-"""Bounds on a minimum: the best that a solver has found so far, and the certificate of any classifier."""
+"""Bounds on a minimum: the best ones of a solver so far, and the certificate of any classifier."""
 
 from typing import Generic
 
@@ -11,9 +11,9 @@ from gaussguru.certificates.dual_point import Certificate
 
 
 class Bounds(Generic[P]):
-    """A point with an upper bound of the minimum, and a dual value.
+    """The best point with its upper bound of the minimum, and the best dual value.
 
-    It begins with a classifier that ignores the features, and a dual value of 0.
+    The first bounds are F of the best classifier that ignores the features, and 0.
     """
 
     def __init__(self, solver: str, problem: Problem[P], tol: float, verbose: int) -> None:
@@ -21,8 +21,8 @@ class Bounds(Generic[P]):
         self.n_iter = 0
         self.best: P | None = None
         self.primal, self.dual = problem.constant_near(None)[1], 0.0
-        self.alpha: Array | None = None  # of the dual value, where it is not that of the slopes of a point
-        self.status: Status = "precision"  # unless the gap is closed
+        self.alpha: Array | None = None  # of the dual value; None for the slopes of the best point
+        self.status: Status = "precision"  # if the gap is not closed
 
     @property
     def gap(self) -> float:
@@ -31,26 +31,26 @@ class Bounds(Generic[P]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the gap is as small as is wanted."""
+        """Whether the gap is at most the target."""
         return self.gap <= self.target
 
     def lower_primal(self, primal: float, point: P) -> None:
-        """Keep a point with an upper bound, if that is the lowest."""
+        """Keep a point if its upper bound is the lowest so far."""
         if primal < self.primal:
             self.best, self.primal = point, primal
 
     def raise_dual(self, dual: float, alpha: Array | None = None) -> None:
-        """Keep a lower bound, if it is the highest; one above a value that is attained is none."""
+        """Keep a lower bound if it is the highest so far; one above an attained value is rejected."""
         if self.dual < dual <= self.primal + self.target:
             self.dual, self.alpha = dual, alpha
 
     def result(self) -> Result:
-        """Return the best point, or the classifier that ignores the features where nothing was better."""
+        """Return the best point, or the classifier that ignores the features if that is better."""
         problem, best = self.problem, self.best
         b, constant = problem.constant_near(best)
         sharp = None if best is None else problem.again(best)
         if best is not None and sharp is not None and sharp.value < constant:
-            # What rounding may hide was part of what was certified.
+            # The certified upper bound includes a bound on the rounding of F.
             value, hidden = sharp.value, self.primal - best.value
             coef, intercept = problem.classifier(sharp)
         else:
@@ -58,7 +58,7 @@ class Bounds(Generic[P]):
             coef, intercept = np.zeros((*np.shape(b), problem.rows.n_columns)), b
         alpha = self.alpha
         if alpha is None and problem.rows.in_memory:
-            # At the smoothing that was certified: without any, exact samples would have 0 or 1.
+            # At the certified smoothing: without any, exact samples would have slopes of 0 or 1.
             alpha = problem.slopes(best) if best is not None else problem.constant_slopes()
         gap = min(value, max(0.0, value + hidden - self.dual))
         status: Status = "converged" if gap <= self.target else self.status
@@ -68,11 +68,11 @@ class Bounds(Generic[P]):
 def certify(
     problem: LossProblem[P], coef: Array, intercept: Intercept, *, rescaled: bool = True
 ) -> tuple[Certificate, Array | None]:
-    """Return bounds on the minimum from a classifier, and its slopes where rows are in memory.
+    """Return bounds on the minimum from a classifier, and its slopes if rows are in memory, else None.
 
-    The upper bound is F at the classifier. The lower one comes from its slopes or, ``rescaled``, from those of the same
-    direction with its best length and intercepts, if these are found without a pass over X. Where a problem is known
-    in some directions of a larger space only, those of the slopes of the classifier itself must be all.
+    The upper bound is F at the classifier. The lower bound comes from its slopes or, if ``rescaled``, from those at the
+    best length and intercepts of the same direction. A problem in the span of some directions must not be rescaled,
+    because the span need not contain the pull of other slopes.
     """
     if not np.any(coef):
         slopes = problem.constant_slopes() if problem.rows.in_memory else None

@@ -1,4 +1,4 @@
-"""The dual problem of chapter 3, solved as a problem of its own: an interior-point method in alpha.
+"""An interior-point method for the dual problem (thesis, chapter 3).
 
 ::
 
@@ -11,9 +11,9 @@ cone; b is the multiplier of the balance, p and q are those of the box. With ``z
 
     1 - y (w.x + b) - sigma length z + p - q = 0,    p alpha = q (1 - alpha) = S.Z / 2 = mu -> 0,    u = l2 w
 
-At ``mu = 0`` w is parallel to v, ``length`` is its norm, and this says that ``alpha = f'(z)`` at the slack of the
-sample. So w gives the direction of the primal solution, ``length`` and b the rest. (So does v, but where noise is tiny
-it is a small difference of large sums.)
+At ``mu = 0`` w is parallel to v, ``length`` is its norm, and ``alpha = f'(z)`` at the slack of the sample. So w gives
+the direction of the primal solution, ``length`` its norm, and b its intercept. (v has the same direction, but if noise
+is tiny it is a small difference of large sums.)
 
 Alpha, p and q are eliminated from Newton's equations sample by sample, which leaves as many unknowns as there are
 columns, or rows if they are fewer: the problem is then stated in the span of the rows. The cone is scaled as by
@@ -29,26 +29,26 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._linalg import EPS, Array, diagonal, extended, factorise, norm
-from gaussguru._problems.binary import Binary, Point
+from gaussguru._problems.binary import Binary, BinaryPoint
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.result import Result
 
 
 @dataclass(frozen=True)
-class Policy:
+class DualPolicy:
     """The tuning constants of the interior-point method."""
 
-    # A matrix of this many columns, or rows if they are fewer, is factored in each iteration: it takes 130 MB.
+    # The largest number of columns, or of rows if they are fewer: a matrix of that size takes 130 MB.
     max_size: int = 4096
     # The fraction of the way to the border that a step may go (measured: 0.97 to 0.99 differ by 4 % in iterations; the
     # larger leaves alpha less feasible at the end).
     nearly: float = 0.97
-    # mu to begin with, more than the slack of order one that it has to move (measured: 1 takes up to 3 iterations more
-    # where noise is small).
+    # The first mu, larger than the slacks, which are of order one (measured: 1 takes up to 3 iterations more if noise
+    # is small).
     first: float = 4.0
 
 
-class State(NamedTuple):
+class DualState(NamedTuple):
     """The variables, or a step in them: ``(w, length, b)``, S, ``(alpha, 1 - alpha)`` and ``(p, q)``."""
 
     x: Array
@@ -66,9 +66,9 @@ class State(NamedTuple):
         """The slopes."""
         return np.asarray(self.room[0])
 
-    def moved(self, step: "State", t: float) -> "State":
-        """Return the variables after a part ``t`` of a step; where the classes are separable all of alpha vanishes."""
-        moved = State(*(here + t * change for here, change in zip(self, step, strict=True)))
+    def moved(self, step: "DualState", t: float) -> "DualState":
+        """Return the variables after a fraction t of a step; alpha stays in (0, 1), even if all of it vanishes."""
+        moved = DualState(*(here + t * change for here, change in zip(self, step, strict=True)))
         return moved._replace(room=_room(np.clip(moved.alpha, np.finfo(np.float64).tiny, 1 - EPS / 2)))
 
 
@@ -83,14 +83,14 @@ class Dual:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: Policy = Policy()
+    policy: DualPolicy = DualPolicy()
 
     def follow(self, problem: Binary, factors: Iterable[float]) -> Iterator[Result]:
         """Solve at one noise level after another, given as factors."""
         return (self.solve(problem.scaled(factor)) for factor in factors)
 
     def solve(self, problem: Binary, start: tuple[Array, float] | None = None) -> Result:
-        """Maximise the dual; a primal ``start`` is of no use to it."""
+        """Maximise the dual; a primal ``start`` is ignored."""
         shape = problem.rows.n_rows, problem.rows.n_columns
         if min(shape) > self.policy.max_size:
             raise ValueError(
@@ -102,10 +102,10 @@ class Dual:
         if run.is_closed:
             return run.result()
         equations = _Equations(problem, self.policy)
-        state: State | None = equations.start()
+        state: DualState | None = equations.start()
         while state is not None:
             at, mu, exhausted = state, equations.mu(state), run.n_iter >= self.max_iter
-            # A gap is of the order of mu: before it is worth its passes only to be printed.
+            # The gap is of the order of mu: before mu is small it is computed only to be printed.
             if mu <= self.tol or exhausted or self.verbose > 0:
                 _certify(run, problem, at.alpha, *equations.primal(at))
             run.log(run.n_iter, run.primal, run.gap, f"  mu {mu:.1e}")
@@ -114,22 +114,22 @@ class Dual:
                 break
             state = equations.advance(at)
             run.n_iter += state is not None
-        else:  # rounding leaves nothing to gain
+        else:  # further progress is below rounding
             _certify(run, problem, at.alpha, *equations.primal(at))
         return run.result()
 
 
-def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
+def _certify(run: Bounds[BinaryPoint], problem: Binary, alpha: Array, w: Array, length: float, b: float) -> None:
     """Update the bounds by a dual point, by a primal one, and by the slopes of the best one."""
 
     def raise_dual(dual: float, alpha: Array) -> None:
-        # What is proven without a ridge is the value of alpha shrunk until it is feasible.
+        # Without a ridge, the dual value is that of alpha shrunk until it is feasible.
         run.raise_dual(dual, alpha if problem.l2 else alpha * (dual / float(problem.rows.weights @ alpha)))
 
     raise_dual(problem.dual_value(problem.rows.split(alpha)), alpha)
     size = norm(w)
     if size > 0 and 1e-100 < length < 1e100:
-        # What mu > 0 leaves of an error is in the length and the intercept: they are improved on the margins.
+        # The error due to mu > 0 is mainly in length and intercept, which are improved without a pass over X.
         point = problem.rescaled(problem.point(problem.unknowns(length / size * w, b)), 0.0)
         run.lower_primal(problem.rounded_up(point), point)
     if not run.is_closed and run.best is not None and run.best.value > 0:
@@ -141,7 +141,7 @@ def _certify(run: Bounds[Point], problem: Binary, alpha: Array, w: Array, length
 class _Equations:
     """The equations, with weights that add up to 1."""
 
-    def __init__(self, problem: Binary, policy: Policy) -> None:
+    def __init__(self, problem: Binary, policy: DualPolicy) -> None:
         self.problem, self.policy, self.rows = problem, policy, problem.rows
         self.sigma, self.l2 = problem.noise.sigma, problem.l2 / problem.weight
         self.y = np.copysign(1.0, self.rows.signed_weight)
@@ -154,31 +154,31 @@ class _Equations:
             self.back = vectors[:, kept] / root
             self.rows = self.rows.with_columns(np.ascontiguousarray(vectors[:, kept] * root))
 
-    def start(self) -> State:
-        """Return a place well inside the cone and the box; alpha balances."""
+    def start(self) -> DualState:
+        """Return variables well inside the cone and the box, with a balanced alpha."""
         first, x = self.policy.first, np.zeros(self.rows.n_columns + 2)
         room = _room(0.5 * self.problem.constant_slopes())
         S = self.cone(room[0], x)
         S[-1] += norm(S[:-1])
         x[-2] = 2 * first / S[-1]
-        return State(x, S, room, first / room)
+        return DualState(x, S, room, first / room)
 
-    def primal(self, at: State) -> tuple[Array, float, float]:
+    def primal(self, at: DualState) -> tuple[Array, float, float]:
         """Return the multipliers w, length and b."""
         w, rows = at.x[:-2], self.problem.rows
         return (w if self.rows is rows else rows.rmatvec(self.back @ w)), float(at.x[-2]), float(at.x[-1])
 
     def cone(self, alpha: Array, x: Array) -> Array:
-        """Return S as alpha and w have it."""
+        """Return S for given alpha and ``x = (w, length, b)``."""
         kappa = self.sigma * float(self.s @ self.problem.loss.conjugate(alpha))
         return extended(self.l2 * x[:-2] - self.rows.rmatvec(self.s * alpha * self.y), kappa)
 
-    def mu(self, at: State) -> float:
-        """Return the mean of the products that go to 0."""
+    def mu(self, at: DualState) -> float:
+        """Return the mean of the complementary products, which go to 0."""
         return 0.25 * float(self.s @ (at.pull * at.room).sum(axis=0) + at.S @ at.Z)
 
-    def advance(self, at: State) -> State | None:
-        """Return the place after one step, or None where no step leads on."""
+    def advance(self, at: DualState) -> DualState | None:
+        """Return the variables after one step, or None if rounding allows no step."""
         mu, nearly = self.mu(at), self.policy.nearly
         if not min(mu, _determinant(at.S), _determinant(at.Z)) > 0:
             return None
@@ -190,8 +190,8 @@ class _Equations:
             t = min(nearly * _longest(at, towards), 1.0)
         return at.moved(towards, t) if t > EPS else None
 
-    def _steps(self, at: State) -> Callable[..., State]:
-        """Return Newton's step as a function of the mu that it aims at, and of a step that tells the curvature."""
+    def _steps(self, at: DualState) -> Callable[..., DualState]:
+        """Return Newton's step as a function of the target mu and, for the corrector, of the predictor step."""
         y, s, rows, loss = self.y, self.s, self.rows, self.problem.loss
         z = loss.slope_inverse(at.alpha)
         steep = at.pull / at.room
@@ -210,8 +210,8 @@ class _Equations:
 
         slack, balance = 1 - margins(at.x), float(s @ (y * at.alpha))
 
-        def step(mu: float, before: State | None = None) -> State:
-            # What p alpha and q (1 - alpha) should become, less what the step before says about their curvature.
+        def step(mu: float, before: DualState | None = None) -> DualState:
+            # The targets of p alpha and q (1 - alpha), minus the second-order terms of the predictor.
             aim = (mu - before.room * before.pull if before else mu) / at.room
             rest = slack + aim[0] - aim[1]
             pulled = y * g * rest
@@ -222,7 +222,7 @@ class _Equations:
             x = factor.solve(right)
             change = (rest - margins(x)) / stiff
             room = np.array([change, -change])
-            return State(x, mu * inverse - at.S - square @ x[:-1], room, aim - at.pull - room * steep)
+            return DualState(x, mu * inverse - at.S - square @ x[:-1], room, aim - at.pull - room * steep)
 
         return step
 
@@ -241,7 +241,7 @@ def _determinant(x: Array) -> float:
 
 
 def _scaling(S: Array, Z: Array) -> Array:
-    """Return the square of the scaling of Nesterov and Todd: the matrix of the cone that takes Z to S."""
+    """Return the square of the scaling of Nesterov and Todd: the matrix that maps the cone to itself and Z to S."""
     size_s, size_z = math.sqrt(_determinant(S)), math.sqrt(_determinant(Z))
     s, z = S / size_s, Z / size_z
     middle = s + _reflected(z)
@@ -251,15 +251,15 @@ def _scaling(S: Array, Z: Array) -> Array:
     return np.asarray(square * (size_s / size_z))
 
 
-def _longest(at: State, step: State) -> float:
-    """Return how many times a step may be made before something leaves the cone or the box; NaN where it is none."""
+def _longest(at: DualState, step: DualState) -> float:
+    """Return the largest multiple of a step that stays in the cone and the box; NaN if the step is not finite."""
     box = np.min(step.room / at.room), np.min(step.pull / at.pull)
     fastest = float(np.min([*box, _rate(at.S, step.S), _rate(at.Z, step.Z)]))
     return math.inf if fastest >= 0 else -1 / fastest
 
 
 def _rate(x: Array, step: Array) -> float:
-    """Return how fast a step leads to the border of the cone: the least eigenvalue of ``step`` in units of ``x``."""
+    """Return the least eigenvalue of ``step`` relative to ``x`` in the cone; it leaves the cone at -1 over this."""
     size = math.sqrt(_determinant(x))
     x, step = x / size, step / size
     along = float(x @ _reflected(step))

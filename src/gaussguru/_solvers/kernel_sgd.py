@@ -6,10 +6,10 @@
     beta <- gamma beta,   beta_i <- beta_i + mu,      gamma = 1 - eta k_i / ||w||,   mu = eta s_i y_i f'(z_i)
     ||w||^2 <- gamma^2 ||w||^2 + 2 gamma mu zeta + mu^2 K_ii
 
-so the norm costs nothing, and no step looks at more than one row of the kernel matrix.
+so the norm costs nothing, and a step reads one row of the kernel matrix.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,19 @@ from gaussguru._linalg import Array, Index, Intercept
 from gaussguru._native import _binding
 from gaussguru._problems.binary import Binary
 from gaussguru._solvers.bounds import certify
-from gaussguru._solvers.sgd import SGD, Policy, Start, State, value_of
+from gaussguru._solvers.sgd import SGD, SGDPolicy, SGDState, Start, value_of
 from gaussguru._solvers.subspace import OfSamples, Span
 from gaussguru.certificates.dual_point import Certificate
-
-# A step costs as much as there are samples (measured: what is best for a trial on 200 is too small for more on usps).
-TUNING = Policy(trial_rows=1000)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelProblem(Binary):
-    """The problem of two classes in the space of a kernel, which is evaluated in parts of that space."""
+    """The problem of two classes in the space of a kernel, evaluated in subspaces."""
 
     rows: KernelRows
 
     def on(self, features: Array) -> Binary:
-        """Return the problem in a space of few dimensions, with these coordinates of the samples."""
+        """Return the problem in a subspace, from the coordinates of the samples, (n_rows, n_dimensions)."""
         rows = self.rows.with_columns(np.ascontiguousarray(features))
         return Binary(rows, self.loss, self.noise, self.l2, self.fit_intercept)
 
@@ -46,7 +43,7 @@ class KernelProblem(Binary):
         return self.on(margin[:, np.newaxis] / (length or 1.0)), np.array([length])
 
 
-class KernelState(State):
+class KernelState(SGDState):
     """A descent in the space of a kernel, for two classes."""
 
     def __init__(self, problem: KernelProblem, start: Start | None = None) -> None:
@@ -55,12 +52,12 @@ class KernelState(State):
         self.square = 0.0 if start is None else float(problem.along(self.w)[1][0]) ** 2
 
     def _pass(self, rows: KernelRows, order: Index, *arguments: Any) -> None:
-        code, sigma, l2, rate, steps, fit_intercept, *places = arguments
+        code, sigma, l2, rate, steps, fit_intercept, *iterates = arguments
         for part, values in rows.kernel.blocks(order):
-            mine = order[part]
+            drawn = order[part]
             self.square = _binding.kernel_pass(
-                values, mine, rows.signed_weight[mine], rows.squared_norms[mine], code, sigma, l2, rate,
-                steps + part.start, fit_intercept, self.square, *places,
+                values, drawn, rows.signed_weight[drawn], rows.squared_norms[drawn], code, sigma, l2, rate,
+                steps + part.start, fit_intercept, self.square, *iterates,
             )  # fmt: skip
 
 
@@ -68,7 +65,9 @@ class KernelState(State):
 class KenGuru(SGD[KernelProblem]):
     """Settings of the solver; those of :class:`gaussguru._solvers.sgd.SGD`."""
 
-    policy: Policy = TUNING
+    # The cost of a step is proportional to the number of samples, so trials have few (measured: the best rate for a
+    # trial on 200 is too small for more on usps).
+    policy: SGDPolicy = field(default_factory=lambda: SGDPolicy(trial_rows=1000))
 
     def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
         """Return the state of a descent that has made no step."""
@@ -81,8 +80,8 @@ class KenGuru(SGD[KernelProblem]):
     def certify(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> tuple[Certificate, Array | None]:
         """Return the certificate of a classifier, and its slopes.
 
-        It needs no more of the space than ``w`` and ``sum s y alpha kappa(x, .)`` over either class span, for its own
-        slopes and for those at the best length and intercept; of a constant classifier, the class means.
+        It is computed in the span of ``w`` and of ``sum s y alpha kappa(x, .)`` over each class, for the slopes of the
+        classifier and those at its best length and intercept; for ``w = 0``, in the span of the class means.
         """
         rows, (alone, length) = problem.rows, problem.along(coef)
         span = Span(OfSamples(rows.kernel.product, float(np.sum(rows.squared_norms))), coef[:, np.newaxis])

@@ -1,17 +1,17 @@
 """Newton's linear systems, solved lazily.
 
 A Cholesky factor of the Hessian, even of a subsample or of an earlier point, is an excellent approximation of
-the next one. So a factor is kept as long as it serves:
+the next one. So a factor is reused:
 
-* **as it is**, corrected by what the gradients seen since say about the curvature (limited-memory BFGS with the
-  factor as its seed), while each step still takes most of the decrement away;
-* **as a preconditioner** of conjugate gradients, where forming a Hessian costs more than some products with it;
-* and it is **renewed** when neither pays, at every step where it costs next to nothing.
+* **as it is**, corrected by the changes of the gradients since (limited-memory BFGS with the factor as its seed), while
+  each step still removes most of the decrement;
+* **as a preconditioner** of conjugate gradients, if forming a Hessian costs more than several products with it;
+* and it is **renewed** when neither pays, or at every step if it is cheap.
 
-Where there is no factor, because there are too many unknowns, there are only conjugate gradients.
+Without a factor, because there are too many unknowns, all systems are solved by conjugate gradients.
 
-**Damping.** Where a loss is exactly linear the Hessian may be singular, and a Newton step has any length. After a step
-that lowers F by next to nothing of what was predicted, the Hessian is given a Levenberg damping: a multiple of the mean
+**Damping.** If a loss is exactly linear, the Hessian may be singular and a Newton step may have any length. After a
+step that lowers F by a tiny fraction of the prediction, the Hessian gets a Levenberg damping: a multiple of the mean
 squares of the features. It is raised while steps fail and lowered when they succeed.
 """
 
@@ -24,12 +24,12 @@ from gaussguru._linalg import Array
 from gaussguru._problems.protocol import Inverse, LocalModel, P
 from gaussguru._problems.smoothing import NEGLIGIBLE, Smoothing
 from gaussguru._solvers.line_search import DECREASE, is_lost
-from gaussguru._solvers.policy import Policy
+from gaussguru._solvers.policy import NewtonPolicy
 
 Solve = Callable[[Array], Array]
 
 
-class Step(NamedTuple):
+class NewtonStep(NamedTuple):
     """A Newton step, its decrement, and the step to less smoothing instead."""
 
     p: Array
@@ -37,21 +37,21 @@ class Step(NamedTuple):
     towards: Callable[[Smoothing], Array]
 
 
-# The local models that steps are made from.
+# The local models from which steps are computed.
 L_contra = TypeVar("L_contra", contravariant=True)
 
 
 class Steps(Protocol[L_contra]):
-    """Where the steps come from: linear systems or quadratic programs, with the local models that they know."""
+    """A source of steps: linear systems or quadratic programs, for the local models that they support."""
 
     def forget(self, *, factor: bool = False) -> None:
-        """Drop what the last steps taught, because the function changed; with ``factor`` the factor too."""
+        """Drop the corrections, because the function changed; with ``factor`` the factor too."""
 
-    def step(self, local: L_contra, previous: float, *, final: bool) -> Step:
+    def step(self, local: L_contra, previous: float, *, final: bool) -> NewtonStep:
         """Return a step; ``previous`` is the decrement before the last one, infinity if there was none."""
 
     def expected(self, local: L_contra) -> float:
-        """Return about the decrement of the step to come, from what is known already; 0 where nothing is."""
+        """Return an estimate of the decrement of the next step without a pass over X; 0 if there is none."""
         return 0.0
 
     def learn(self, before: L_contra, after: L_contra, decrement: float) -> None:
@@ -64,7 +64,7 @@ class Steps(Protocol[L_contra]):
 class Systems:
     """The inverse Hessian at one point after another."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: NewtonPolicy) -> None:
         self.policy = policy
         self._factor: Inverse | None = None
         self._debt = 0  # products spent since the factor was made
@@ -79,13 +79,13 @@ class Systems:
         self._stale = self._stale or factor
 
     def renew(self, local: LocalModel[P]) -> None:
-        """Make a factor, of the function itself or of one that is close to it and costs less."""
+        """Compute a factor at a local model, which may be a cheaper approximation."""
         self._factor = local.factor(self._damping * local.problem.unit_damping)
         self._smoothing = local.problem.smoothing
         self._debt, self._stale, self._memory = 0, False, []
 
     def leave(self, local: LocalModel[P]) -> None:
-        """Make a factor for more rows where that of another smoothing would serve them less well."""
+        """Renew the factor for more rows if the problem says that one of another smoothing is worse."""
         if local.refreshes and not local.is_cheap:
             self.renew(local)
 
@@ -96,9 +96,9 @@ class Systems:
         return float(local.gradient @ self._corrected(self._factor, local.gradient))
 
     def learn(self, before: LocalModel[P], after: LocalModel[P], decrement: float) -> None:
-        """Learn from a step: what it did to the gradient, and whether it was much too long.
+        """Update damping and corrections by a step.
 
-        It was if F fell by less than ``DECREASE`` of the decrement. A damped step is too long already where F falls by
+        The step was too long if F fell by less than ``DECREASE`` of the decrement; a damped step already if F fell by
         less than ``gain`` of it.
         """
         policy = self.policy
@@ -115,19 +115,19 @@ class Systems:
             if curvature > 0:
                 self._memory = [*self._memory[1 - policy.memory :], (step, change, curvature)]
 
-    def step(self, local: LocalModel[P], previous: float, *, final: bool) -> Step:
+    def step(self, local: LocalModel[P], previous: float, *, final: bool) -> NewtonStep:
         """Return Newton's step; ``previous`` is the decrement before the last one, infinity if there was none.
 
-        On the way to less smoothing the Hessian changes: only at the ``final`` one an old factor serves.
+        While smoothing falls the Hessian changes: an old factor is reused only at the ``final`` smoothing.
         """
         solve = self.at(local, previous if final else 0.0)
         p = -solve(local.gradient)
-        return Step(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
+        return NewtonStep(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
 
     def at(self, local: LocalModel[P], previous: float) -> Solve:
-        """Return what solves systems with the Hessian of ``local``.
+        """Return a function that solves systems with the Hessian of ``local``.
 
-        ``previous`` is the decrement before the last step (infinity for "try"); 0 rules out a lazy step.
+        ``previous`` is the decrement before the last step, infinity to try a lazy step, 0 to rule it out.
         """
         lazy = self._factor
         renew = lazy is None or self._stale or local.is_cheap

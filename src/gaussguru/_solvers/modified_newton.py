@@ -23,7 +23,7 @@ class Smooth(Protocol):
 
 @dataclass(frozen=True)
 class Minimum:
-    """A local minimum, as far as two derivatives tell.
+    """A local minimum, by its first and second derivatives.
 
     Attributes
     ----------
@@ -31,8 +31,8 @@ class Minimum:
     value : F there
     gradient_norm : length of the gradient, in units of ``problem.weight``
     n_iter : points whose Hessian was used
-    status : "converged" where the gradient is at most ``tol`` and F falls along no direction of negative curvature;
-        "max_iter" where iterations ran out; "precision" where rounding hides any further descent
+    status : "converged" if the gradient is at most ``tol`` and F falls along no direction of negative curvature;
+        "max_iter" if the iterations are used up; "precision" if further descent is below rounding
     """
 
     u: Array
@@ -57,10 +57,10 @@ class _Point(NamedTuple):
 def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Minimum:
     """Descend from a point to a local minimum.
 
-    A step divides the slopes along the eigenvectors of the Hessian by the sizes of the curvatures there. Near a minimum
-    that is Newton's step, and convergence is quadratic; elsewhere F still falls along it, and the step is halved until
-    F falls enough. Where rounding hides the descent, the gradient must become half as long. From a saddle, where the
-    gradient is at most ``tol``, it leads along the direction of least curvature. F never rises but by rounding.
+    A step divides the gradient along each eigenvector of the Hessian by the absolute value of the curvature. Near a
+    minimum that is Newton's step, and convergence is quadratic; elsewhere F still falls along it, and the step is
+    halved until F falls enough. If the descent is below rounding, the gradient must become half as long. From a saddle,
+    where the gradient is at most ``tol``, the step follows the direction of least curvature. F rises by rounding only.
     """
     at, n_iter = _Point(start, *problem.at(start)), 0
     while True:
@@ -79,7 +79,7 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Min
             at = lower
             continue
         sizes = np.abs(curvatures)
-        sizes = np.maximum(sizes, EPS * max(problem.weight, sizes.max()))  # what is less is rounding
+        sizes = np.maximum(sizes, EPS * max(problem.weight, sizes.max()))  # smaller ones are rounding
         step = -axes @ (at.gradient @ axes / sizes)
         decrement, lost = -float(at.gradient @ step), LOST * abs(at.value)
         t, to = 1.0, _Point(at.u + step, *problem.at(at.u + step))
@@ -93,9 +93,9 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Min
 
 
 def _off_saddle(problem: Smooth, at: _Point, curvature: float, axis: Array) -> _Point | None:
-    """Return a point along an axis of negative curvature where F is less, if it is by more than rounding.
+    """Return a point along an axis of negative curvature where F is less by more than rounding, or None.
 
-    F falls on either side. That on which the largest entry rises is tried first, so that rounding does not choose.
+    F falls on both sides. The side on which the largest entry rises is tried first, so that rounding does not decide.
     """
     axis = axis * np.sign(axis[np.argmax(np.abs(axis))])
     t, lost = 1.0, LOST * abs(at.value)

@@ -7,13 +7,14 @@ One iteration, at the smoothing that it has reached::
     step       a line search along p; or, where the point is central, less smoothing, along the tangent of the path
 
 **Continuation.** For small noise F is nearly piecewise linear, and where a classifier collapses it has a kink: Newton's
-method alone would crawl. It starts with a smoother problem (:mod:`gaussguru._problems.smoothing`) and follows its
-minimum as smoothing goes down. Blur that is negligible beside the noise is dropped at once; it comes back where steps
-are much too long without it, or do not come to an end. A point is *central* when its Newton decrement is small against
-what noise and smoothing make of F.
+method alone would take many short steps. The solver starts with a smoother problem
+(:mod:`gaussguru._problems.smoothing`) and follows its minimum as smoothing goes down. Blur that is negligible relative
+to the noise is dropped at once; it is restored if steps without it are much too long or do not converge. A point is
+*central* if its Newton decrement is small relative to the part of F due to noise and smoothing.
 
-**Subsamples.** Most of the way is made on few rows. The minimum of a subsample differs from that of more rows; so a
-subsample is left where less smoothing would say no more about theirs, and they start with smoothing that hides it.
+**Subsamples.** Most steps are made on few rows. The minimum of a subsample differs from that of more rows; so a
+subsample is left when less smoothing would change its minimum by less than that difference, and the next rows start
+with smoothing that covers the difference.
 
 **Lazy systems** (:mod:`gaussguru._solvers.linear_systems`): few steps form a Hessian.
 
@@ -34,8 +35,8 @@ from gaussguru._problems.smoothing import FIRST_BLUR, NEGLIGIBLE, SPEED, Smoothi
 from gaussguru._solvers.axis_qp import AxisSystems
 from gaussguru._solvers.bounds import Bounds
 from gaussguru._solvers.line_search import falls, is_lost, lowest
-from gaussguru._solvers.linear_systems import Step, Steps, Systems
-from gaussguru._solvers.policy import DEFAULT, Policy
+from gaussguru._solvers.linear_systems import NewtonStep, Steps, Systems
+from gaussguru._solvers.policy import DEFAULT, NewtonPolicy
 from gaussguru._solvers.result import Result
 
 
@@ -56,7 +57,7 @@ class Newton:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: Policy = DEFAULT
+    policy: NewtonPolicy = DEFAULT
 
     def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
@@ -68,8 +69,8 @@ class Newton:
     def follow(self, problem: Problem[P], factors: Iterable[float]) -> Iterator[Result]:
         """Minimise at one noise level after another, given as factors, each from the solutions before it.
 
-        The factors of one level serve at the next, and the first pass over X is for the gradient at a point that is
-        known from the scores of the solutions.
+        Hessian factors are reused at the next level. The first point is evaluated from the scores of the solutions, so
+        that the first pass over X is for its gradient.
         """
         passed: list[tuple[float, P]] = []
         systems = systems_for(problem, self.policy)
@@ -78,7 +79,7 @@ class Newton:
             resumed = bool(passed) and run.resume_path(factor, passed)
             result = run.result() if resumed else run.from_scratch()
             if resumed and not result.converged:
-                # What a start from afar brings along may be lost in rounding: begin again.
+                # Rounding errors of a distant start may prevent convergence: start from scratch.
                 run = _Run(self, run.problem)
                 result = min(result, run.from_scratch(), key=lambda either: either.gap)
             yield result
@@ -86,7 +87,7 @@ class Newton:
                 passed = [*passed[1 - self.policy.remembered :], (factor, run.best)]
 
     def subsamples(self, problem: Problem[P]) -> list[Problem[P]]:
-        """Return ever larger subsamples, the smallest first, all of them much smaller than the whole."""
+        """Return growing subsamples, the smallest first, each much smaller than all rows."""
         levels: list[Problem[P]] = []
         policy, rows = self.policy, problem.rows
         n, least = rows.n_rows if rows.most_drawn else 0, policy.least_rows(rows.n_columns, rows.width)
@@ -106,30 +107,31 @@ class _Run(Bounds[P]):
         self.settings, self.policy = settings, settings.policy
         self.last = Smoothing(1.0, self.policy.last_blur * min(settings.tol, 1e-3))
         self.systems = systems or systems_for(problem, self.policy)
-        self.n_lost, self.least_gap = 0, np.inf  # steps in a row that were lost in rounding
-        self.fastest = 0.0  # the largest blur from which smoothing went down by more than SPEED
-        self.held = np.inf  # the blur above which it goes down by SPEED only, because that was too early
+        self.n_lost, self.least_gap = 0, np.inf  # number of consecutive steps below rounding, and the gap after them
+        self.fastest = 0.0  # the largest blur that was reduced by more than a factor SPEED
+        self.held = np.inf  # blur above this is reduced by SPEED only, because a faster reduction failed
 
-    # --- where to begin -----------------------------------------------------------------------------------
+    # --- starting points ----------------------------------------------------------------------------------
 
     def from_scratch(self) -> Result:
         """Minimise on growing subsamples, then on all rows."""
         levels = [*self.settings.subsamples(self.problem), self.problem]
-        begins = next((place for place, level in enumerate(levels) if not self._is_constant(level)), None)
-        if begins is None:
+        first = next((index for index, level in enumerate(levels) if not self._is_constant(level)), None)
+        if first is None:
             self.dual = self.problem.collapse_bound()
             return self.result()
         local: LocalModel[P] | None = None
-        for level in levels[begins:]:
+        for level in levels[first:]:
             local = self.descend(level, self._begin(level, local))
         return self.result()
 
     def _is_constant(self, problem: Problem[P]) -> bool:
+        """Return whether zero coefficients are proven optimal on the rows of a problem."""
         bound = problem.collapse_bound()
         return bound > 0 and problem.constant_near(None)[1] - bound <= self.settings.tol * problem.weight
 
     def _begin(self, level: Problem[P], before: LocalModel[P] | None) -> LocalModel[P]:
-        """Return where the first rows begin, or more of them after those before."""
+        """Return the first local model on the rows of ``level``, after that of a smaller subsample if there is one."""
         if before is None:
             point, smoothing = level.initial(self.last, self.target)
             return level.smoothed(smoothing).expand(point)
@@ -146,13 +148,13 @@ class _Run(Bounds[P]):
         return local
 
     def resume(self, point: P) -> bool:
-        """Minimise from a point, at the least noise at which it is central; return whether there was one."""
+        """Minimise from a point at the first noise of the policy at which it is central; return whether it was."""
         return any(self._resumes(point, noise, 0.0) for noise in self.policy.warm_noise)
 
     def resume_path(self, factor: float, passed: list[tuple[float, P]]) -> bool:
-        """Minimise from an extrapolation of the solutions at other noise levels; return whether that was central.
+        """Minimise from an extrapolation of the solutions at other noise levels, if it is central; return success.
 
-        If it is not, from the last solution, which is central at its own level, if that has more noise.
+        If it is not central, start from the last solution, which is central at its own noise, if that is larger.
         """
         ahead = self.problem.smoothed(self.last).mixture(extrapolation(factor, passed))
         level, solution = passed[-1]
@@ -171,6 +173,7 @@ class _Run(Bounds[P]):
         return True
 
     def _is_central(self, local: LocalModel[P], decrement: float) -> bool:
+        """Return whether the decrement is small relative to the part of F due to noise and smoothing."""
         return decrement <= self.policy.central * local.noisy or is_lost(local.value, decrement)
 
     # --- the iteration ------------------------------------------------------------------------------------
@@ -212,9 +215,9 @@ class _Run(Bounds[P]):
         return local
 
     def _ends(self, local: LocalModel[P], *, last: bool, final: bool) -> bool:
-        """Return whether the gap is closed, or iterations ran out.
+        """Return whether the gap is closed or the iterations are used up.
 
-        Not every point gets a certificate: not where the step to come says that the gap is open.
+        A certificate is computed only if the expected decrement of the next step allows the gap to be closed.
         """
         exhausted = self.n_iter >= self.settings.max_iter
         expected = partial(self.systems.expected, local)
@@ -225,8 +228,8 @@ class _Run(Bounds[P]):
             self.status = "max_iter"
         return exhausted
 
-    def _suffices(self, local: LocalModel[P], step: Step, *, last: bool, final: bool, central: bool) -> bool:
-        """Return whether a step closes the gap, or a subsample has told what it can about more rows."""
+    def _suffices(self, local: LocalModel[P], step: NewtonStep, *, last: bool, final: bool, central: bool) -> bool:
+        """Return whether a step closes the gap or, on a subsample, whether further steps would not help more rows."""
         if not final:
             return not last and central and local.is_hidden
         if last:
@@ -239,7 +242,7 @@ class _Run(Bounds[P]):
         return step.decrement <= self.policy.enough * rows.n_columns / rows.n_rows * local.value
 
     def _stalls(self, local: LocalModel[P], decrement: float) -> bool:
-        """Return whether too many steps in a row were lost in rounding, and left the gap as it was."""
+        """Return whether too many consecutive steps were below rounding and did not reduce the gap."""
         if not is_lost(local.value, decrement):
             return False
         self.certify(local, thorough=True)
@@ -248,14 +251,14 @@ class _Run(Bounds[P]):
         return self.n_lost > self.policy.stalls
 
     def _separated(self, local: LocalModel[P]) -> LocalModel[P]:
-        """Return the point without smoothing where F is next to nothing with it."""
+        """Return the point without smoothing if F with smoothing is below half of the target gap."""
         if local.value > 0.5 * self.target or local.is_final(self.last, self.target):
             return local
         sharp = local.problem.smoothed(self.last)
         return sharp.expand(sharp.rescaled(sharp.again(local.point), NEGLIGIBLE))
 
     def _less(self, local: LocalModel[P]) -> Smoothing:
-        """Return the smoothing to which the minimum is followed next."""
+        """Return the next smoothing of the continuation."""
         now, less = local.problem.smoothing, local.less_smoothing(self.last, self.target)
         if now.blur > self.held:
             return less._replace(blur=max(less.blur, min(now.blur, max(now.blur / SPEED, self.last.blur))))
@@ -264,10 +267,10 @@ class _Run(Bounds[P]):
         return less
 
     def _was_too_fast(self, before: LocalModel[P], after: LocalModel[P], decrement: float, patience: int) -> bool:
-        """Return whether blur went down by more than SPEED at a time, and too early.
+        """Return whether a reduction of blur by more than SPEED at a time was too fast.
 
-        It did if a step at the last blur is much too long: some rows hardly have noise of their own. Or if steps on all
-        rows do not come to an end.
+        It was if a step at the last blur is much too long, because some rows have almost no noise, or if the steps on
+        all rows do not converge.
         """
         if self.fastest <= self.last.blur or not after.is_final(self.last, self.target):
             return False
@@ -276,20 +279,20 @@ class _Run(Bounds[P]):
         return (poor and dropped) or (not patience and after.problem.rows is self.problem.rows)
 
     def _blurred(self, local: LocalModel[P]) -> LocalModel[P]:
-        """Return to a blur that was given up too early, to go down by SPEED until it is negligible beside that."""
+        """Restore a blur that was reduced too fast; it is then reduced by SPEED until it is negligible."""
         problem = local.problem.smoothed(local.problem.smoothing._replace(blur=self.fastest / SPEED))
         self.held, self.fastest = NEGLIGIBLE**2 * self.fastest, 0.0
         self.systems.forget(factor=True)
         return problem.expand(problem.again(local.point))
 
-    def _follow(self, problem: Problem[P], local: LocalModel[P], step: Step) -> LocalModel[P]:
+    def _follow(self, problem: Problem[P], local: LocalModel[P], step: NewtonStep) -> LocalModel[P]:
         """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
             best = lowest(problem, problem.again(local.point), end, 0.0)
         return problem.expand(problem.rescaled(best, NEGLIGIBLE))
 
-    def _advance(self, local: LocalModel[P], step: Step, *, curved: bool) -> LocalModel[P]:
+    def _advance(self, local: LocalModel[P], step: NewtonStep, *, curved: bool) -> LocalModel[P]:
         """Take a Newton step, shortened until F falls."""
         problem, start, decrement = local.problem, local.point, step.decrement
         if problem.is_fused and decrement <= NEGLIGIBLE * local.value:
@@ -324,23 +327,23 @@ class _Run(Bounds[P]):
 
 
 def _is_usable(coef: Array) -> bool:
-    """Return whether one may start from coefficients: neither all zero nor such that squares overflow."""
+    """Return whether coefficients may be a starting point: not all zero, with squares that do not overflow."""
     return 1e-100 < float(np.abs(coef).max()) < 1e100
 
 
-def systems_for(problem: Problem[P], policy: Policy) -> Steps[Any]:
-    """Return what solves the systems of a problem."""
+def systems_for(problem: Problem[P], policy: NewtonPolicy) -> Steps[Any]:
+    """Return the source of steps for a problem."""
     return Systems(policy) if problem.is_smooth else AxisSystems(policy)
 
 
 def extrapolation(level: float, passed: list[tuple[float, P]]) -> list[tuple[float, P]]:
-    """Return solutions with what each counts at another level: Lagrange's polynomials.
+    """Return the solutions with their weights at another level, by Lagrange's polynomials.
 
-    A solution is nearly a straight line in the noise level, so that a polynomial through the last ones is a better
-    start than the last one alone. Far ahead, more than twice the way that lies behind, only that one counts.
+    A solution is nearly linear in the noise level, so a polynomial through the last ones is a better start than the
+    last one. If the level is farther away than twice their range, the last one is used alone.
     """
     levels = [known for known, _ in passed]
     if abs(level - levels[-1]) > 2 * abs(levels[-1] - levels[0]):
         return [(1.0, passed[-1][1])]
-    shares = [math.prod((level - other) / (own - other) for other in levels if other != own) for own in levels]
+    shares = [math.prod((level - other) / (base - other) for other in levels if other != base) for base in levels]
     return list(zip(shares, (solution for _, solution in passed), strict=True))

@@ -1,4 +1,4 @@
-"""The solvers that users name, what each can do, and which one a problem gets."""
+"""The solvers that users name, the problems that each supports, and the choice of a solver for a problem."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gaussguru._solvers.subspace import Subspace
 
 
 class Solver(Protocol):
-    """What users name: settings that solve the problems that they are for."""
+    """A solver that users name: its settings, with a method that solves the problems it supports."""
 
     def solve(self, problem: Any, start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
@@ -24,11 +24,15 @@ class Solver(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A solver, made from its settings, and what it can do.
+    """A solver and the problems it supports.
 
-    ``spanned`` puts it into a growing span, for problems that this suits. ``exact`` ones end at a proven optimum. The
-    others say whether there may be several classes, error bars, error bars with several classes, and noise other than
-    isotropic.
+    Attributes
+    ----------
+    make : makes the solver from its settings
+    spanned : makes a solver in a growing span from it, for the problems that it suits
+    exact : whether it ends at a proven optimum
+    classes, errors, errors_of_classes, any_noise : whether it supports several classes, error bars, error bars with
+        several classes, and noise other than isotropic
     """
 
     make: Callable[..., Any]
@@ -40,14 +44,14 @@ class Method:
     any_noise: bool = True
 
     def solver(self, problem: LossProblem[P], *, warm: bool, **settings: Any) -> Solver:
-        """Return the solver of a problem: where there is no ``warm`` start, in a growing span if that suits."""
+        """Return the solver of a problem; without a ``warm`` start one in a growing span, if that suits it."""
         made = self.make(**settings)
         spanned = None if self.spanned is None or warm else self.spanned(made)
         solver: Solver = spanned if spanned is not None and spanned.suits(problem) else made
         return solver
 
     def check(self, name: str, n_classes: int, *, errors: bool, noise: str | None) -> None:
-        """Raise a ValueError that says what is not supported; ``noise`` describes one that is not isotropic."""
+        """Raise a ValueError if the problem is not supported; ``noise`` describes a noise that is not isotropic."""
         if n_classes > 2 and not self.classes:
             raise ValueError(
                 f"Only binary classification is supported with solver={name!r}; y has {n_classes} classes: use "
@@ -69,9 +73,9 @@ SOLVERS = {
     "newton": Method(Newton, Subspace),
     "dual": Method(Dual, classes=False, errors=False, any_noise=False),
     "sgd": _descent(SGD),
-    # With two classes moving one of them moves the other: the same algorithm.
+    # With two classes this is the same algorithm as "sgd".
     "sgd2": _descent(partial(SGD, single=True)),
 }
-# Those that read the kernel matrix itself; for all others a kernel is features.
+# Solvers that read the kernel matrix; all others get features.
 _ken_guru = Method(KenGuru, exact=False, classes=False, errors=False, any_noise=False)
 KERNEL_SOLVERS = {"newton": SOLVERS["newton"], "sgd": _ken_guru, "sgd2": _ken_guru}

@@ -1,4 +1,4 @@
-"""What every solver returns, and prints."""
+"""The result of a solver, and its log."""
 
 import time
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ class Result(NamedTuple):
     coef, intercept : the solution: (w, b), or (W, b) with a row and an intercept for each of several classes
     objective : F there
     gap : a proven bound on F - F*
-    alpha : the dual point, ``f'(z)`` of every row, or of every row and class; None of rows that are not in memory
+    alpha : the dual point ``f'(z)``, (n_rows,) or (n_rows, C); None if the rows are not in memory
     n_iter : iterations used
-    status : "converged" where ``gap <= tol F(0)``, or a stochastic solver came to rest; "max_iter" where iterations
-        ran out; "precision" where rounding leaves nothing to gain
+    status : "converged" if ``gap <= tol F(0)``, or if a stochastic solver no longer lowers F; "max_iter" if the
+        iterations are used up; "precision" if further progress is below rounding
     collapsed : whether the solution is a classifier that ignores the features
     loss_curve : F after each epoch of a stochastic solver
-    eta0, state : its rate, and from where it may go on
+    eta0, state : the rate of a stochastic solver, and the state from which it can continue
     """
 
     coef: Array
@@ -46,7 +46,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """The lines that a solver with ``verbose`` prints, one for each iteration or epoch."""
+    """Prints a line for each iteration or epoch of a solver with ``verbose``."""
 
     solver: str
     verbose: int
@@ -54,7 +54,7 @@ class Log:
     began: float = field(default_factory=time.perf_counter)
 
     def __call__(self, number: int, objective: float, gap: float | None = None, note: str = "") -> None:
-        """Print how far a fit is."""
+        """Print the objective, the gap if there is one, and the seconds since the start."""
         if self.verbose:
             proven = "" if gap is None else f"  gap {gap:.3e}"
             seconds = time.perf_counter() - self.began

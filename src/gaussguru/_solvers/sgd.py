@@ -1,13 +1,13 @@
 """Stochastic gradient descent: the algorithms of the thesis.
 
-GURU for two classes, M-GURU and M-GURU-S2 for several. A step draws a row and follows the gradient of its loss downhill
-for ``eta0 / sqrt(t)``, t = 1, 2, ... What is minimised is F divided by the total weight, so that ``eta0`` means the
+GURU for two classes, M-GURU and M-GURU-S2 for several. A step draws a row and moves by ``eta0 / sqrt(t)`` times the
+negative gradient of its loss, t = 1, 2, ... The objective is F divided by the total weight, so that ``eta0`` means the
 same for any number of rows.
 
-F - F* falls as ``1 / sqrt(t)``: for data that comes in parts, or is seen once. Averaging the iterates removes most of
-what the last steps scatter. The certificate says how far it came; it does not decide when to stop.
+F - F* falls as ``1 / sqrt(t)``: slow, but suited to data that comes in parts or is read once. Averaging the iterates
+removes most of the noise of the last steps. The certificate is computed at the end; it is no stopping rule.
 
-Both kinds of problem run through the same solver; what differs is in :class:`State` and :class:`JointState`.
+Both kinds of problem use the same solver; they differ in their state, :class:`SGDState` or :class:`JointState`.
 """
 
 import math
@@ -27,30 +27,30 @@ from gaussguru._solvers.bounds import certify
 from gaussguru._solvers.result import Log, Result, Status
 from gaussguru.certificates.dual_point import Certificate
 
-# Coefficients and intercepts to begin with.
+# The first coefficients and intercepts.
 Start = tuple[Array, Intercept]
-# The problems of a descent: which points they have does not matter.
+# The problems of a descent, with any type of points.
 L = TypeVar("L", bound=LossProblem[Any])
 
 
 @dataclass(frozen=True)
-class Policy:
+class SGDPolicy:
     """The tuning constants of stochastic gradient descent."""
 
-    # Steps and rows of the trial of a rate, if the descent itself has so many (measured: what is best for 10,000 steps
-    # is too small for more on usps).
+    # Steps and rows of the trial of a rate, at most those of the descent (measured: the best rate for 10,000 steps is
+    # too small for more on usps).
     trial_steps: int = 50_000
     trial_rows: int = 50_000
     # Powers of 2 between the first rates that are tried (measured: trials with larger ones may be misled by noise).
     stride: int = 4
-    # Epochs in a row that must fail to lower F: the curve is noisy, and one proves nothing.
+    # Number of consecutive epochs that must fail to lower F before the descent stops, because the curve is noisy.
     patience: int = 2
 
 
-class State:
-    """A descent for two classes, GURU: where it is, after how many steps, and the sums of the places where it was.
+class SGDState:
+    """A descent for two classes, GURU: the last iterate, the number of steps, and the sums of iterates.
 
-    Nothing but arrays and numbers: it can be pickled, and goes on where it was, on the same rows or on others.
+    It has arrays and numbers only, can be pickled, and continues on the same rows or on others.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class State:
             self.w[:], self.b[0] = start
 
     def renew_average(self) -> None:
-        """Restart the average when the last half of the steps is in it: it covers at least that half ever after."""
+        """Restart the average when its window begins after half of the steps; it always covers the last half."""
         if not self.windows or 2 * self.windows[-1][2] <= self.steps:
             self.restart_average()
 
     def restart_average(self) -> None:
-        """Let the solution be the average of the iterates since the call before this one, or from here on."""
+        """Begin a new window of the average; the solution is averaged since the previous call, or from here on."""
         self.windows = [*self.windows[-1:], (np.zeros_like(self.w), np.zeros_like(self.b), self.steps)]
 
     def solution(self) -> tuple[Array, Array]:
@@ -99,7 +99,7 @@ class State:
         if loss.code < 0:
             raise ValueError(f"solver 'sgd' needs a compiled loss; {loss!r} is written in NumPy only")
         sigma = 0.0 if problem.noise is None else problem.noise.sigma
-        # Weights of mean 1, and l2 divided by their sum: all in the rate, and no weight is copied.
+        # For weights of mean 1 and l2 divided by their sum, the rate is changed, so that no weights are copied.
         rate, l2 = eta0 * n / problem.rows.total_weight, problem.l2 / n
         sums = self.windows[-1][:2] if self.windows else (None, None)
         settings = loss.code, sigma, l2, rate, self.steps, problem.fit_intercept
@@ -114,7 +114,7 @@ class State:
             rows.run(_binding.measured_pass, rows.errors.deviations, order, rows.signed_weight, *arguments)
 
 
-class JointState(State):
+class JointState(SGDState):
     """A descent for several classes: M-GURU, or M-GURU-S2 if a ``single`` random class moves in a step."""
 
     def __init__(
@@ -122,7 +122,7 @@ class JointState(State):
     ) -> None:
         super().__init__(n_columns, width=(_binding.joint_width(n_classes),))
         self.n_classes, self.single = n_classes, single
-        self.rng = np.random.default_rng([seed, n_classes])  # classes must not follow rows drawn with the same seed
+        self.rng = np.random.default_rng([seed, n_classes])  # independent of the rows drawn with the same seed
         if start is not None:
             self.w[:, :n_classes], self.b[:n_classes] = start[0].T, start[1]
 
@@ -140,7 +140,7 @@ class JointState(State):
         n = self.n_classes
         moved = self.rng.integers(0, n, len(order), dtype=np.int32) if self.single else None
         rows.run(_binding.sgd_joint_pass, order, rows.labels, rows.weights, n, *arguments, moved)
-        # F does not depend on what the classes have in common, which moving one at a time, or rounding, changes.
+        # F does not depend on the mean over the classes, which moving one class at a time, or rounding, changes.
         self.w[:, :n], self.b[:n] = _centred(self.w[:, :n]), _centred(self.b[:n])
 
 
@@ -171,7 +171,7 @@ class SGD(Generic[L]):
     eta0: float | None = None
     average: bool = False
     single: bool = False
-    policy: Policy = Policy()
+    policy: SGDPolicy = SGDPolicy()
 
     def solve(self, problem: L, start: Start | None = None) -> Result:
         """Minimise, from ``(w, b)`` if given, and return the last place.
@@ -206,11 +206,11 @@ class SGD(Generic[L]):
             start = (result.coef, result.intercept) if result.converged else None
             yield result
 
-    def begin(self, problem: L, start: Start | None = None) -> State:
+    def begin(self, problem: L, start: Start | None = None) -> SGDState:
         """Return the state of a descent that has made no step."""
         n_columns, n_classes = problem.rows.n_columns, problem.rows.n_classes
         if n_classes == 2:
-            return State(n_columns, start)
+            return SGDState(n_columns, start)
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
 
     def value(self, problem: L, coef: Array, intercept: Intercept) -> float:
@@ -222,22 +222,22 @@ class SGD(Generic[L]):
         return certify(problem, coef, intercept)
 
     def find_rate(self, problem: L) -> float:
-        """Return the power of 2 from which a short descent on some of the rows gets lowest."""
+        """Return the power of 2 with which a short descent on a subsample ends lowest."""
         rng, n = np.random.default_rng(self.seed), problem.rows.n_rows
-        some = problem.subsample(self.policy.trial_rows, rng) if n > self.policy.trial_rows else problem
-        order = rng.integers(0, some.rows.n_rows, min(self.max_iter * n, self.policy.trial_steps))
+        trial = problem.subsample(self.policy.trial_rows, rng) if n > self.policy.trial_rows else problem
+        order = rng.integers(0, trial.rows.n_rows, min(self.max_iter * n, self.policy.trial_steps))
         first, second = np.array_split(order, 2)
 
         @cache
         def reached(exponent: int) -> float:
-            state = self.begin(some)
-            state.run(some, first, 2.0**exponent)
+            state = self.begin(trial)
+            state.run(trial, first, 2.0**exponent)
             if self.average:
                 state.restart_average()
-            state.run(some, second, 2.0**exponent)
-            value = self.value(some, state.coef, state.intercept)
-            # F that is lost in rounding beside F(0) is as good as zero.
-            return max(value, EPS * some.weight) if math.isfinite(value) else math.inf
+            state.run(trial, second, 2.0**exponent)
+            value = self.value(trial, state.coef, state.intercept)
+            # F below the rounding of F(0) counts as zero.
+            return max(value, EPS * trial.weight) if math.isfinite(value) else math.inf
 
         best, stride = 0, self.policy.stride
         while stride and best + stride < sys.float_info.max_exp:  # a compass search

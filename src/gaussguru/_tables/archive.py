@@ -88,7 +88,7 @@ _OURS = [
     "gaussguru.preprocessing.affine.AffineMap",
     "gaussguru.preprocessing.curved.CurvedMap",
     "gaussguru.preprocessing.with_errors.WithErrors",
-    "gaussguru._solvers.sgd.State",
+    "gaussguru._solvers.sgd.SGDState",
     "gaussguru._tables.trees.Trees",
 ]
 # Types that may be in a model file, by the loader of skops that makes them.

@@ -1,4 +1,4 @@
-"""Proofs of optimality: dual points, duality gaps, and what follows from them."""
+"""Proofs of optimality: dual points, duality gaps, and bounds that follow from them."""
 
 from gaussguru.certificates.dual_point import Certificate
 from gaussguru.certificates.duals import (

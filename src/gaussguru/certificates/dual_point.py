@@ -1,23 +1,23 @@
 """Dual points: lower bounds of the minimum from the slopes of any point.
 
-The dual of a problem with classes c, k, ... has a slope ``alpha`` in [0, 1] for every sample and rival class, and for
-every pair of classes a vector ``B_ck = -B_kc`` of noise. With ``n_c``, what the samples pull at class c,
-``sum_k (sum_{i in c} s alpha x - sum_{i in k} s alpha x)``::
+The dual of a problem with classes c, k, ... has a slope ``alpha`` in [0, 1] for every sample and other class, and a
+noise vector ``B_ck = -B_kc`` for every pair of classes. With the pull of the samples at class c,
+``n_c = sum_k (sum_{i in c} s alpha x - sum_{i in k} s alpha x)``::
 
     max  sum s alpha - ||n - sum_k B_ck||^2 / (2 l2 C)        (without a ridge the norm must vanish)
     s.t. B_ck in the sum of the noise sets f*(alpha_i) A_i of the samples of the pair,
          every class gives as much alpha as it takes          (only with intercepts)
 
-For noise that all samples share the second line is ``polar(B_ck) <= sum s f*(alpha)`` (thesis, chapter 3, with the
-factor sigma that it loses restored). Two classes are a graph with one edge, and ``B = v = sum s y alpha x``.
+For noise that all samples share the second line is ``polar(B_ck) <= sum s f*(alpha)`` (thesis, chapter 3, with its
+missing factor sigma). Two classes are a graph with one edge, and ``B = v = sum s y alpha x``.
 
 A dual point is made from the slopes of a primal one in three steps:
 
-balance  scale the slopes of cells down until every class gives as much as it takes;
-route    send what the noise of the point itself does not carry away, the gradient, through the graph of pairs, as a
-         current through resistors;
+balance  scale the slopes of cells down until every class gives as much alpha as it takes;
+route    send the gradient, the part of the pull that the noise of the point does not balance, through the graph of
+         pairs, as a current through resistors;
 shrink   replace alpha by ``c alpha`` until every pair has room. ``f*`` is concave and 0 at 0, so room is gained, and
-         one value at a smaller c bounds from the safe side how far it takes (a chord).
+         its value at one smaller c gives a safe bound of the necessary c (a chord).
 """
 
 import math
@@ -28,9 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._linalg import EPS, Array
-
-# How far to scale alpha down in search of a strictly feasible point, tightest first.
-SHRINKS = (0.99, 0.9, 0.5, 0.1, 1e-2, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -62,12 +59,12 @@ class Ray(NamedTuple):
     Attributes
     ----------
     mass : ``sum s alpha``
-    demand : of every pair of classes, what must fit: the polar of its vector
-    room : of every pair, what there is for it, ``sum s f*(alpha)`` or a lower bound
-    room_at : the same at ``c alpha``, as a function of c; concave, and asked for no more pairs after one without room
-    gain : of every pair, an upper bound of how fast room grows beyond ``c room`` as c falls from 1
-    ridge, excess : ``l2 C``, and with a ridge the norm of what pairs leave at the classes where nothing shrinks
-    twice : whether ``room_at`` costs so little that a second chord pays
+    demand : the polar of the vector of every pair of classes
+    room : ``sum s f*(alpha)`` of every pair, or a lower bound
+    room_at : the room at ``c alpha`` as a function of c; concave, and read only up to the first pair without room
+    gain : an upper bound, for every pair, of the rate at which room exceeds ``c room`` as c falls from 1
+    ridge, excess : ``l2 C``, and with a ridge the norm at ``c = 1`` of ``n_c`` minus the vectors of its pairs
+    twice : whether ``room_at`` is cheap enough for a second chord
     """
 
     mass: float
@@ -80,42 +77,42 @@ class Ray(NamedTuple):
     twice: bool = True
 
     def best(self, wanted: float = math.inf) -> float:
-        """Return a dual value on the ray; no more is done than it takes to reach ``wanted``, if it can be reached."""
-        here = [demand - room for demand, room in zip(self.demand, self.room, strict=True)]
-        worst = max(here, default=0.0)
+        """Return a dual value on the ray; stop once it reaches ``wanted``, or cannot reach it."""
+        lack = [demand - room for demand, room in zip(self.demand, self.room, strict=True)]
+        worst = max(lack, default=0.0)
         if worst <= 0 or (self.ridge and self.excess == 0):
             return self.mass
         best = max(0.0, self.mass - self.excess**2 / (2 * self.ridge)) if self.ridge else 0.0
         if best >= wanted or not math.isfinite(worst):
             return best
-        most = self._most(here)
-        for shrink in SHRINKS:
-            if not self.ridge and most * self.mass < wanted < math.inf:  # what is feasible is below
+        most = self._most(lack)
+        for shrink in (0.99, 0.9, 0.5, 0.1, 1e-2, 1e-4):  # the first feasible c gives the tightest chord
+            if not self.ridge and most * self.mass < wanted < math.inf:  # all feasible points are lower
                 break
-            feasible = self._chord(shrink, here)
+            feasible = self._chord(shrink, lack)
             if feasible > 0:
                 best = max(best, self._between(feasible))
-                if best < wanted and self.twice:  # a second chord, from the end of the first, bounds it better
-                    best = max(best, self._between(self._chord(feasible, here)))
+                if best < wanted and self.twice:  # a second chord, from the end of the first, is tighter
+                    best = max(best, self._between(self._chord(feasible, lack)))
                 break
             most = shrink
         return best
 
-    def _most(self, here: list[float]) -> float:
-        """Return an upper bound of the c at which every pair has room: none gains it faster than at c = 1."""
+    def _most(self, lack: list[float]) -> float:
+        """Return an upper bound of the c at which every pair has room, from the gain at c = 1."""
         if self.gain is None:
             return 1.0
-        return min(1 - h / max(d + g, h) for h, d, g in zip(here, self.demand, self.gain, strict=True) if h > 0)
+        return min(1 - h / max(d + g, h) for h, d, g in zip(lack, self.demand, self.gain, strict=True) if h > 0)
 
-    def _chord(self, shrink: float, here: list[float]) -> float:
-        """Return a c at which every pair has room, by the chord from ``shrink`` to 1; 0 where there is none."""
+    def _chord(self, shrink: float, lack: list[float]) -> float:
+        """Return a c at which every pair has room, by the chord from ``shrink`` to 1; 0 if ``shrink`` is infeasible."""
         feasible = 1.0
-        for h, demand, room in zip(here, self.demand, self.room_at(shrink), strict=True):
+        for h, demand, room in zip(lack, self.demand, self.room_at(shrink), strict=True):
             if h > 0:
-                there = shrink * demand - room
-                if not there < 0:
+                end_lack = shrink * demand - room
+                if not end_lack < 0:
                     return 0.0
-                feasible = min(feasible, 1 - (1 - shrink) * h / (h - there))
+                feasible = min(feasible, 1 - (1 - shrink) * h / (h - end_lack))
         return feasible
 
     def _between(self, feasible: float) -> float:
@@ -123,18 +120,18 @@ class Ray(NamedTuple):
         if not self.ridge or feasible in (0.0, 1.0):
             return feasible * self.mass
         rise = self.excess / (1 - feasible)
-        kept = min(self.excess, self.mass * self.ridge / rise)  # the excess at which its cost grows as the mass does
+        kept = min(self.excess, self.mass * self.ridge / rise)  # the excess where the derivative by c is 0
         return self.mass * (feasible + kept / rise) - kept**2 / (2 * self.ridge)
 
 
 def balance(slope: Array) -> Array | None:
-    """Return the factors on the slopes of every cell with which each class gives as much as it takes.
+    """Return factors in [0, 1] of the slopes of every cell, (C, C), with which each class gives as much as it takes.
 
-    None where they would be negative. ``slope`` has ``sum s alpha`` of the rows of c against k at (c, k).
+    ``slope`` has ``sum s alpha`` of the rows of c against k at (c, k). Return None if no factors are found.
     """
     net = slope.sum(axis=1) - slope.sum(axis=0)
-    # In proportion to what both cells of a pair have, or either of them, or, where that is more than there is, the one
-    # that gives: which one it is depends on the potentials, so they are found again.
+    # Slopes are reduced in proportion to the smaller cell of a pair, then to their sum and, if that exceeds a cell, to
+    # the cell that is reduced. That cell depends on the potentials, so they are iterated.
     amount = np.minimum(slope, slope.T)
     for attempt in range(8):
         potential = inverse_laplacian(amount) @ net
@@ -148,8 +145,8 @@ def balance(slope: Array) -> Array | None:
 
 
 def inverse_laplacian(weights: Array) -> Array:
-    """Return the pseudo-inverse of the Laplacian of a graph whose edges may differ by many orders of magnitude."""
-    least = 1e-100 * max(1e-100, float(weights.max()))  # below it the inverse overflows
+    """Return the pseudo-inverse of the Laplacian of a graph whose weights may differ by many orders of magnitude."""
+    least = 1e-100 * max(1e-100, float(weights.max()))  # the inverse of a smaller weight may overflow
     weights = np.where(weights > least, weights, 0.0)
     if len(weights) == 2:  # in a tenth of the time, 7 % of a small fit with error bars
         inverse = 0.25 / weights[0, 1] if weights[0, 1] > 0 else 0.0
@@ -161,10 +158,10 @@ def inverse_laplacian(weights: Array) -> Array:
 
 
 def route(rest: Array, gain: Array) -> tuple[Callable[[int, int], Array], dict[tuple[int, int], Array]]:
-    """Send what is left at the classes through their pairs, as a current through resistors of these conductances.
+    """Route ``rest``, (C, n_columns), through pairs of classes, as a current through the conductances ``gain``, (C, C).
 
-    Returns the flow from c to k as a function, and bounds, by column, of what rounding leaves to be sent through some
-    pairs besides: every class sends it to its strongest pair with a class stronger than itself.
+    Return the flow from c to k as a function, and bounds by column on the rounding errors of the flow, by pair: every
+    class sends its own through the strongest of its pairs with stronger classes.
     """
     inverse = inverse_laplacian(gain)
     network = np.diag(gain.sum(axis=1)) - gain
@@ -172,9 +169,9 @@ def route(rest: Array, gain: Array) -> tuple[Callable[[int, int], Array], dict[t
     potentials += inverse @ (rest - network @ potentials)
     carried, unrouted = np.abs(rest - network @ potentials), {}
     order = np.argsort(-gain.sum(axis=1), kind="stable")
-    for place in range(len(order) - 1, 0, -1):
-        c = int(order[place])
-        towards = int(order[np.argmax(gain[c, order[:place]])])
+    for position in range(len(order) - 1, 0, -1):
+        c = int(order[position])
+        towards = int(order[np.argmax(gain[c, order[:position]])])
         if gain[c, towards] == 0:
             continue
         unrouted[min(c, towards), max(c, towards)] = carried[c]

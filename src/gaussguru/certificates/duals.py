@@ -112,13 +112,13 @@ def recover_norm(
     inside = (alpha > 0) & (alpha < 1)
     z = loss.slope_inverse(alpha[inside])
     left = scale * z + (y * along)[inside]
-    # How well alpha determines z; next to 0 and 1, where z may be that of the end itself, it does not.
+    # The accuracy to which alpha determines z; it vanishes at 0 and 1.
     known = weight[inside] * loss.curvature(z) * alpha[inside] * (1 - alpha[inside])
     positive = y[inside] > 0
     groups = (positive, ~positive) if fit_intercept else (np.ones_like(positive),)
-    if not all(known[mine].sum() > 0 for mine in groups):
+    if not all(known[group].sum() > 0 for group in groups):
         raise ValueError("alpha must have a sample with 0 < alpha < 1, of either label if there is an intercept")
-    means = [float(np.average(left[mine], weights=known[mine])) for mine in groups]
+    means = [float(np.average(left[group], weights=known[group])) for group in groups]
     inverse = float(np.mean(means))
     b = 0.5 * (means[1] - means[0]) / inverse if fit_intercept else 0.0
     by_sample, cost = np.full(len(alpha), np.nan), np.where((alpha >= 1) & (weight > 0), np.nan, 0.0)
@@ -225,7 +225,7 @@ def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
 
 
 def _dual_point(loss: str | Loss, alpha: Any, y: Any, X: Any, sample_weight: Any) -> tuple[Loss, Array, Array, Array]:
-    """Return the loss, alpha, labels and weights, checked."""
+    """Return the loss, alpha, labels and weights; raise a ValueError for wrong shapes or labels."""
     alpha, y = np.asarray(alpha, dtype=np.float64), np.asarray(y, dtype=np.float64)
     weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     for name, values in (("alpha", alpha), ("y", y), ("sample_weight", weight)):
