@@ -253,11 +253,19 @@ class Mixture:
 
     def posterior_variances(self, rows: Readings, U: Array, mapped: BlockMap = map) -> Array:
         """Return the posterior variance of ``u.t`` for every sample and row u of U, (n_samples, len(U))."""
-        means, covariances = self.scores(rows, U, np.zeros(len(U)), mapped)
-        shares = self.shares(rows, mapped)
-        deviations = means - np.einsum("ik,ikr->ir", shares, means)[:, np.newaxis]
-        squares = np.einsum("ikrr->ikr", covariances) + np.square(deviations)
-        return np.asarray(np.einsum("ik,ikr->ir", shares, squares))
+        variances = np.empty((len(rows), len(U)))
+
+        def fill(part: slice) -> None:
+            block = rows[part]
+            means, covariances = self.scores(block, U, np.zeros(len(U)))
+            shares = self.shares(block)
+            deviations = means - np.einsum("ik,ikr->ir", shares, means)[:, np.newaxis]
+            squares = np.einsum("ikrr->ikr", covariances) + np.square(deviations)
+            variances[part] = np.einsum("ik,ikr->ir", shares, squares)
+
+        for _ in mapped(fill, rows.blocks(max(self.width, self.n_components * len(U) ** 2))):
+            pass
+        return variances
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> tuple[Array, Index]:
         """Return true values drawn from the population, and which component each is from."""
