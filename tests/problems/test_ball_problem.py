@@ -117,7 +117,7 @@ def test_tangent_is_the_derivative_by_log_blur(n_classes, fit_intercept):
 @classes
 @fixed
 @with_and_without
-def test_what_smoothing_adds_is_the_derivative_by_its_logarithm(n_classes, fixed, fit_intercept):
+def test_increase_by_smoothing_is_the_derivative_by_its_logarithm(n_classes, fixed, fit_intercept):
     problem, *_ = make(n_classes, fit_intercept=fit_intercept, fixed=fixed)
     x, h = problem.unknowns(*place(problem)), 1e-5
     for blur in (0.02, BLUR):
@@ -171,7 +171,7 @@ def test_alpha_proves_its_solution(n_classes, fixed, fit_intercept):
 
 @every_form
 @classes
-def test_blocks_do_not_matter(form, n_classes, monkeypatch):
+def test_blocks_do_not_change_results(form, n_classes, monkeypatch):
     def everything():
         problem, *_ = make(n_classes, form, n=3001)
         local = problem.visit(problem.unknowns(*place(problem)))
