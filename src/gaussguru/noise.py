@@ -693,8 +693,9 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
     if array.shape not in ((n_features,), (n_features, n_features)):
         raise ValueError(f"{expected}; got an array of shape {array.shape}")
     if not np.isfinite(array).all():
-        where = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(f"noise must hold finite numbers; got {array[tuple(where)]} at {_place(where)}")
+        index = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        entry = f"feature {index[0]}" if len(index) == 1 else list(index)
+        raise ValueError(f"noise must hold finite numbers; got {array[index]} at {entry}")
     if not array.any():
         raise ValueError("noise must have a positive entry; got only zeros, which leaves no noise at all")
     if array.ndim == 1:
@@ -703,11 +704,6 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
             raise ValueError(f"noise must hold nonnegative standard deviations; got {array[j]:g} for feature {j}")
         return PerFeature(sigma, array)
     return _checked_covariance(sigma, array)
-
-
-def _place(index: Any) -> str:
-    """Return the name of an entry for a message."""
-    return f"feature {index[0]}" if len(index) == 1 else f"[{', '.join(str(i) for i in index)}]"
 
 
 def _checked_covariance(sigma: float, matrix: Array) -> Noise:

@@ -53,7 +53,7 @@ def rescaled(problem, w, b):
 
 
 def check_valid(certificate, value, optimum, weight):
-    slack = 1e-10 * weight  # what the oracle may miss
+    slack = 1e-10 * weight  # tolerance of the oracle
     assert certificate.primal >= value
     assert certificate.dual <= optimum + 1e-13 * weight  # a value of F, so truly an upper bound of the minimum
     assert certificate.gap >= value - optimum - slack
@@ -71,7 +71,7 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, best, sm
     problem = make(name, l2, fit_intercept, smoothing)
     optimum, w, b = least(name, l2, fit_intercept)
     rng = np.random.default_rng(seed)
-    # From far away to next to the optimum.
+    # From far away to near the optimum.
     w = w + 10.0 ** (length - nearness) * rng.standard_normal(len(w))
     b = b + 10.0**-nearness * rng.standard_normal() if fit_intercept else 0.0
     point = rescaled(problem, w, b) if best else problem.point(np.append(w, b))
@@ -212,7 +212,7 @@ def test_dual_coef_is_optimal_for_the_dual(name, fit_intercept):
 
 
 def test_a_certificate_falls_back_to_another_pass():
-    """Far from where the curves are known they prove nothing; the expected gap says what the slopes would prove."""
+    """Far from the visited point the first-order update proves nothing; if the expected gap is small, slopes do."""
     kept = broken = 0
     for name in CASES:
         problem = make(name, 0.0, True)

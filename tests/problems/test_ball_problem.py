@@ -131,7 +131,7 @@ def test_increase_by_smoothing_is_the_derivative_by_its_logarithm(n_classes, fix
 @with_and_without
 @pytest.mark.parametrize("blur", [0.01, 0.3])
 def test_any_slopes_bound_the_minimum(n_classes, fixed, fit_intercept, blur):
-    """Those of the minimum of the smooth problem miss it by no more than what smoothing adds."""
+    """The slopes at the minimum of the smooth problem miss it by at most the increase of F by smoothing."""
     problem, *_ = make(n_classes, fit_intercept=fit_intercept, fixed=fixed, blur=0.0)
     best = Newton(tol=1e-9).solve(problem)
     assert best.converged

@@ -135,7 +135,7 @@ def test_tangent_is_the_derivative_by_log_noise_and_blur(noise, smoothing, l2, f
     x, h = place(fit_intercept=fit_intercept), 1e-5
 
     def gradient(t, falling):
-        """Return the gradient where the logarithm of what is falling has changed by t."""
+        """Return the gradient after the logarithm of the smoothing has changed by t."""
         changed = [old * np.exp(t) if falls else old for old, falls in zip(smoothing, falling, strict=True)]
         return problem.smoothed(Smoothing(*changed)).visit(x).gradient
 

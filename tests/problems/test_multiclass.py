@@ -1,4 +1,4 @@
-"""More than two classes: F, its derivatives and what is known of the rows."""
+"""More than two classes: F, its derivatives and statistics of the rows."""
 
 import numpy as np
 import pytest

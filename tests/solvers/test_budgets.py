@@ -1,6 +1,6 @@
-"""Budgets: no fit of these makes more passes over X, Hessians, products and iterations than it did.
+"""Budgets: the most passes over X, Hessians, products and iterations of each of these fits.
 
-The numbers are what the shape takes; one more iteration may be rounding. ``make bench`` has the large shapes.
+One more iteration may be due to rounding. ``make bench`` has the large shapes.
 """
 
 import numpy as np

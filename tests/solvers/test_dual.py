@@ -1,4 +1,4 @@
-"""The dual problem: its solver, what follows from its solution, and every loss in every setting."""
+"""The dual problem: its solver, the primal solution from its alpha, and every loss in every setting."""
 
 import warnings
 
@@ -19,7 +19,7 @@ from gaussguru.noise import Isotropic
 
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 EXPONENTS = (-6, -3, 0, 3, 6)
-# Random and real problems that are not separable: separable ones have an optimum of 0, and nothing to be relative to.
+# Random and real problems that are not separable: separable ones have an optimum of 0, without a relative error.
 MIXED = [name for name in PROBLEMS if name in ("balanced", "unbalanced", "breast-cancer", "ionosphere", "pima")]
 
 
@@ -74,7 +74,7 @@ def test_primal_and_dual_agree(name, exponent, fit_intercept, loss):
 @pytest.mark.parametrize("max_iter", [3, 6, 12])
 @pytest.mark.parametrize("name", MIXED)
 def test_alpha_is_feasible_and_attains_the_lower_bound(name, max_iter, fit_intercept):
-    """However early the solver ends: feasible, and of the value of the lower bound."""
+    """Alpha is feasible and attains the lower bound, however early the solver ends."""
     (X, y), noise = problem(name), Isotropic(0.5)
     clf = fit(X, y, 0.5, solver="dual", fit_intercept=fit_intercept, tol=1e-13, max_iter=max_iter)
     missed = dual_feasibility("gaussian", noise, clf.dual_coef_, y, X, fit_intercept=fit_intercept)

@@ -20,7 +20,7 @@ from gaussguru.noise import Isotropic
 
 # Generic optimisers are trusted from here upwards; below, linear programming bounds the minimum from both sides.
 MODERATE = 2.0**-4
-# What a generic optimiser can miss, relative to F(0).
+# The tolerance of a generic optimiser, relative to F(0).
 SLACK = 1e-9
 
 
@@ -47,7 +47,7 @@ def check_solved(clf, caught, X, y, **options):
 
 
 def check_agrees(clf, optimum, weight):
-    """Assert that the minimum found by an oracle is within the gap, up to what the oracle misses."""
+    """Assert that the minimum of an oracle is within the gap, up to the tolerance of the oracle."""
     assert optimum - SLACK * weight <= clf.objective_ <= optimum + clf.dual_gap_ + 1e-12 * weight
 
 

@@ -91,7 +91,7 @@ def test_optimum_at_moderate_and_large_noise(name, exponent, fit_intercept, solv
     sigma = 2.0**exponent
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
     total = at_zero(clf, y)
-    # Where classes meet rounding off the kinks is slow work; then the constant classifier must do.
+    # If classes collapse, rounding off the kinks is slow; then the constant classifier must suffice.
     slow = name not in SMALL and fit_intercept and sigma > 2**5
     found = optimum(name, sigma, fit_intercept, (0.1, 1e-2, 1e-3) if slow else (0.1, 1e-3, 1e-5, 1e-7, 1e-9))
     rng = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def test_optimum_at_small_noise(name, exponent, fit_intercept, solver):
 
 @pytest.mark.parametrize("sigma", np.linspace(0.17, 0.2, 7))
 def test_a_class_far_from_the_others_does_not_prevent_the_proof(sigma):
-    """One flower is far from the others here: what little flows to it must not keep them from a proof."""
+    """One flower is far from the others here: its small flow must not prevent the proof."""
     X, y = joint_problem("iris")
     clf, caught = solve(X, y, sigma)
     check_solved(clf, caught, X, y)

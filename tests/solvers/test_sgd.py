@@ -1,4 +1,4 @@
-"""The stochastic solver: where it ends, how it goes on, what it refuses."""
+"""The stochastic solver: its result, its continuation, and its errors."""
 
 import pickle
 import re

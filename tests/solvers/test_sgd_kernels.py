@@ -1,4 +1,4 @@
-"""The compiled stochastic gradient steps against loops that say what they mean."""
+"""The compiled stochastic gradient steps against plain loops."""
 
 import numpy as np
 import pytest
