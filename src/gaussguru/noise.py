@@ -15,9 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, eigh, svd
 from scipy.linalg.lapack import dtrtri
 
@@ -672,7 +673,7 @@ def distance_to_ellipsoid(v: Array, radii: Array) -> float:
 NOISES: dict[str, Callable[[float], Noise]] = {"isotropic": Isotropic, "axis": Axis}
 
 
-def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
+def resolve_noise(noise: str | ArrayLike, sigma: float, n_features: int) -> Noise:
     """Return the noise model that ``noise`` names or describes, at level ``sigma``.
 
     A name of :data:`NOISES`, standard deviations (n_features,) or a covariance (n_features, n_features); both are
