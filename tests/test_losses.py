@@ -69,7 +69,7 @@ def test_terms_are_accurate_to_the_last_digits(loss):
 
 @every_loss
 @pytest.mark.parametrize("z", [500.0, 1e3, 1e9, 1e155, 1e300, np.inf])
-def test_far_out(loss, z):
+def test_terms_far_out_are_those_of_the_hinge(loss, z):
     f, slope, curvature = loss.terms(np.array([-z, z]))
     assert f.tolist() == [pytest.approx(0.0, abs=1e-300), z]
     assert slope.tolist() == [pytest.approx(0.0, abs=1e-300), 1.0]
@@ -81,7 +81,7 @@ def test_gaussian_is_linear_from_38_on():
 
 
 @every_loss
-def test_sigma_means_the_same(loss):
+def test_every_loss_is_the_expected_hinge_at_the_margin(loss):
     """A sample on the margin costs the mean of the positive part of the noise."""
     half = np.array([0.5])
     np.testing.assert_allclose(loss.value(np.zeros(1)), 1 / np.sqrt(2 * np.pi), rtol=1e-15)
@@ -106,7 +106,7 @@ def test_shapes_are_kept(loss, shape):
 
 
 @every_loss
-def test_neighbours_do_not_matter(loss):
+def test_terms_do_not_depend_on_other_entries(loss):
     z = np.random.default_rng(0).uniform(-40, 40, 67)
     for at_once, alone in zip(
         loss.terms(z), zip(*(loss.terms(z[i : i + 1]) for i in range(67)), strict=True), strict=True
@@ -239,7 +239,7 @@ def test_instruction_sets_agree():
     np.testing.assert_allclose(clf.objective_, least, rtol=1e-11)
 
 
-def test_unknown_instruction_set():
+def test_unknown_instruction_set_is_refused():
     child = run("nonsense")
     assert child.returncode != 0
     assert "ImportError" in child.stderr
@@ -318,7 +318,7 @@ def test_check_loss_bounds_the_jerk():
     check_loss(loss)
 
 
-def test_own_loss_of_the_documentation():
+def test_the_custom_loss_of_the_documentation_passes():
     assert doctest.testmod(gaussguru.losses).attempted > 5
     assert doctest.testmod(gaussguru.losses).failed == 0
 

@@ -33,7 +33,7 @@ def differences(function, w, h=1e-6):
 @every_noise
 @quick
 @given(w=vectors, factor=st.floats(1e-6, 1e6))
-def test_positively_homogeneous(noise, w, factor):
+def test_scale_is_positively_homogeneous(noise, w, factor):
     np.testing.assert_allclose(noise.scale(factor * w), factor * noise.scale(w), rtol=1e-12)
     np.testing.assert_allclose(noise.gradient(factor * w), noise.gradient(w), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(noise.scaled(factor).scale(w), factor * noise.scale(w), rtol=1e-12)
@@ -43,12 +43,12 @@ def test_positively_homogeneous(noise, w, factor):
 @every_noise
 @quick
 @given(v=vectors, w=vectors)
-def test_convex(noise, v, w):
+def test_scale_is_convex(noise, v, w):
     assert noise.scale((v + w) / 2) <= (noise.scale(v) + noise.scale(w)) / 2 * (1 + 1e-12)
 
 
 @every_noise
-def test_derivatives(noise):
+def test_derivatives_are_differences(noise):
     np.testing.assert_allclose(noise.gradient(W), differences(noise.scale, W), rtol=1e-7)
     metric = differences(lambda w: noise.scale(w) * noise.gradient(w), W)  # that of half the square
     out = np.eye(4)
@@ -125,7 +125,7 @@ def test_no_covariance_of_the_same_trace_is_worse(name, seed):
 
 
 @pytest.mark.parametrize("name", sorted(NOISES))
-def test_resolve_noise(name):
+def test_resolve_noise_finds_every_name(name):
     assert resolve_noise(name, 2.0, 3) == NOISES[name](2.0)
 
 
@@ -142,7 +142,7 @@ def test_known_noise_is_multiplied_by_sigma():
 @every_noise
 @quick
 @given(v=vectors, signs=st.lists(st.sampled_from([-1.0, 1.0]), min_size=4, max_size=4))
-def test_polar_within_bounds_what_rounding_adds(noise, v, signs):
+def test_polar_within_bounds_the_effect_of_rounding(noise, v, signs):
     assert noise.polar(np.array(signs) * v) <= noise.polar_within(np.abs(v)) * (1 + 1e-12)
 
 

@@ -15,9 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, eigh, svd
 from scipy.linalg.lapack import dtrtri
 
@@ -672,7 +673,7 @@ def distance_to_ellipsoid(v: Array, radii: Array) -> float:
 NOISES: dict[str, Callable[[float], Noise]] = {"isotropic": Isotropic, "axis": Axis}
 
 
-def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
+def resolve_noise(noise: str | ArrayLike, sigma: float, n_features: int) -> Noise:
     """Return the noise model that ``noise`` names or describes, at level ``sigma``.
 
     A name of :data:`NOISES`, standard deviations (n_features,) or a covariance (n_features, n_features); both are
@@ -693,8 +694,9 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
     if array.shape not in ((n_features,), (n_features, n_features)):
         raise ValueError(f"{expected}; got an array of shape {array.shape}")
     if not np.isfinite(array).all():
-        where = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(f"noise must hold finite numbers; got {array[tuple(where)]} at {_place(where)}")
+        index = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        entry = f"feature {index[0]}" if len(index) == 1 else list(index)
+        raise ValueError(f"noise must hold finite numbers; got {array[index]} at {entry}")
     if not array.any():
         raise ValueError("noise must have a positive entry; got only zeros, which leaves no noise at all")
     if array.ndim == 1:
@@ -703,11 +705,6 @@ def resolve_noise(noise: Any, sigma: float, n_features: int) -> Noise:
             raise ValueError(f"noise must hold nonnegative standard deviations; got {array[j]:g} for feature {j}")
         return PerFeature(sigma, array)
     return _checked_covariance(sigma, array)
-
-
-def _place(index: Any) -> str:
-    """Return the name of an entry for a message."""
-    return f"feature {index[0]}" if len(index) == 1 else f"[{', '.join(str(i) for i in index)}]"
 
 
 def _checked_covariance(sigma: float, matrix: Array) -> Noise:

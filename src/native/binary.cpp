@@ -1,4 +1,4 @@
-// The binary problem: passes over X, and what they are made of.
+// The binary problem: passes over X and their loops.
 #include <algorithm>
 #include <vector>
 
@@ -8,7 +8,7 @@
 namespace gaussguru {
 namespace {
 
-// squares[j] += sum_i s_i x_ij^2, over rows of a piece. Rows that weigh nothing count too: 0 times NaN is NaN.
+// squares[j] += sum_i s_i x_ij^2, over rows of a piece. Rows of weight 0 count too: 0 times NaN is NaN.
 template <class T>
 GAUSSGURU_APART void add_squares(const Dense<T>& x, int64_t begin, int64_t end, const double* signed_weight, double* squares) {
     int64_t i = begin;
@@ -38,7 +38,7 @@ GAUSSGURU_APART void add_squares(const Csr<T, I>& x, int64_t begin, int64_t end,
     }
 }
 
-// One piece of combine(): the rows of each label gathered, so that four of them share a pass over their sum.
+// One piece of combine(): rows are gathered by label, so that four rows share a pass over their sum.
 template <class Rows>
 GAUSSGURU_APART void combine_piece(const Rows& x, int64_t begin, int64_t end, const double* labels, const double* r, double* out) {
     int64_t rows[2][kPiece], n[2] = {0, 0};
@@ -196,7 +196,7 @@ void gram_of(const Dense<T>& x, int64_t begin, int64_t end, const double* weight
     }
 }
 
-// The direction is dense: it enters once, after the sums over the rows.
+// The direction is dense, so its terms are added once, after the sums over the rows.
 template <class T, class I>
 void gram_of(const Csr<T, I>& x, int64_t begin, int64_t end, const double* weight, const double* tilt,
              const double* direction, double* out, int64_t stride) {

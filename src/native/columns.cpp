@@ -6,13 +6,13 @@
 namespace gaussguru {
 namespace {
 
-// A coefficient is found when its force is this part of what it was, or after so many looks at its rows.
+// A coefficient has converged when its force is this fraction of its first force; the most passes over its rows.
 constexpr double kFound = 0.01;
 constexpr int kLooks = 16;
 
 // F as a function of one coefficient: its rows, gathered from all others.
 struct Coordinate {
-    std::vector<double> weight, slack, lean;  // s, z, and how much z falls with the coefficient
+    std::vector<double> weight, slack, lean;  // s, z, and minus the derivative of z by the coefficient
     int64_t n;
     double scale;
 
@@ -48,7 +48,7 @@ struct Coordinate {
     }
 };
 
-// The best coefficient by Newton's method, kept between the bounds and where the force changes its sign.
+// The best coefficient by Newton's method, within the bounds and the bracket in which the force changes its sign.
 template <class Loss>
 double best_of(const Coordinate& rows, double here, double l2, double most, double least, double& fall) {
     double force, curve;
@@ -57,7 +57,7 @@ double best_of(const Coordinate& rows, double here, double l2, double most, doub
     const double first = force;
     if (!(std::fabs(first) > least)) return here;
     double low = -most, high = most, at = here;
-    bool passed = false;  // whether the far end is one that the minimum is known to be before
+    bool passed = false;  // whether the minimum is known to be before the far end
     if (first > 0.0) {
         high = here;
     } else {
@@ -69,7 +69,7 @@ double best_of(const Coordinate& rows, double here, double l2, double most, doub
         at = to;
         rows.look<Loss>(at - here, force, curve);
         force += l2 * at;
-        if (std::fabs(at) == most && force * first > 0.0) break;  // it wants to go on
+        if (std::fabs(at) == most && force * first > 0.0) break;  // the bound is active
         passed = passed || force * first < 0.0;
         if (force > 0.0) {
             high = at;

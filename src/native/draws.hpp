@@ -1,17 +1,17 @@
-// What the descents of two and of many classes share: when norms are measured again, and rows that are drawn at random
-// are fetched before they are used.
+// Code shared by the descents of two and of many classes: the rule for recomputing norms, and prefetching of the rows
+// that are drawn at random.
 #pragma once
 #include "rows.hpp"
 
 namespace gaussguru {
 namespace {
 
-// Norms that are updated are measured again when a bound on their error reaches this part of them.
+// An updated norm is recomputed when a bound on its relative error reaches this value.
 constexpr double kDoubt = 1e-11;
 constexpr double kRounding = 4 * 2.3e-16;
 
-// Of a sparse row the first lines only, lest a long one push out what is in use: after them the processor fetches by
-// itself. From its own cache it would after four of them, but data is read there only once it was read from memory.
+// Only the first lines of a sparse row are prefetched, so that a long row does not evict data in use; the hardware
+// prefetcher continues. (For data in cache it would start after four lines, but rows are in memory at first.)
 constexpr int64_t kLine = 64, kFetchAhead = 8, kFetchNext = 2, kFetchLines = 16;
 
 #ifdef _MSC_VER
@@ -20,7 +20,7 @@ inline void fetch(const void*, const void*) {}
 inline void fetch(const void* begin, const void* end) {
     const char *from = static_cast<const char*>(begin), *to = static_cast<const char*>(end);
     for (; from < to; from += kLine) __builtin_prefetch(from);
-    // A call of a function that only fetches has no effect that GCC knows of, and would be dropped.
+    // Without this GCC drops a call of a function that only prefetches, because it sees no effect.
     asm volatile("");
 }
 #endif
@@ -31,7 +31,7 @@ inline void fetch_first(const T* begin, int64_t n) {
     fetch(begin, begin + (n < kMost ? n : kMost));
 }
 
-// Fetches rows of X some steps ahead; long rows only a few, lest they push out what is in use.
+// Prefetches rows of X several steps ahead; long rows fewer steps, so that they do not evict data in use.
 template <class T>
 struct Ahead {};
 

@@ -1,5 +1,5 @@
-// The multiclass problem: every row meets every class but its own. Loops over cells, a cell being the rows of one
-// class against one other class, and the two products with X that have a vector a row on one side.
+// The multiclass problem: every row is compared with every class but its own. Loops over cells, the rows of one class
+// compared with another, and the two products of X with matrices of a row for each sample or feature.
 #include <vector>
 
 #include "losses.hpp"
@@ -8,7 +8,7 @@
 namespace gaussguru {
 namespace {
 
-// Rows that are sorted by class at a time: enough for long runs of each class, few enough to stay in cache.
+// The number of rows sorted by class at a time: enough for long runs of each class, few enough to stay in cache.
 constexpr int64_t kBatch = 2048;
 
 template <class Loss, bool kPulls>
@@ -20,7 +20,7 @@ void cell(int64_t n, const double* s, const double* margin, double shift, double
         const double z = (1.0 - margin[i] - shift) / scale;
         const Terms terms = Loss::at(z);
         const double slope = s[i] * terms.slope;
-        // As in pointwise(): no curvature where there is next to none; also 0 times an infinite z would be NaN.
+        // As in pointwise(), tiny curvatures count as 0; so does their product with z, because z may be infinite.
         const double curve = terms.curvature > 1e-16 ? s[i] * terms.curvature : 0.0;
         const double turned = curve > 0.0 ? curve * z : 0.0;
         if (kPulls) {
@@ -142,7 +142,7 @@ void bend(int64_t begin, int64_t end, int64_t n_classes, const int32_t* labels, 
         double total = 0;
 #pragma omp simd reduction(+ : total)
         for (int64_t k = 0; k < C; ++k) {
-            // In class c itself h is 0. Where there is no curvature z may be infinite, and must not matter.
+            // For class c itself h is 0. Without curvature z may be infinite and must not be used.
             const double z = h[k] > 0.0 ? e[k] : 0.0;
             const double u = h[k] * (own - q[k] - shifts[k] + z * slope[k]);
             y[k] = -u;
@@ -153,7 +153,7 @@ void bend(int64_t begin, int64_t end, int64_t n_classes, const int32_t* labels, 
     }
 }
 
-// out = X W' and out += X' R by rows; W is given as n_columns x n_classes, so that a non-zero meets a run of numbers.
+// out = X W' and out += X' R by rows; W is stored as n_columns x n_classes: a nonzero multiplies a contiguous row.
 template <class Rows>
 void joint_scores_of(const Rows& x, int64_t begin, int64_t end, int64_t n_classes, const double* w, double* out) {
     for (int64_t i = begin; i < end; ++i) {

@@ -1,13 +1,12 @@
 // The loops over rows, behind one table of function pointers for each instruction set.
 //
 // Every function works on rows [begin, end), writes only its own output and adds to what it finds there,
-// so that a caller may map it over row blocks from several threads. No policy lives here: which rows, how
-// many threads and in which order partial sums are added is decided in rows.py.
+// so that a caller may map it over row blocks from several threads. rows.py decides on rows, the number of threads
+// and the order in which partial sums are added.
 #pragma once
 #include <cstdint>
 
-// Of a loop over many numbers one copy is enough; inlined into every instance of its callers, it would take most of the
-// time to compile.
+// Not inlined: copies in every instance of the callers would take most of the compile time.
 #ifdef _MSC_VER
 #define GAUSSGURU_APART __declspec(noinline)
 #else
@@ -57,7 +56,7 @@ struct Columns {
 
 enum LossCode : int { GAUSSIAN = 0, LOGISTIC, QUADRATIC };
 
-// Where totals() puts its six sums; see objective.py for what each is for.
+// The indices of the six sums of totals(): Totals in _problems/binary.py.
 enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };
 
 // The multiclass problem at (c W, b): labels 0..n_classes-1, weights s, scores X W' (a row each), the scale of
@@ -73,7 +72,7 @@ struct Joint {
 };
 
 // For every row and class, at [row * n_classes + class]: the derivative of the loss by the score of the class,
-// s f''/a and z. null, null, null: not wanted.
+// s f''/a and z. All three are null if they are not needed.
 struct JointPulls {
     double* residual;
     double* curve;
@@ -97,7 +96,7 @@ struct Descent {
     int fit_intercept;
 };
 
-// Where it is, and the sums of all the places where it was; no sums where the totals are null.
+// The iterate, and the sums of all iterates; no sums if the totals are null.
 struct Iterate {
     double* coef;
     double* intercept;
@@ -112,8 +111,8 @@ struct Labels {
     const int32_t* moved;  // null: all classes move
 };
 
-// Some rows with errors of their own: standard deviations for every row and column of X, and weights for every row,
-// negative where the row is on the other side of the difference of two classes.
+// Rows with errors: standard deviations for every row and column of X, and a weight for every row, negative for the
+// rows of the second class of a difference.
 struct MeasuredRows {
     int64_t n;
     const int64_t* index;
@@ -121,8 +120,8 @@ struct MeasuredRows {
     const double* weight;
 };
 
-// The difference u of two classes, the squares of its entries, that of their intercepts, and the variance of the score
-// that all rows have in common. Of a product: a step p, u p entry by entry, its intercept, and u' N p.
+// The difference u of two classes, the squares of its entries, the difference of the intercepts, and the variance of
+// the score that all rows share. For a product also a step p, the entries of u p, the step of the intercept, u' N p.
 struct MeasuredPlace {
     const double* u;
     const double* squares;
@@ -137,11 +136,11 @@ struct KernelRows {
     int64_t n_columns;
 };
 
-// Samples beside each other in the matrices J of whiten().
+// The number of samples that are interleaved in the matrices J of whiten().
 constexpr int64_t kSamples = 8;
 
-// n samples seen from a Gaussian of covariance T: x - mean, and what was measured (null: everything). The noise of a
-// sample has n_features variances, or where it is correlated a covariance.
+// n samples under a Gaussian of covariance T: x - mean, and flags of measured values (null: all are). The noise of a
+// sample has n_features variances or, if it is correlated, a covariance.
 struct Cloud {
     int64_t n, n_features;
     const double* T;
@@ -151,7 +150,7 @@ struct Cloud {
     int correlated;
 };
 
-// How many numbers a feature has in the coefficients of so many classes.
+// The number of coefficients per feature, padded, for n_classes classes.
 inline int64_t padded(int64_t n_classes) { return (n_classes + 3) / 4 * 4; }
 
 struct Kernels {
@@ -169,9 +168,9 @@ struct Kernels {
     // A close lower bound of the sum of s f*(factor f'(z)).
     double (*shrunk_conjugate)(int loss, int64_t begin, int64_t end, const Pointwise&, double factor);
 
-    // margins, totals and combine of the residuals at w in one pass over X; of the rows only the margin is kept,
-    // because writing more takes as long as reading ten columns. Where they are not null,
-    // curves += the sums of weight_i x_i by label, as combine() has those of the residuals, and
+    // margins, totals and combine of the residuals at w in one pass over X. Only the margins of the rows are stored,
+    // because writing more takes as long as reading ten columns. If they are not null,
+    // curves += the sums of weight_i x_i by label, in the layout of combine(), and
     // squares[j] += sum_i s_i x_ij^2: not finite if any value of X is not, whatever its weight.
     void (*visit)(int loss, const Matrix&, int64_t begin, int64_t end, const double* w, const Pointwise& at,
                   double* margin, double* sums, double* out, double* curves, double* squares);
@@ -179,8 +178,8 @@ struct Kernels {
     // out[i] = x_i . w
     void (*margins)(const Matrix&, int64_t begin, int64_t end, const double* w, double* out);
 
-    // out[0] += sum r_i x_i over the rows with r_i >= +0, out[1] over the others (each n_columns long): the two
-    // labels apart, as a residual has the sign of its label.
+    // out[0] += sum r_i x_i over the rows with r_i >= +0, out[1] over the others (each n_columns long). A residual has
+    // the sign of its label, so these are the sums by label.
     void (*combine)(const Matrix&, int64_t begin, int64_t end, const double* r, double* out);
 
     // With t_i = x_i . p + tilt_i eta + shift:  out += sum_i weight_i t_i x_i,
@@ -188,8 +187,8 @@ struct Kernels {
     void (*product)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
                     const double* p, double eta, double shift, double* out, double* sums);
 
-    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i + tilt_i direction, 1), or where that is null
-    // (x_i, tilt_i, 1), in one row more than u has, `stride` apart: a multiple of 8 above the length of u.
+    // Lower triangle of sum_i weight_i u_i u_i', u_i = (x_i + tilt_i direction, 1), or (x_i, tilt_i, 1) if direction is
+    // null. out has one row more than u, and rows `stride` numbers apart, a multiple of 8 above the length of u.
     void (*gram)(const Matrix&, int64_t begin, int64_t end, const double* weight, const double* tilt,
                  const double* direction, double* out, int64_t stride);
 
@@ -198,43 +197,43 @@ struct Kernels {
     void (*coordinate_pass)(const Matrix&, int64_t n, const int64_t* order, const double* signed_weight, double cap,
                             double bias, double* alpha, double* params);
 
-    // Minimise F by one coefficient after another, |w_j| <= most, those of the columns that are given, with margins kept
-    // up to date; forces below least are none. Returns about how much F falls. Sequential.
+    // Minimise F by the coefficients of the given columns, one after another, |w_j| <= most, and update the margins.
+    // Forces below least count as 0. Returns an estimate of the decrease of F. Sequential.
     double (*sweep)(int loss, const Columns&, const Pointwise&, double l2, double most, double least, double* w,
                     double* margin);
 
-    // One step of GURU for each row drawn; returns ||w||^2 as the steps kept it, to be compared with the true one.
+    // One step of GURU for each drawn row; returns the updated ||w||^2, to be compared with the true one.
     double (*sgd_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Iterate&);
 
-    // One step of KEN-GURU for each row drawn: the coefficients are those of samples, and ||w||^2 is given.
+    // One step of KEN-GURU for each drawn row: coefficients of the samples, starting from a given ||w||^2.
     double (*kernel_pass)(int loss, const KernelRows&, const Draws&, const Descent&, const Iterate&, double square);
 
-    // One step of GURU for each row drawn, where rows have standard deviations of their own for every column.
+    // One step of GURU for each drawn row, with standard deviations for every row and column.
     void (*measured_pass)(int loss, const Matrix&, const double* errors, const Draws&, const Descent&, const Iterate&);
 
-    // One step of M-GURU, or of M-GURU-S2, for each row drawn. Coefficients are features x padded(n_classes), with
+    // One step of M-GURU, or of M-GURU-S2, for each drawn row. Coefficients are features x padded(n_classes), with
     // zeros in the padding.
     void (*sgd_joint_pass)(int loss, const Matrix&, const Draws&, const Descent&, const Labels&, const Iterate&);
 
     // out[i] = ||x_i||^2
     void (*squared_norms)(const Matrix&, int64_t begin, int64_t end, double* out);
 
-    // peaks[j] = max(peaks[j], |x_ij|), and counts[j] += 1 for every x_ij that is not 0.
+    // peaks[j] = max(peaks[j], |x_ij|), and counts[j] += 1 for every nonzero x_ij.
     void (*column_sizes)(const Matrix&, int64_t begin, int64_t end, double* peaks, double* counts);
 
     // out[i] = sum_j scale_j x_ij^2
     void (*leverages)(const Matrix&, int64_t begin, int64_t end, const double* scale, double* out);
 
-    // out as combine() of the signed weights; squares as in visit().
+    // out = combine() of the signed weights; squares as in visit().
     void (*moments)(const Matrix&, int64_t begin, int64_t end, const double* signed_weight, double* out,
                     double* squares);
 
-    // For every row a and z. For the rows of positive and then for those of negative weight, out has the sums of s f' x
-    // and of s (f - z f')/a e^2 of every column, and of s a f, s f', s (f - z f')/a and s f.
+    // a and z of every row. out has, first for rows of positive and then for rows of negative weight, the sums of
+    // s f' x and of s (f - z f')/a e^2 by column, and of s a f, s f', s (f - z f')/a and s f.
     void (*measured)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, double* scale, double* slack,
                      double* out);
 
-    // Of the Hessian times a step: what it adds to x, to e^2, and the sums of both weights.
+    // For the Hessian times a step: the sums of bent x, of turned e^2, of bent and of turned (measured.cpp).
     void (*measured_product)(int loss, const Matrix&, const MeasuredRows&, const MeasuredPlace&, const double* scale,
                              const double* slack, double* out);
 
@@ -242,15 +241,15 @@ struct Kernels {
     void (*measured_gram)(int loss, const Matrix&, const MeasuredRows&, const double* u, const double* own,
                           const double* scale, const double* slack, double* out, int64_t stride);
 
-    // The sum of r = s (f*(factor f') - factor f*) times e of every column, or a little less; without e; and that of
-    // sqrt(r s f*); for the rows of positive and then for those of negative weight. Without errors there is no first.
+    // Close lower bounds of the sums of r e by column, of r, and of sqrt(r s f*), r = s (f*(factor f') - factor f*),
+    // first for rows of positive and then for rows of negative weight. Without errors the first sum is left out.
     void (*measured_room)(int loss, const MeasuredRows&, int64_t n_columns, const double* slack, double factor,
                           double* out);
 
-    // The sum of some numbers, which is finite only if they are, and the least of them, unless one is not a number.
+    // The sum of n numbers, finite only if all of them are, and the least number, unless one is NaN.
     void (*survey)(int64_t n, const double* values, double* sum, double* least);
 
-    // The sums of x - shift and of its square, of every column; of the stored entries where X is sparse.
+    // The sums of x - shift and of its square by column; over the stored entries if X is sparse.
     void (*column_sums)(const Matrix&, int64_t begin, int64_t end, const double* shift, double* sums, double* squares);
 
     // Sums over every cell of s f, s f', s (f - z f'), s f'', s f'' z and s f'' z^2, and the pulls of every row.
@@ -269,12 +268,12 @@ struct Kernels {
     void (*joint_scores)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* w, double* out);
     void (*joint_combine)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* r, double* out);
 
-    // With C = T + S, P = C^-1 and r = x - mean, of what was measured: -r'P r/2 - log det C/2 and P r of every sample,
-    // and J with P = J'J: the lower triangle of kSamples samples at a time, row by row, with 0 for what was not
-    // measured. False where a C is not positive definite.
+    // With C = T + S, P = C^-1 and r = x - mean of the measured values: -r'P r/2 - log det C/2 and P r of every sample,
+    // and J with P = J'J: the lower triangles of kSamples samples at a time, by rows, with 0 for values that were not
+    // measured. Returns false if a C is not positive definite.
     bool (*whiten)(const Cloud&, double* logs, double* solved, double* J);
 
-    // out = the sum of q P, and every P, of n samples with d features.
+    // out = the sum of q P, and all P, of n samples with d features.
     void (*add_precisions)(int64_t n, int64_t d, const double* J, const double* q, double* out);
     void (*precisions)(int64_t n, int64_t d, const double* J, double* out);
 };
@@ -288,7 +287,7 @@ const Kernels& kernels();
 
 #ifdef GAUSSGURU_TARGET
 // Each unit puts its loops into the table of the instruction set that it is compiled for. Everything else in a unit has
-// internal linkage: what one instruction set compiled must not be linked into another.
+// internal linkage, so that code of one instruction set is not linked into another.
 namespace GAUSSGURU_TARGET {
 void add_pointwise(Kernels&);
 void add_binary(Kernels&);

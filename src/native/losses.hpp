@@ -39,7 +39,7 @@ GAUSSGURU_INLINE double polynomial(const double (&c)[N], double x) {
     return r;
 }
 
-// exp(r) for |r| <= ln(2)/2 and a little beyond.
+// exp(r) for |r| up to slightly more than ln(2)/2.
 GAUSSGURU_INLINE double exp_near(double r) {
     static constexpr double kExp[12] = {
         0.9999999999999999969291417, 0.9999999999999999997638425, 0.5000000000000018403927312,
@@ -154,7 +154,7 @@ struct Gaussian {
     }
 };
 
-constexpr double kRoot = 2.506628274631000502415765;  // sqrt(2 pi): what makes f(0) that of the normal loss
+constexpr double kRoot = 2.506628274631000502415765;  // sqrt(2 pi), with which f(0) equals that of the normal loss
 
 // The logistic loss f(z) = log2(1 + 2^u) / sqrt(2 pi), u = sqrt(2 pi) z; f' = p = 2^u / (1 + 2^u),
 // f'' = ln 2 sqrt(2 pi) p (1 - p), f - z f' = the binary entropy of p in bits, divided by sqrt(2 pi).

@@ -1,4 +1,4 @@
-// Rows with error bars of their own: one look at the values and errors of a row for everything that it adds to F.
+// Rows with error bars: values and errors of a row are read once for all its terms in F and its gradient.
 #include <vector>
 
 #include "draws.hpp"
@@ -7,13 +7,13 @@
 namespace gaussguru {
 namespace {
 
-// Rows of one class lie apart: fetch the next ones while some are worked on.
+// The rows of a class are not contiguous: prefetch the next ones.
 template <class T>
 inline void fetch_rows(const Dense<T>& x, int64_t n, const int64_t* index) {
     for (int64_t k = 0; k < n && k < kRows; ++k) fetch(x.row(index[k]), x.row(index[k] + 1));
 }
 
-// out = w.x of some rows.
+// out = w.x of the given rows.
 template <class T>
 GAUSSGURU_APART void dots(const Dense<T>& x, int64_t n, const int64_t* index, const double* w, double* out) {
     int64_t k = 0;
@@ -104,7 +104,7 @@ GAUSSGURU_APART void square_adds(const Dense<double>& e, int64_t n, const int64_
     }
 }
 
-// Some rows of one sign: where they are, and what they weigh.
+// Rows of one sign: their indices and weights.
 struct Side {
     int sign;
     int64_t n;
@@ -120,8 +120,8 @@ struct Side {
     }
 };
 
-// body(side) for the rows of either sign in pieces that stay in cache between two uses. They are read in the order that
-// they lie in, though the signs are mixed.
+// Calls body(side) for the rows of each sign, in pieces that stay in cache between two uses. Rows are read in the order
+// of memory, although the signs are mixed.
 template <class F>
 inline void by_sides(const MeasuredRows& rows, int64_t step, F&& body) {
     Side side;
@@ -140,8 +140,8 @@ inline void by_sides(const MeasuredRows& rows, int64_t step, F&& body) {
     }
 }
 
-// Every row through two numbers, w.x and sum_j e_j^2 v_j, of which body(side, margin, variance) makes what it adds to the
-// sums of x and of e^2; those of the second sign lie ``apart`` from those of the first.
+// Computes w.x and sum_j e_j^2 v_j of every row, which body(side, margin, variance) replaces by the weights of the row
+// in the sums of x and of e^2; the sums of the second sign are ``apart`` numbers after those of the first.
 template <class Rows, class F>
 void measured_rows(const Rows& x, const MeasuredRows& rows, const double* w, const double* v, F&& body, double* pull,
                    double* noise, int64_t apart) {
@@ -157,7 +157,7 @@ void measured_rows(const Rows& x, const MeasuredRows& rows, const double* w, con
     });
 }
 
-// What a side adds to the value: margins become s f', variances s (f - z f')/a.
+// The terms of a side in the value: margins become s f', variances s (f - z f')/a.
 template <class Loss>
 struct ValueTerms {
     const MeasuredPlace& at;
@@ -202,7 +202,7 @@ void measured(int loss, const Matrix& m, const MeasuredRows& rows, const Measure
     });
 }
 
-// Of the Hessian times a step: with along = (u' Sigma p + own)/a, margins become bent = h (x.p + b + y z along) and
+// The Hessian times a step: with along = (u' Sigma p + own)/a, margins become bent = h (x.p + b + y z along) and
 // variances turned = (y bent z - t along)/a.
 template <class Loss>
 struct ProductTerms {
@@ -242,7 +242,7 @@ void measured_product(int loss, const Matrix& m, const MeasuredRows& rows, const
     });
 }
 
-// A row adds h v v' with v = (x + y z q, 1), and -t q q' with q = (Sigma u + own)/a, to the Hessian.
+// The Hessian: the sum over rows of h v v' - t q q' with v = (x + y z q, 1) and q = (Sigma u + own)/a.
 template <class Loss, class Rows>
 void measured_gram_of(const Rows& x, const MeasuredRows& rows, const double* u, const double* own, const double* scale,
                       const double* slack, double* out, int64_t stride) {
@@ -281,8 +281,8 @@ void measured_gram(int loss, const Matrix& m, const MeasuredRows& rows, const do
     });
 }
 
-// What becomes free of f* when all slopes shrink by a factor: the sum of it times e, column by column, or nothing where
-// there are no errors; the sum of it; and that of its geometric mean with f*.
+// The room r that shrinking all slopes by a factor frees: the sum of r e by column, left out without errors, the sum of
+// r, and the sum of its geometric mean with s f*.
 void measured_room(int loss, const MeasuredRows& rows, int64_t n_columns, const double* slack, double factor,
                    double* out) {
     with_loss(loss, [&](auto family) {

@@ -1,4 +1,4 @@
-// Loops over rows that look at some numbers a row, never at X.
+// Loops over rows that do not read X.
 #include "pointwise.hpp"
 
 namespace gaussguru {

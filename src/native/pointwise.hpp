@@ -1,4 +1,4 @@
-// What a row of the binary problem adds to sums over rows, given its margin.
+// The terms of a row of the binary problem in sums over rows, from its margin.
 #pragma once
 #include "kernels.hpp"
 #include "losses.hpp"
@@ -6,7 +6,7 @@
 namespace gaussguru {
 namespace {
 
-// One loop for totals, slopes, or both; what is not wanted is compiled away.
+// One loop for totals, slopes, or both; unused outputs are compiled away.
 template <class Loss, bool kTotals, bool kSlopes>
 GAUSSGURU_APART void pointwise(int64_t begin, int64_t end, const Pointwise& at, const Slopes& to, double* sums) {
     const double* const weight = at.signed_weight;
@@ -24,7 +24,7 @@ GAUSSGURU_APART void pointwise(int64_t begin, int64_t end, const Pointwise& at, 
         const double slope = s * terms.slope, curve = s * terms.curvature;
         if (kSlopes) {
             residual[i] = std::copysign(slope, weight[i]);
-            // Rows without curvature are skipped by gram() and product(); 1e-15 of the largest is none.
+            // A curvature below 1e-15 of the largest counts as 0: gram() and product() skip these rows.
             curve_of[i] = terms.curvature > 1e-16 ? curve / scale : 0.0;
             tilt[i] = y * z;
         }

@@ -1,4 +1,4 @@
-// Samples with noise of their own, seen from a Gaussian: Cholesky factors of T + S_i and their inverses.
+// Samples with noise under a Gaussian population: Cholesky factors of T + S_i and their inverses.
 #include <cmath>
 #include <vector>
 
@@ -7,11 +7,11 @@
 namespace gaussguru {
 namespace {
 
-// So many samples lie side by side, and every operation on a number of a matrix is one on all of them: there is no
-// length of a row that would suit the instructions of the processor badly.
+// The number of interleaved samples: every operation on an entry of a matrix is one on this many samples, so that the
+// vector length does not depend on the number of features.
 constexpr int64_t kLanes = kSamples;
 
-// The numbers of kLanes samples. Compilers keep sums of arrays in memory, which takes twice as long.
+// One number of each of kLanes samples. A struct, because compilers keep sums in arrays in memory, twice as slow.
 #ifdef __GNUC__
 typedef double Quad __attribute__((vector_size(32), aligned(8)));
 struct Lanes {
@@ -56,11 +56,11 @@ inline Lanes operator-(Lanes x, const Lanes& y) {
 
 inline int64_t corner(int64_t i) { return i * (i + 1) / 2; }  // where row i of a lower triangle begins
 
-// A number of a lower triangle.
+// An entry of a lower triangle.
 inline double* entry(double* L, int64_t i, int64_t j) { return L + (corner(i) + j) * kLanes; }
 inline const double* entry(const double* L, int64_t i, int64_t j) { return L + (corner(i) + j) * kLanes; }
 
-// Sums that are added to at the same time, so that none waits for the one before.
+// Independent sums, so that an addition does not wait for the last.
 constexpr int64_t kTile = 4;
 
 // sums_t += the sum over begin <= i < d of u_i J_(i, k + t), for a column u.
@@ -73,13 +73,13 @@ inline void column_dots(int64_t begin, int64_t d, const double* u, const double*
     }
 }
 
-// What `use` makes of every t and the sum over max(begin, t) <= i < d of u_i J_it, 0 <= t < n.
+// Calls `use` with t and the sum over max(begin, t) <= i < d of u_i J_it, for 0 <= t < n.
 template <class Use>
 inline void all_column_dots(int64_t n, int64_t begin, int64_t d, const double* u, const double* J, Use use) {
     int64_t t = 0;
     for (; t + kTile <= n; t += kTile) {
         Lanes sums[kTile] = {};
-        // In the corner, where columns begin one after the other, J holds nothing to the right of its diagonal.
+        // In the corner, columns begin at different rows, because J is lower triangular.
         const int64_t whole = begin > t + kTile ? begin : t + kTile;
         for (int64_t i = begin > t ? begin : t; i < whole && i < d; ++i) {
             const Lanes x = load(u + i * kLanes);
@@ -141,7 +141,7 @@ inline void invert_lanes(int64_t d, double* L, double* spare) {
     }
 }
 
-// The lower triangles of T + S of kLanes samples from row `first` on, the last of them again where there are fewer.
+// The lower triangles of T + S of kLanes samples from row `first` on; the last sample is repeated if there are fewer.
 inline void load_lanes(const Cloud& cloud, int64_t first, double* C) {
     const int64_t d = cloud.n_features;
     for (int64_t j = 0; j < d; ++j) {

@@ -78,7 +78,7 @@ inline double dot(const Dense<T>& x, int64_t i, const double* w) {
     return s;
 }
 
-// Four sums, as one would wait for itself.
+// Four independent sums, because each addition to one sum waits for the last.
 template <class T, class I>
 inline double dot(const Csr<T, I>& x, int64_t i, const double* w) {
     double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
@@ -129,7 +129,7 @@ GAUSSGURU_APART void margins_of(const Csr<T, I>& x, int64_t begin, int64_t end, 
     for (int64_t i = begin; i < end; ++i) out[i] = dot(x, i, w);
 }
 
-// Rows of a piece that stays in cache between two uses.
+// The number of rows of a piece that stays in cache between two uses.
 constexpr int64_t kPiece = 256;
 
 template <class T>
@@ -211,7 +211,7 @@ inline double weighted_square(const Csr<T, I>& x, int64_t i, const double* scale
     return s;
 }
 
-// w.x and ||x||^2 of a row, which is read once: the second is free.
+// w.x and ||x||^2 of a row, which is read once.
 struct Projection {
     double dot, square;
 };

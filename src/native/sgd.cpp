@@ -1,9 +1,9 @@
 // Stochastic gradient descent, the algorithms of the thesis: GURU, M-GURU and M-GURU-S2.
 //
 // A step on row x changes w to gamma w + mu x. So that it costs only the non-zeros of x, w is kept as c v with a
-// scalar c (for many classes a matrix, sgd_joint.cpp), ||w||^2 (the Gram matrix of the classes) follows from the scores, and the sum
-// of the iterates is C v + total: C adds up the scales, and a change of v that comes when the sum is C takes C times
-// itself off the total. All of this is settled at the end of a call: what the caller owns is w and the sum of the w's.
+// scalar c (for many classes a matrix, sgd_joint.cpp), ||w||^2 (the Gram matrix of the classes) is updated from the
+// scores, and the sum of the iterates is C v + total. C is the sum of the scales, and a change of v subtracts C times
+// itself from the total. At the end of a call w and the sum of the iterates are written back.
 #include <type_traits>
 
 #include "draws.hpp"
@@ -12,12 +12,12 @@
 namespace gaussguru {
 namespace {
 
-// A change whose square is at most this part of ||w||^2 is lost in rounding, and not worth a look at v.
+// A change whose square is at most this fraction of ||w||^2 is below rounding: v is not read.
 constexpr double kNothing = 1e-34;
 // The least scale of w. The sum of the iterates loses as many digits as the scale has.
 constexpr double kLeastScale = 1e-9, kLeastScaleSummed = 1e-4;
 
-// With the coefficients of samples a step moves that of its own, and the norm is known only from the steps.
+// For kernels, a step changes the coefficient of its own sample, and the norm is known from the updates only.
 inline Projection project(const KernelRows& x, int64_t i, const double* v) {
     const double* const row = x.values + i * x.n_columns;
     double sum = 0.0;
@@ -31,7 +31,7 @@ inline void add(const KernelRows& x, int64_t i, double step, double* v) { v[x.pl
 template <>
 struct Ahead<KernelRows> {
     Ahead(const KernelRows&, const Draws&) {}
-    void operator()(int64_t) const {}  // read in order: the processor fetches by itself
+    void operator()(int64_t) const {}  // rows are read in order: hardware prefetching suffices
 };
 
 template <class Loss, bool kSummed, class Rows>
@@ -83,7 +83,7 @@ double sgd_pass_of(const Rows& x, const Draws& draws, const Descent& by, const I
             if (kSummed) add(x, i, -sum * step, total);
             doubt += kRounding * (square + added);
             square += 2.0 * gamma * mu * q + added;
-            if (square < 0.0) square = 0.0;  // rounding, where a step undoes all before it
+            if (square < 0.0) square = 0.0;  // rounding, if a step undoes all previous ones
         }
         if (by.fit_intercept) b += mu;
         sum += c;
@@ -125,7 +125,7 @@ void squared_norms(const Matrix& m, int64_t begin, int64_t end, double* out) {
     });
 }
 
-// Steps of GURU where every row has its own noise: it shrinks every coefficient by a part of its own.
+// Steps of GURU with error bars: every coefficient shrinks by its own factor.
 template <class Loss, class Rows>
 void measured_pass_of(const Rows& x, const double* errors, const Draws& draws, const Descent& by, const Iterate& at) {
     const int64_t d = x.n_columns;

@@ -10,8 +10,7 @@
 namespace gaussguru {
 namespace {
 
-// The least scale of w: what the classes have in common, which no step scales, loses as many digits as their
-// differences have.
+// The least scale of w: the mean of the classes is not scaled, so it loses as many digits as their differences.
 constexpr double kLeastScaleMixed = 1e-3;
 
 // The values of row i and the columns where they are.
@@ -27,8 +26,7 @@ inline void with_values(const Csr<T, I>& x, int64_t i, F&& body) {
     body(x.values + begin, [indices](int64_t l) { return static_cast<int64_t>(indices[l]); }, x.indptr[i + 1] - begin);
 }
 
-// Calls body(first, n) for runs of classes of a length known to the compiler, which keeps what belongs to them in
-// registers.
+// Calls body(first, n) for runs of classes whose length the compiler knows, so that it keeps their sums in registers.
 template <class F>
 inline void by_runs(int64_t width, F&& body) {
     int64_t first = 0;
@@ -275,7 +273,7 @@ void sgd_joint_pass_of(PairTerms* terms, const Rows& x, const Draws& draws, cons
         ahead(k);
         const int64_t i = draws.order[k], y = labels.label[i], r = labels.moved ? labels.moved[k] : -1;
         double eta = by.eta0 / std::sqrt(static_cast<double>(by.steps + k + 1));
-        if (r >= 0) eta *= many;  // one class in so many moves
+        if (r >= 0) eta *= many;  // each class moves in one of `many` steps
         const double step = eta * draws.weight[i];
 
         scores(x, i, at.coef, width, raw);
@@ -284,7 +282,7 @@ void sgd_joint_pass_of(PairTerms* terms, const Rows& x, const Draws& draws, cons
         for (int64_t c = 0; c < n_classes; ++c) spare[c] = gram[c][c];
         const double least = terms({y, n_classes, width, gram[y], spare, q, b, by.sigma, step}, alpha, kap);
 
-        // Too long a step must not carry any difference of classes beyond zero: the largest eigenvalue of the mixing is
+        // No step may change the sign of a difference of classes: the largest eigenvalue of the mixing is
         // at most the sum of the kaps and their largest.
         double total = 0.0, largest = 0.0, slopes = 0.0;
         for (int64_t c = 0; c < n_classes; ++c) {
@@ -354,7 +352,7 @@ void sgd_joint_pass_of(PairTerms* terms, const Rows& x, const Draws& draws, cons
 #pragma omp simd
             for (size_t l = 0; l < sums.values.size(); ++l) sums.values[l] += mix.values[l];
         }
-        // Classes close to each other need their distance more exactly, but not at any price.
+        // Classes close to each other need more exact distances, up to a limit.
         if (doubt > kDoubt * trace || (doubt > 10 * kDoubt * least && 8 * ++stale > d)) settle();
     }
     unmix();

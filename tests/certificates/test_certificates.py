@@ -53,7 +53,7 @@ def rescaled(problem, w, b):
 
 
 def check_valid(certificate, value, optimum, weight):
-    slack = 1e-10 * weight  # what the oracle may miss
+    slack = 1e-10 * weight  # tolerance of the oracle
     assert certificate.primal >= value
     assert certificate.dual <= optimum + 1e-13 * weight  # a value of F, so truly an upper bound of the minimum
     assert certificate.gap >= value - optimum - slack
@@ -71,7 +71,7 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, best, sm
     problem = make(name, l2, fit_intercept, smoothing)
     optimum, w, b = least(name, l2, fit_intercept)
     rng = np.random.default_rng(seed)
-    # From far away to next to the optimum.
+    # From far away to near the optimum.
     w = w + 10.0 ** (length - nearness) * rng.standard_normal(len(w))
     b = b + 10.0**-nearness * rng.standard_normal() if fit_intercept else 0.0
     point = rescaled(problem, w, b) if best else problem.point(np.append(w, b))
@@ -100,7 +100,7 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, best, sm
 
 @every_case
 @options
-def test_tight_at_the_optimum(name, l2, fit_intercept):
+def test_gap_is_tight_at_the_optimum(name, l2, fit_intercept):
     problem = make(name, l2, fit_intercept)
     _, w, b = least(name, l2, fit_intercept)
     certificate, _ = problem.expand(rescaled(problem, w, b)).certificate(1e-9 * problem.weight)
@@ -109,7 +109,7 @@ def test_tight_at_the_optimum(name, l2, fit_intercept):
 
 
 @every_case
-def test_thorough_means_to_the_end(name):
+def test_a_thorough_certificate_is_not_cut_short(name):
     problem = make(name, 0.0, True)
     _, w, b = least(name, 0.0, True)
     local = problem.expand(rescaled(problem, w, b))
@@ -171,7 +171,7 @@ def test_collapse_message_says_what_to_do():
 
 @every_case
 @pytest.mark.parametrize("l2", [0.0, 0.1])
-def test_norm_bound(name, l2):
+def test_norm_bound_holds_at_the_optimum(name, l2):
     (X, y), sigma = CASES[name]
     for factor in (0.3, 1.0, 10.0):
         w = oracles.minimum(X, y, sigma * factor, l2=l2, fit_intercept=False)[1]
@@ -211,8 +211,8 @@ def test_dual_coef_is_optimal_for_the_dual(name, fit_intercept):
     np.testing.assert_allclose(v / np.linalg.norm(v), clf.coef_[0] / np.linalg.norm(clf.coef_), atol=close)
 
 
-def test_a_promise_is_kept_by_another_look():
-    """Far from where the curves are known they prove nothing; the expected gap says what the slopes would prove."""
+def test_a_certificate_falls_back_to_another_pass():
+    """Far from the visited point the first-order update proves nothing; if the expected gap is small, slopes do."""
     kept = broken = 0
     for name in CASES:
         problem = make(name, 0.0, True)

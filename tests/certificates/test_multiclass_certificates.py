@@ -59,7 +59,7 @@ def test_gap_bounds_the_suboptimality_anywhere(name, l2, fit_intercept, blur, dr
     problem = make(X, y, weight, sigma=sigma, l2=l2, fit_intercept=fit_intercept, blur=blur)
     optimum, W, b = least(name, l2, fit_intercept)
     rng = np.random.default_rng(seed)
-    # From far away to next to the optimum.
+    # From far away to near the optimum.
     W = W + 10.0 ** (length - nearness) * rng.standard_normal(W.shape)
     b = b + 10.0**-nearness * rng.standard_normal(len(b)) * fit_intercept
     local = problem.visit(problem.unknowns(W, b))
@@ -95,7 +95,7 @@ def test_gap_shrinks_along_a_descent(name, l2, fit_intercept):
 
 
 @every_case
-def test_classes_at_one_place_have_a_valid_certificate(name):
+def test_points_with_equal_classes_have_a_valid_certificate(name):
     (X, y), sigma = CASES[name]
     weight = random_weights(y)
     optimum, W, b = least(name, 0.0, True)
@@ -127,8 +127,8 @@ def test_certificate_does_not_depend_on_the_unit_of_the_features(name, l2, fit_i
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
 @pytest.mark.parametrize("back", [1e-320, 1e-305, 1e-250, 0.0])
-def test_slopes_next_to_nothing_balance_nothing(n_classes, back):
-    """Where all classes but the first hardly give anything, nothing can be balanced, and nothing overflows."""
+def test_tiny_slopes_do_not_overflow_the_balance(n_classes, back):
+    """If only the first class has slopes that are not tiny, almost nothing is kept, and nothing overflows."""
     slope = np.full((n_classes, n_classes), back)
     slope[0] = 1.0
     np.fill_diagonal(slope, 0.0)

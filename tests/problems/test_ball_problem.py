@@ -117,7 +117,7 @@ def test_tangent_is_the_derivative_by_log_blur(n_classes, fit_intercept):
 @classes
 @fixed
 @with_and_without
-def test_what_smoothing_adds_is_the_derivative_by_its_logarithm(n_classes, fixed, fit_intercept):
+def test_increase_by_smoothing_is_the_derivative_by_its_logarithm(n_classes, fixed, fit_intercept):
     problem, *_ = make(n_classes, fit_intercept=fit_intercept, fixed=fixed)
     x, h = problem.unknowns(*place(problem)), 1e-5
     for blur in (0.02, BLUR):
@@ -131,7 +131,7 @@ def test_what_smoothing_adds_is_the_derivative_by_its_logarithm(n_classes, fixed
 @with_and_without
 @pytest.mark.parametrize("blur", [0.01, 0.3])
 def test_any_slopes_bound_the_minimum(n_classes, fixed, fit_intercept, blur):
-    """Those of the minimum of the smooth problem miss it by no more than what smoothing adds."""
+    """The slopes at the minimum of the smooth problem miss it by at most the increase of F by smoothing."""
     problem, *_ = make(n_classes, fit_intercept=fit_intercept, fixed=fixed, blur=0.0)
     best = Newton(tol=1e-9).solve(problem)
     assert best.converged
@@ -171,7 +171,7 @@ def test_alpha_proves_its_solution(n_classes, fixed, fit_intercept):
 
 @every_form
 @classes
-def test_blocks_do_not_matter(form, n_classes, monkeypatch):
+def test_blocks_do_not_change_results(form, n_classes, monkeypatch):
     def everything():
         problem, *_ = make(n_classes, form, n=3001)
         local = problem.visit(problem.unknowns(*place(problem)))

@@ -63,7 +63,7 @@ def symmetric(lower):
 
 
 @every_loss
-def test_length_to_rounding(loss):
+def test_rounding_of_f_does_not_refuse_a_step_in_the_length(loss):
     """A step in the length is not refused because F of many rows rises by its rounding."""
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def test_tangent_is_the_derivative_by_log_noise_and_blur(noise, smoothing, l2, f
     x, h = place(fit_intercept=fit_intercept), 1e-5
 
     def gradient(t, falling):
-        """Return the gradient where the logarithm of what is falling has changed by t."""
+        """Return the gradient after the logarithm of the smoothing has changed by t."""
         changed = [old * np.exp(t) if falls else old for old, falls in zip(smoothing, falling, strict=True)]
         return problem.smoothed(Smoothing(*changed)).visit(x).gradient
 
@@ -148,7 +148,7 @@ def test_tangent_is_the_derivative_by_log_noise_and_blur(noise, smoothing, l2, f
 @every_noise
 @options
 @pytest.mark.parametrize("blur", [0.0, 0.4])
-def test_plane_derivatives(noise, blur, l2, fit_intercept):
+def test_derivatives_by_length_and_intercept_are_differences(noise, blur, l2, fit_intercept):
     problem = make(*sample(seed=4), noise=noise, l2=l2, fit_intercept=fit_intercept, smoothing=Smoothing(1.0, blur))
     x, h = place(fit_intercept=fit_intercept), 1e-4
 
@@ -170,7 +170,7 @@ def test_plane_derivatives(noise, blur, l2, fit_intercept):
 
 
 @every_form
-def test_visit_is_expand(form):
+def test_visit_equals_expand(form):
     X, y, weight = sample(seed=5)
     problem = make(form(X), y, weight, l2=0.3)
     x = place()
@@ -203,7 +203,7 @@ def test_moved_slopes_are_within_their_error(form, stretch, shift, blur):
     assert np.max(error) <= (10 * step**2 + 1e-12) * np.abs(weight).sum() * np.abs(X).max() * X.shape[1]
 
 
-def test_stretch_is_length():
+def test_stretching_a_point_scales_its_coefficients():
     for smoothing in SMOOTHINGS.values():
         problem = make(*sample(), smoothing=smoothing)
         x = place()
@@ -213,7 +213,7 @@ def test_stretch_is_length():
         np.testing.assert_allclose(symmetric(longer.hessian()), symmetric(plain.hessian()), rtol=1e-11, atol=1e-12)
 
 
-def test_mixtures():
+def test_a_mixture_is_evaluated_as_a_point():
     problem = make(*sample())
     x, other = place(seed=1), place(seed=2)
     between = problem.mixture([(0.7, stretched(problem, x, 2.0)), (0.3, problem.point(other))])
@@ -221,7 +221,7 @@ def test_mixtures():
     np.testing.assert_allclose(between.value, problem.point(0.7 * twice + 0.3 * other).value, rtol=1e-12)
 
 
-def test_again_is_the_same_place_with_other_smoothing():
+def test_again_evaluates_the_same_unknowns_with_other_smoothing():
     problem = make(*sample(), l2=0.4)
     point = stretched(problem, place(), 1.3, 0.1)
     for smoothing in SMOOTHINGS.values():
@@ -269,7 +269,7 @@ def everything(problem):
 
 @every_form
 @pytest.mark.parametrize("loss", [Gaussian(), Written()], ids=["compiled", "written"])
-def test_blocks_and_threads(form, loss, monkeypatch):
+def test_blocks_and_threads_do_not_change_results(form, loss, monkeypatch):
     X, y, weight = sample(n=3001)
     whole = everything(make(form(X), y, weight, loss=loss))
     monkeypatch.setattr(gaussguru._data.rows, "BLOCK_BYTES", 2000)
@@ -286,7 +286,7 @@ def test_blocks_and_threads(form, loss, monkeypatch):
 
 @every_form
 @pytest.mark.parametrize("d", [1, 2, 3, 20, BLAS_COLUMNS - 1, BLAS_COLUMNS, BLAS_COLUMNS + 25])
-def test_gram(form, d):
+def test_gram_matrix_is_the_weighted_sum(form, d):
     X, _, weight = sample(n=311, d=d)
     weight[::3] = 0.0
     tilt = np.random.default_rng(0).standard_normal(311)
@@ -350,7 +350,7 @@ def test_the_main_part_of_a_hessian_leaves_out_rows_of_little_weight(loss):
 
 @pytest.mark.parametrize("d", range(1, 20))
 @every_form
-def test_rows_of_any_width(form, d):
+def test_sums_over_rows_of_any_width(form, d):
     X, y, weight = sample(n=37, d=d)
     rows, rng = Rows(form(X), y > 0, weight), np.random.default_rng(0)
     w, r, p = rng.standard_normal(d), weight * y, rng.standard_normal(d)
@@ -370,7 +370,7 @@ def test_rows_of_any_width(form, d):
 
 
 @options
-def test_written_loss_fits_like_the_compiled(l2, fit_intercept):
+def test_a_loss_in_python_fits_like_the_compiled_one(l2, fit_intercept):
     X, y, weight = sample(n=200)
     X[:, 0] += 0.7 * y
     fits = [

@@ -42,7 +42,7 @@ def test_value_is_the_formula(form, n_classes):
 @every_form
 @every_loss
 @pytest.mark.parametrize(("n_classes", "l2"), [(2, 0.0), (3, 0.0), (3, 0.4)])
-def test_derivatives(form, loss, n_classes, l2):
+def test_derivatives_are_differences(form, loss, n_classes, l2):
     made, *_ = problem(n_classes, form, loss=loss, l2=l2)
     rng = np.random.default_rng(1)
     local = made.visit(made.unknowns(rng.standard_normal((n_classes, 3)), rng.standard_normal(n_classes)))
@@ -57,7 +57,7 @@ def test_derivatives(form, loss, n_classes, l2):
 @every_form
 @every_loss
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_step_from_slacks_is_a_step(form, loss, n_classes):
+def test_a_step_from_slacks_equals_a_new_evaluation(form, loss, n_classes):
     made, *_ = problem(n_classes, form, loss=loss, l2=0.4)
     rng = np.random.default_rng(1)
     W, P = rng.standard_normal((2, n_classes, 3))
@@ -143,7 +143,7 @@ def test_a_path_of_exact_samples_is_followed_as_without_errors():
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("d", [1, 5, 100])
 @pytest.mark.parametrize("kind", [np.asarray, np.float32, sp.csr_matrix])
-def test_compiled_loops_do_what_the_forms_do(loss, n_classes, d, kind):
+def test_compiled_loops_equal_those_of_the_forms(loss, n_classes, d, kind):
     """Standard deviations are read by compiled loops; the same numbers as covariances of low rank are not."""
     rng, n = np.random.default_rng(0), 611
     X, y = rng.standard_normal((n, d)).astype(np.float32), rng.integers(0, n_classes, n)

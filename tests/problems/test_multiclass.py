@@ -1,4 +1,4 @@
-"""More than two classes: F, its derivatives and what is known of the rows."""
+"""More than two classes: F, its derivatives and statistics of the rows."""
 
 import numpy as np
 import pytest
@@ -171,7 +171,7 @@ def test_compiled_and_written_loss_agree(form, l2, fit_intercept, blur):
 
 
 @every_form
-def test_combined_with_other_slopes(form):
+def test_pull_with_scaled_slopes_is_the_weighted_sum(form):
     X, labels, weight = sample()
     problem = make(form(X), labels, weight)
     here = problem.visit(problem.unknowns(*place()))
@@ -199,7 +199,7 @@ def test_residuals_are_the_derivatives_by_the_scores(form):
 
 
 @every_form
-def test_visit_is_expand(form):
+def test_visit_equals_expand(form):
     X, labels, weight = sample(seed=5)
     problem = make(form(X), labels, weight, l2=0.3, blur=0.1)
     x = problem.unknowns(*place())
@@ -212,7 +212,7 @@ def test_visit_is_expand(form):
 
 @every_form
 @every_loss
-def test_a_step_from_slacks_is_a_step(form, loss):
+def test_a_step_from_slacks_equals_a_new_evaluation(form, loss):
     X, labels, weight = sample(seed=5)
     problem = make(form(X), labels, weight, l2=0.3, blur=0.1, loss=loss)
     (W, b), (P, shifts) = place(seed=1), place(seed=2)
@@ -226,7 +226,7 @@ def test_a_step_from_slacks_is_a_step(form, loss):
     assert np.all(exact >= compiled * (1 - 1e-12))  # which returns a little less
 
 
-def test_points_between_and_of_other_noise():
+def test_mixtures_and_other_smoothing_are_evaluated_as_points():
     X, labels, weight = sample()
     problem = make(X, labels, weight, l2=0.2, blur=0.1)
     (W, b), (V, c) = place(seed=1), place(seed=2)
@@ -266,7 +266,7 @@ def test_subsample_keeps_class_totals(n_rows):
 
 @every_form
 @every_loss
-def test_blocks_do_not_matter(form, loss, monkeypatch):
+def test_blocks_do_not_change_results(form, loss, monkeypatch):
     X, labels, weight = sample(n=3001)
 
     def everything():

@@ -1,6 +1,6 @@
-"""Budgets: no fit of these makes more passes over X, Hessians, products and iterations than it did.
+"""Budgets: the most passes over X, Hessians, products and iterations of each of these fits.
 
-The numbers are what the shape takes; one more iteration may be rounding. ``make bench`` has the large shapes.
+One more iteration may be due to rounding. ``make bench`` has the large shapes.
 """
 
 import numpy as np
@@ -78,7 +78,7 @@ def check(found, budget):
 
 
 @pytest.mark.parametrize(("data", "level", "settings", "errors", "budget"), PRESENT.values(), ids=PRESENT.keys())
-def test_linear_classifiers(data, level, settings, errors, budget):
+def test_linear_classifiers_stay_within_their_budget(data, level, settings, errors, budget):
     X, y = data()
     more = {} if errors is None else {"X_err": errors * spread(X) * np.random.default_rng(0).uniform(0.2, 1.8, X.shape)}
     check(passes(GuruClassifier(level * spread(X), **settings), X, y, **more), budget)
@@ -92,5 +92,5 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("model", "data", "budget"), OTHERS.values(), ids=OTHERS.keys())
-def test_other_classifiers(model, data, budget):
+def test_other_classifiers_stay_within_their_budget(model, data, budget):
     check(passes(model, *data()), budget)

@@ -1,4 +1,4 @@
-"""The dual problem: its solver, what follows from its solution, and every loss in every setting."""
+"""The dual problem: its solver, the primal solution from its alpha, and every loss in every setting."""
 
 import warnings
 
@@ -19,7 +19,7 @@ from gaussguru.noise import Isotropic
 
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 EXPONENTS = (-6, -3, 0, 3, 6)
-# Random and real problems that are not separable: separable ones have an optimum of 0, and nothing to be relative to.
+# Random and real problems that are not separable: separable ones have an optimum of 0, without a relative error.
 MIXED = [name for name in PROBLEMS if name in ("balanced", "unbalanced", "breast-cancer", "ionosphere", "pima")]
 
 
@@ -73,8 +73,8 @@ def test_primal_and_dual_agree(name, exponent, fit_intercept, loss):
 @with_and_without
 @pytest.mark.parametrize("max_iter", [3, 6, 12])
 @pytest.mark.parametrize("name", MIXED)
-def test_alpha_is_what_was_proven(name, max_iter, fit_intercept):
-    """However early the solver ends: feasible, and of the value of the lower bound."""
+def test_alpha_is_feasible_and_attains_the_lower_bound(name, max_iter, fit_intercept):
+    """Alpha is feasible and attains the lower bound, however early the solver ends."""
     (X, y), noise = problem(name), Isotropic(0.5)
     clf = fit(X, y, 0.5, solver="dual", fit_intercept=fit_intercept, tol=1e-13, max_iter=max_iter)
     missed = dual_feasibility("gaussian", noise, clf.dual_coef_, y, X, fit_intercept=fit_intercept)
@@ -113,7 +113,7 @@ CONJUGATES = {
 
 @every_loss
 @with_and_without
-def test_dual_optimum_by_a_generic_optimiser(loss, fit_intercept):
+def test_dual_optimum_equals_that_of_a_generic_optimiser(loss, fit_intercept):
     """SciPy maximises sum alpha under the constraints as they are written in the thesis (with sigma)."""
     (X, y), sigma = clouds(9, 8, 2, 1.0, seed=3), 0.7
     rows = X * y[:, None]
@@ -145,7 +145,7 @@ def test_dual_optimum_by_a_generic_optimiser(loss, fit_intercept):
 @every_loss
 @with_and_without
 @pytest.mark.parametrize("l2", [0.01, 10.0])
-def test_ridge(loss, l2, fit_intercept):
+def test_dual_optimum_with_a_ridge_equals_the_oracle(loss, l2, fit_intercept):
     X, y = clouds(40, 35, 4, 1.0, seed=3)
     weight = np.random.default_rng(0).uniform(0.0, 2.0, len(y))
     clf = GuruClassifier(0.5, loss=loss, l2=l2, fit_intercept=fit_intercept, solver="dual").fit(X, y, weight)
@@ -202,7 +202,7 @@ def test_every_loss_for_any_sigma_and_more_classes(exponent, fit_intercept, loss
 
 
 @every_loss
-def test_own_loss_of_a_compiled_one_is_the_same_fit(loss):
+def test_a_loss_in_python_fits_like_the_compiled_one(loss):
     class Copy(type(LOSSES[loss])):
         code = -1
 
@@ -251,7 +251,7 @@ def test_any_feasible_point_is_a_bound(loss):
     assert feasible > 5
 
 
-def test_feasibility_says_by_how_much():
+def test_feasibility_measures_each_violation():
     X, y, noise = np.array([[1.0], [-1.0]]), np.array([1, -1]), Isotropic(1.0)
     assert dual_feasibility("quadratic", noise, [0.0, 0.0], y, X) == (0, 0, 0)
     assert dual_feasibility("quadratic", noise, [1.5, -0.25], y, X)[:2] == (0.5, 1.75)
@@ -259,7 +259,7 @@ def test_feasibility_says_by_how_much():
     np.testing.assert_allclose(dual_feasibility("quadratic", noise, [1.0, 1.0], y, X).cone, 2.0)
 
 
-def test_duality_gap_is_that_of_the_certificate():
+def test_duality_gap_equals_the_gap_of_the_certificate():
     X, y = clouds(40, 35, 4, 1.0, seed=3)
     clf = GuruClassifier(0.5, loss="logistic").fit(X, y)
     assert duality_gap(clf, X, y) == clf.certificate(X, y).gap <= 1e-6 * len(y)
@@ -274,7 +274,7 @@ def test_dual_is_printed(capsys):
     assert all(line.startswith("[dual] iteration ") for line in lines)
 
 
-def test_pairs_that_do_not_go_together_say_so():
+def test_unsupported_combinations_are_refused():
     X, y = groups((10, 10, 10), 3)
     with pytest.raises(ValueError, match="Only binary classification is supported with solver='dual'; y has 3"):
         GuruClassifier(solver="dual").fit(X, y)

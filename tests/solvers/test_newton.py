@@ -20,7 +20,7 @@ from gaussguru.noise import Isotropic
 
 # Generic optimisers are trusted from here upwards; below, linear programming bounds the minimum from both sides.
 MODERATE = 2.0**-4
-# What a generic optimiser can miss, relative to F(0).
+# The tolerance of a generic optimiser, relative to F(0).
 SLACK = 1e-9
 
 
@@ -47,7 +47,7 @@ def check_solved(clf, caught, X, y, **options):
 
 
 def check_agrees(clf, optimum, weight):
-    """Assert that the minimum found by an oracle is within the gap, up to what the oracle misses."""
+    """Assert that the minimum of an oracle is within the gap, up to the tolerance of the oracle."""
     assert optimum - SLACK * weight <= clf.objective_ <= optimum + clf.dual_gap_ + 1e-12 * weight
 
 
@@ -66,7 +66,7 @@ def optimum(name, sigma, fit_intercept):
 @with_and_without
 @pytest.mark.parametrize("exponent", range(-20, 21, 4))
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_whole_range_of_sigma(name, exponent, fit_intercept, factor, solver):
+def test_optimum_over_the_whole_range_of_sigma(name, exponent, fit_intercept, factor, solver):
     X, y = problem(name)
     sigma, scaled = 2.0**exponent, X * factor
     clf, caught = solve(scaled, y, sigma * factor, fit_intercept=fit_intercept, solver=solver)
@@ -124,7 +124,7 @@ def test_tol_is_met(fit_intercept, solver):
 @with_and_without
 @pytest.mark.parametrize("l2", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 10.0])
-def test_ridge(sigma, l2, fit_intercept, solver):
+def test_optimum_with_a_ridge(sigma, l2, fit_intercept, solver):
     X, y = problem("balanced")
     clf, caught = solve(X, y, sigma, l2=l2, fit_intercept=fit_intercept, solver=solver)
     check_solved(clf, caught, X, y, l2=l2)
@@ -134,7 +134,7 @@ def test_ridge(sigma, l2, fit_intercept, solver):
 @every_solver
 @with_and_without
 @pytest.mark.parametrize("order", ["random", "by-label", "rare-columns"])
-def test_many_rows(order, fit_intercept, solver):
+def test_optimum_with_many_rows(order, fit_intercept, solver):
     X, y = clouds(40_000, 30_000, 12, 1.5, seed=6)
     if order == "by-label":
         rows = np.argsort(y, kind="stable")
@@ -149,7 +149,7 @@ def test_many_rows(order, fit_intercept, solver):
 @every_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [0.01, 1.0])
-def test_many_columns(sigma, fit_intercept, solver):
+def test_optimum_with_many_columns(sigma, fit_intercept, solver):
     rng = np.random.default_rng(7)
     X = sp.random_array((300, 3000), density=0.01, rng=rng, format="csr", data_sampler=rng.standard_normal)
     y = np.where(X[:, :200].sum(axis=1) + rng.standard_normal(300) > 0, 1.0, -1.0)
@@ -164,7 +164,7 @@ def test_many_columns(sigma, fit_intercept, solver):
 @every_solver
 @pytest.mark.parametrize("part", [0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 1.0, 1.5])
 @pytest.mark.parametrize("seed", range(3))
-def test_around_the_collapse(seed, part, solver):
+def test_optimum_around_the_collapse(seed, part, solver):
     X, y = clouds(20, 200, 3, 1.5, seed=seed)
     sigma = part * oracles.sigma_max(X, y)
     clf, caught = solve(X, y, sigma, solver=solver)
@@ -190,7 +190,7 @@ def test_minority_inside_the_majority_always_collapses(d, exponent, solver):
 
 
 @pytest.mark.parametrize("sigma", [1e-6, 0.1, 10.0])
-def test_without_intercept_nothing_to_learn(sigma):
+def test_equal_rows_of_both_classes_collapse_without_an_intercept(sigma):
     X = np.array([[1.0, 2.0], [1.0, 2.0], [-3.0, 1.0], [-3.0, 1.0]])
     clf, caught = solve(X, np.array([1.0, -1.0, 1.0, -1.0]), sigma, fit_intercept=False)
     assert caught == [CollapseWarning]
@@ -214,7 +214,7 @@ def test_any_problem_is_solved_and_certified(seed):
         np.testing.assert_allclose(value(clf, X, y, l2=l2), clf.objective_, rtol=1e-9, atol=1e-9)
 
 
-def test_a_bound_above_a_value_is_no_bound():
+def test_a_lower_bound_above_an_attained_value_is_rejected():
     X = np.random.default_rng(0).standard_normal((40, 2))
     posed = Binary(Rows(X, X[:, 0] > 0), LOSSES["gaussian"], Isotropic(0.5))
     bounds = Bounds("newton", posed, 1e-6, 0)

@@ -86,12 +86,12 @@ def optimum(name, sigma, fit_intercept, blurs):
 @with_and_without
 @pytest.mark.parametrize("exponent", [-2, 0, 2, 6, 10])
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
-def test_moderate_and_large_noise(name, exponent, fit_intercept, solver):
+def test_optimum_at_moderate_and_large_noise(name, exponent, fit_intercept, solver):
     X, y = joint_problem(name)
     sigma = 2.0**exponent
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
     total = at_zero(clf, y)
-    # Where classes meet rounding off the kinks is slow work; then the constant classifier must do.
+    # If classes collapse, rounding off the kinks is slow; then the constant classifier must suffice.
     slow = name not in SMALL and fit_intercept and sigma > 2**5
     found = optimum(name, sigma, fit_intercept, (0.1, 1e-2, 1e-3) if slow else (0.1, 1e-3, 1e-5, 1e-7, 1e-9))
     rng = np.random.default_rng(0)
@@ -118,7 +118,7 @@ def test_moderate_and_large_noise(name, exponent, fit_intercept, solver):
 @with_and_without
 @pytest.mark.parametrize("exponent", [-10, -8, -6])
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
-def test_small_noise(name, exponent, fit_intercept, solver):
+def test_optimum_at_small_noise(name, exponent, fit_intercept, solver):
     X, y = joint_problem(name)
     sigma = 2.0**exponent
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
@@ -128,8 +128,8 @@ def test_small_noise(name, exponent, fit_intercept, solver):
 
 
 @pytest.mark.parametrize("sigma", np.linspace(0.17, 0.2, 7))
-def test_a_class_that_hardly_touches_the_others(sigma):
-    """One flower is far from the others here: what little flows to it must not keep them from a proof."""
+def test_a_class_far_from_the_others_does_not_prevent_the_proof(sigma):
+    """One flower is far from the others here: its small flow must not prevent the proof."""
     X, y = joint_problem("iris")
     clf, caught = solve(X, y, sigma)
     check_solved(clf, caught, X, y)
@@ -149,7 +149,7 @@ def test_tiny_noise_is_certified_or_honest(name, exponent, fit_intercept, solver
 
 @every_joint_solver
 @pytest.mark.parametrize("name", JOINT_PROBLEMS)
-def test_huge_noise(name, solver):
+def test_optimum_at_huge_noise(name, solver):
     X, y = joint_problem(name)
     for exponent in (14, 20):
         clf, caught = solve(X, y, 2.0**exponent, solver=solver)
@@ -168,7 +168,7 @@ def test_huge_noise(name, solver):
 @with_and_without
 @pytest.mark.parametrize("l2", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 10.0])
-def test_ridge(sigma, l2, fit_intercept, solver):
+def test_optimum_with_a_ridge(sigma, l2, fit_intercept, solver):
     X, y = groups([30, 25, 40], 3, 3.0)
     clf, caught = solve(X, y, sigma, l2=l2, fit_intercept=fit_intercept, solver=solver)
     found = oracles.joint_minimum(X, y, sigma, l2=l2, fit_intercept=fit_intercept)[0]
@@ -200,7 +200,7 @@ def test_tol_is_met(tol, fit_intercept, solver):
 @every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("order", ["random", "by-label", "rare-class"])
-def test_many_rows(order, fit_intercept, solver):
+def test_optimum_with_many_rows(order, fit_intercept, solver):
     X, y = groups([12_000, 10_000, 30 if order == "rare-class" else 9_000], 5, 3.0, seed=6)
     if order == "by-label":
         rows = np.argsort(y, kind="stable")
@@ -217,7 +217,7 @@ def test_many_rows(order, fit_intercept, solver):
 @every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [0.01, 1.0])
-def test_many_columns(sigma, fit_intercept, solver):
+def test_optimum_with_many_columns(sigma, fit_intercept, solver):
     rng = np.random.default_rng(7)
     X = sp.random_array((150, 1500), density=0.01, rng=rng, format="csr", data_sampler=rng.standard_normal)
     scores = np.column_stack([X[:, k * 100 : k * 100 + 100].sum(axis=1) for k in range(3)])
@@ -296,7 +296,7 @@ def test_two_of_three_classes_collapse(distance, sigma, fit_intercept, solver):
 
 @every_joint_solver
 @pytest.mark.parametrize("sigma", np.geomspace(1.0, 30.0, 12))
-def test_around_the_collapse(sigma, solver):
+def test_optimum_around_the_collapse(sigma, solver):
     X, y = groups([15, 60, 30, 10], 3, 3.0, seed=2)
     clf, caught = solve(X, y, sigma, solver=solver)
     check_agrees(clf, oracles.joint_minimum(X, y, sigma)[0], at_zero(clf, y))
@@ -307,7 +307,7 @@ def test_around_the_collapse(sigma, solver):
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-3, 0.3, 10.0])
 @pytest.mark.parametrize("sizes", [(20, 20, 20), (30, 20, 10)], ids=str)
-def test_identical_class_means(sizes, sigma, fit_intercept, solver):
+def test_optimum_with_identical_class_means(sizes, sigma, fit_intercept, solver):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 3))
     y = np.repeat([0, 1, 2], sizes)
@@ -324,7 +324,7 @@ def test_identical_class_means(sizes, sigma, fit_intercept, solver):
 @every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-4, 0.1, 1.0, 10.0])
-def test_two_classes_with_the_same_rows(sigma, fit_intercept, solver):
+def test_optimum_if_two_classes_have_the_same_rows(sigma, fit_intercept, solver):
     X, y = groups([20, 20], 2, 3.0)
     X, y = np.vstack([X, X[y == 1]]), np.append(y, np.full(20, 2))
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
@@ -338,7 +338,7 @@ def test_two_classes_with_the_same_rows(sigma, fit_intercept, solver):
 @every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-6, 0.1, 10.0])
-def test_every_class_has_the_same_rows(sigma, fit_intercept, solver):
+def test_optimum_if_every_class_has_the_same_rows(sigma, fit_intercept, solver):
     X, y = np.tile([[1.0, 2.0], [-3.0, 1.0]], (3, 1)), np.repeat([0, 1, 2], 2)
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
     check_solved(clf, caught, X, y)
@@ -349,7 +349,7 @@ def test_every_class_has_the_same_rows(sigma, fit_intercept, solver):
 @every_joint_solver
 @with_and_without
 @pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0])
-def test_most_classes_have_the_same_rows(sigma, fit_intercept, solver):
+def test_optimum_if_most_classes_have_the_same_rows(sigma, fit_intercept, solver):
     A = np.random.default_rng(0).standard_normal((10, 2))
     X, y = np.vstack([A, A, A, A + 3]), np.repeat(np.arange(4), 10)
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
@@ -421,7 +421,7 @@ EDGES = {
 @with_and_without
 @pytest.mark.parametrize("sigma", [1e-6, 1e-2, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("edge", EDGES)
-def test_edges(edge, sigma, fit_intercept, solver):
+def test_optimum_of_edge_cases(edge, sigma, fit_intercept, solver):
     X, y = EDGES[edge]()
     clf, caught = solve(X, y, sigma, fit_intercept=fit_intercept, solver=solver)
     total = at_zero(clf, y)
@@ -472,7 +472,7 @@ def test_gap_is_honest_below_double_precision(fit_intercept):
 
 
 @with_and_without
-def test_written_loss_fits_like_the_compiled(fit_intercept):
+def test_a_loss_in_python_fits_like_the_compiled_one(fit_intercept):
     X, y, weight = noisy_groups()
     one, two = (
         GuruClassifier(0.5, loss=loss, fit_intercept=fit_intercept, tol=1e-10).fit(X, y, weight)

@@ -1,4 +1,4 @@
-"""The stochastic solver: where it ends, how it goes on, what it refuses."""
+"""The stochastic solver: its result, its continuation, and its errors."""
 
 import pickle
 import re
@@ -115,7 +115,7 @@ def test_a_rate_that_is_too_large_has_not_converged():
 
 
 @pytest.mark.parametrize("average", [False, True])
-def test_a_pickled_state_goes_on_where_it_was(average):
+def test_a_pickled_state_continues_the_descent(average):
     problem = binary(*clouds(100, 100, 3))
     order = np.random.default_rng(0).integers(0, 200, 500)
     whole = SGDState(3)
@@ -150,7 +150,7 @@ def test_features_that_say_nothing():
     assert course.objective == pytest.approx(20, rel=0.05)
 
 
-def test_refuses_what_has_no_kernel():
+def test_refuses_a_loss_without_compiled_code():
     class Written(Gaussian):
         code = -1
 
@@ -205,7 +205,7 @@ every_descent = pytest.mark.parametrize("solver", [name for name, solver in SOLV
 
 @every_descent
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
-def test_estimator_comes_close_and_says_how_close(solver, form):
+def test_estimator_comes_close_and_certifies_its_gap(solver, form):
     X, labels = three_clouds()
     exact = GuruClassifier(0.5).fit(X, labels)
     clf = GuruClassifier(0.5, solver=solver, average=True, random_state=0).fit(form(X), labels)
@@ -267,7 +267,7 @@ def test_parts_come_close_to_the_whole(n_classes, average):
     assert certificate.dual <= exact.objective_ <= certificate.primal <= 1.05 * exact.objective_
 
 
-def test_a_part_after_a_fit_goes_on_and_claims_nothing():
+def test_partial_fit_after_fit_continues_without_a_certificate():
     X, labels = three_clouds()
     clf = GuruClassifier(0.5, solver="sgd", tol=1e-3).fit(X, labels)
     steps, before = clf.n_updates_, clf.coef_.copy()

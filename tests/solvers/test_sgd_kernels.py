@@ -1,4 +1,4 @@
-"""The compiled stochastic gradient steps against loops that say what they mean."""
+"""The compiled stochastic gradient steps against plain loops."""
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def assert_near(actual, expected, tolerance=1e-10):
 @every_form
 @options
 @summed
-def test_binary_steps(form, sigma, l2, fit_intercept, average):
+def test_binary_steps_match_the_loop(form, sigma, l2, fit_intercept, average):
     sample = Sample()
     places = sample.binary_by_hand(sigma, l2, fit_intercept)
     expected = places.mean(axis=0) if average else places[-1]
@@ -148,7 +148,7 @@ def test_binary_steps(form, sigma, l2, fit_intercept, average):
 @summed
 @pytest.mark.parametrize("eta0", [0.01, 30.0, 3000.0])
 @pytest.mark.parametrize("sigma", [0.1, 5.0])
-def test_binary_steps_of_any_length(average, eta0, sigma):
+def test_binary_steps_of_any_length_match_the_loop(average, eta0, sigma):
     # The longest ones reset w, as gamma is cut off at 0.
     sample = Sample(steps=1000)
     places = sample.binary_by_hand(sigma, 0.01, True, eta0)
@@ -160,7 +160,7 @@ def test_binary_steps_of_any_length(average, eta0, sigma):
 @options
 @summed
 @pytest.mark.parametrize("single", [False, True], ids=["all", "single"])
-def test_joint_steps(form, sigma, l2, fit_intercept, average, single):
+def test_joint_steps_match_the_loop(form, sigma, l2, fit_intercept, average, single):
     sample = Sample(n_classes=5, steps=1500)
     places = sample.joint_by_hand(sigma, l2, fit_intercept, single=single)
     expected = places.mean(axis=0) if average else places[-1]
@@ -174,7 +174,7 @@ def test_joint_steps(form, sigma, l2, fit_intercept, average, single):
 @pytest.mark.parametrize("eta0", [0.01, 30.0, 3000.0])
 @pytest.mark.parametrize("single", [False, True], ids=["all", "single"])
 @pytest.mark.parametrize("n_classes", [3, 4, 9])
-def test_joint_steps_of_any_length(average, eta0, single, n_classes):
+def test_joint_steps_of_any_length_match_the_loop(average, eta0, single, n_classes):
     sample = Sample(n_classes=n_classes, steps=600)
     places = sample.joint_by_hand(1.0, 0.01, True, eta0, single)
     expected = places.mean(axis=0) if average else places[-1]
@@ -195,7 +195,7 @@ def test_two_classes_are_the_binary_problem_with_twice_the_step(average, sigma, 
 
 @summed
 @pytest.mark.parametrize("form", [FORMS["dense"], FORMS["csr"]], ids=["dense", "csr"])
-def test_several_calls_are_one(form, average):
+def test_several_calls_equal_one(form, average):
     sample = Sample(n_classes=4, steps=2000)
     cuts = [0, 1, 700, 700, 1234]
     for one, many in (
@@ -220,7 +220,7 @@ def test_norm_does_not_drift(l2, eta0):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @options
-def test_steps_of_every_loss(loss, sigma, l2, fit_intercept):
+def test_steps_of_every_loss_match_the_loop(loss, sigma, l2, fit_intercept):
     binary, joint = Sample(steps=500, loss=loss), Sample(n_classes=4, steps=200, loss=loss)
     places = binary.binary_by_hand(sigma, l2, fit_intercept)
     assert_near(np.append(*binary.binary(FORMS["csr"], sigma, l2, fit_intercept)), places[-1])
@@ -231,7 +231,7 @@ def test_steps_of_every_loss(loss, sigma, l2, fit_intercept):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_are_not_finite_show(form, fit_intercept, value):
+def test_rows_that_are_not_finite_make_the_intercept_nan(form, fit_intercept, value):
     for n_classes in (2, 4):
         sample = Sample(n_classes=n_classes)
         sample.X[sample.order[-1], 0] = value  # in the last step, where a margin of the right sign moves nothing

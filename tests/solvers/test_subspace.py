@@ -13,7 +13,7 @@ from gaussguru._solvers.subspace import OfColumns, OfSamples, Span, Subspace
 
 
 def minimise(whole, space, *, last_word=True):
-    """Return what a growing span of a space finds, from the class means."""
+    """Return the result of minimising over a growing span of a space, from the class means."""
     return Subspace().minimise(space, whole, whole=last_word)[0]
 
 
@@ -35,7 +35,7 @@ def test_a_span_of_gradients_ends_at_the_same_optimum(form, sigma, l2, fit_inter
 @pytest.mark.parametrize(("sigma", "l2"), [(1.0, 0.0), (4.0, 0.0), (1.0, 0.7)])
 @with_and_without
 def test_a_span_of_samples_ends_at_the_same_optimum(sigma, l2, fit_intercept):
-    """As with a kernel, of which only products are known: no problem in the whole space has the last word."""
+    """As with a kernel, of which only products are known: the whole space does not certify the result."""
     X, y = groups([70, 50, 60, 40], 12)
     whole = make(X, y, np.ones(len(y)), sigma=sigma, l2=l2, fit_intercept=fit_intercept)
     expected = Newton(tol=1e-9).solve(whole)
@@ -52,7 +52,7 @@ def check_near(found, expected, zero):
 
 @pytest.mark.parametrize("space", ["columns", "samples"])
 def test_a_span_stays_orthonormal_whatever_is_added(space):
-    """Dependent directions, directions that are in the span but for rounding, and more of them than there is room."""
+    """Dependent directions, directions in the span up to rounding, and more directions than dimensions."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 12)) * 2.0 ** -np.arange(12)
     space = (

@@ -215,7 +215,7 @@ class Problem(Protocol[P]):
     def subsample(self, n_rows: int, rng: np.random.Generator) -> Self:
         """Return about ``n_rows`` rows, each class reweighted to its own total."""
 
-    # --- classifiers that ignore the features
+    # --- zero coefficients
 
     def constant_near(self, point: P | None) -> tuple[Intercept, float]:
         """Return the best intercepts at zero coefficients, near those of a point if it matters, and F there."""

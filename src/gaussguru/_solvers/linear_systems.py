@@ -120,11 +120,11 @@ class Systems:
 
         While smoothing falls the Hessian changes: an old factor is reused only at the ``final`` smoothing.
         """
-        solve = self.at(local, previous if final else 0.0)
+        solve = self._solver(local, previous if final else 0.0)
         p = -solve(local.gradient)
         return NewtonStep(p, -float(local.gradient @ p), lambda less: np.asarray(p + solve(local.tangent(less))))
 
-    def at(self, local: LocalModel[P], previous: float) -> Solve:
+    def _solver(self, local: LocalModel[P], previous: float) -> Solve:
         """Return a function that solves systems with the Hessian of ``local``.
 
         ``previous`` is the decrement before the last step, infinity to try a lazy step, 0 to rule it out.

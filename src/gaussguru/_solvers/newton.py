@@ -62,8 +62,11 @@ class Newton:
     def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
         run = _Run(self, problem)
-        if start is not None and _is_usable(start[0]) and run.resume(problem.point(problem.unknowns(*start))):
-            return run.result()
+        if start is not None and _is_usable(start[0]):
+            point = problem.point(problem.unknowns(*start))
+            # At the first noise at which the point is central.
+            if any(run.resume(point, noise, 0.0) for noise in self.policy.warm_noise):
+                return run.result()
         return run.from_scratch()
 
     def follow(self, problem: Problem[P], factors: Iterable[float]) -> Iterator[Result]:
@@ -147,10 +150,6 @@ class _Run(Bounds[P]):
             local = problem.expand(problem.again(local.point))
         return local
 
-    def resume(self, point: P) -> bool:
-        """Minimise from a point at the first noise of the policy at which it is central; return whether it was."""
-        return any(self._resumes(point, noise, 0.0) for noise in self.policy.warm_noise)
-
     def resume_path(self, factor: float, passed: list[tuple[float, P]]) -> bool:
         """Minimise from an extrapolation of the solutions at other noise levels, if it is central; return success.
 
@@ -158,9 +157,9 @@ class _Run(Bounds[P]):
         """
         ahead = self.problem.smoothed(self.last).mixture(extrapolation(factor, passed))
         level, solution = passed[-1]
-        return self._resumes(ahead, 1.0, np.inf) or (level > factor and self._resumes(solution, level / factor, np.inf))
+        return self.resume(ahead, 1.0, np.inf) or (level > factor and self.resume(solution, level / factor, np.inf))
 
-    def _resumes(self, point: P, noise: float, previous: float) -> bool:
+    def resume(self, point: P, noise: float, previous: float) -> bool:
         """Minimise from a point if it is central at some noise; return whether it is."""
         problem = self.problem.smoothed(self.last._replace(noise=noise))
         point = problem.rescaled(problem.again(point), NEGLIGIBLE)
@@ -286,7 +285,7 @@ class _Run(Bounds[P]):
         return problem.expand(problem.again(local.point))
 
     def _follow(self, problem: Problem[P], local: LocalModel[P], step: NewtonStep) -> LocalModel[P]:
-        """Take the best fraction of a step to less smoothing, after which F is not comparable with before."""
+        """Take the best fraction of a step to less smoothing; F changes with the smoothing."""
         best = end = problem.point(local.x + step.towards(problem.smoothing))
         if not end.value < local.value:
             best = lowest(problem, problem.again(local.point), end, 0.0)
@@ -303,14 +302,14 @@ class _Run(Bounds[P]):
         else:
             end = problem.point(local.x + step.p)
         trial = lowest(problem, start, end, decrement)
-        # The nearer the end, the more exactly.
+        # Length and intercept are more exact near the optimum.
         tol = NEGLIGIBLE * min(1.0, max(1e-9, decrement / max(local.noisy, 1e-300)))
         return problem.expand(problem.rescaled(trial, tol))
 
     # --- bounds -------------------------------------------------------------------------------------------
 
     def certify(self, local: LocalModel[P], *, thorough: bool = False) -> bool:
-        """Update the best bounds on the minimum; return whether they meet."""
+        """Update the best bounds on the minimum; return whether the gap is closed."""
         certificate, point = local.certificate(self.target, thorough=thorough or self.settings.verbose > 0)
         self.raise_dual(certificate.dual)
         self.lower_primal(certificate.primal, point)

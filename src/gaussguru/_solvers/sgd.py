@@ -174,16 +174,16 @@ class SGD(Generic[L]):
     policy: SGDPolicy = SGDPolicy()
 
     def solve(self, problem: L, start: Start | None = None) -> Result:
-        """Minimise, from ``(w, b)`` if given, and return the last place.
+        """Minimise, from ``(w, b)`` if given, and return the last solution.
 
-        A rate that is too large may end above F(0), or not at a number: such a descent has not converged.
+        With a rate that is too large F may end above F(0) or not be finite: the status is then "max_iter".
         """
         if not np.isfinite(problem.rows.squared_norms).all():
             raise NotFiniteError
         eta0 = self.find_rate(problem) if self.eta0 is None else self.eta0
         state, log = self.begin(problem, start), Log("sgd", self.verbose, "epoch")
         n, rng = problem.rows.n_rows, np.random.default_rng(self.seed)
-        curve, calm = [self.value(problem, state.coef, state.intercept)], 0
+        curve, calm = [self.value(problem, state.coef, state.intercept)], 0  # calm: epochs without progress
         while len(curve) <= self.max_iter and calm < self.policy.patience and math.isfinite(curve[-1]):
             if self.average:
                 state.renew_average()
@@ -193,8 +193,7 @@ class SGD(Generic[L]):
             log(len(curve) - 1, curve[-1])
         coef, intercept, last = state.coef, state.intercept, curve[-1]
         certificate, alpha = self.certify(problem, coef, intercept)
-        rests = calm == self.policy.patience and last <= problem.weight
-        status: Status = "converged" if rests else "max_iter"
+        status: Status = "converged" if calm == self.policy.patience and last <= problem.weight else "max_iter"
         gap, n_iter = min(certificate.gap, last), len(curve) - 1
         return Result(coef, intercept, last, gap, alpha, n_iter, status, loss_curve=curve[1:], eta0=eta0, state=state)
 

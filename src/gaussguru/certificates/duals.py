@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from gaussguru._linalg import Array, norm
 from gaussguru.certificates.dual_point import Certificate
@@ -68,12 +69,12 @@ class Recovered(NamedTuple):
 def recover_norm(
     loss: str | Loss,
     noise: Noise,
-    alpha: Any,
-    y: Any,
+    alpha: ArrayLike,
+    y: ArrayLike,
     X: Any,
-    direction: Any,
+    direction: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     fit_intercept: bool = True,
 ) -> Recovered:
     """Return the norm of ``w*``, and ``b*``, from a dual solution and the direction of ``w*``.
@@ -156,7 +157,14 @@ class Feasibility(NamedTuple):
 
 
 def dual_objective(
-    loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, l2: float = 0.0
+    loss: str | Loss,
+    noise: Noise,
+    alpha: ArrayLike,
+    y: ArrayLike,
+    X: Any,
+    *,
+    sample_weight: ArrayLike | None = None,
+    l2: float = 0.0,
 ) -> float:
     """Return the dual objective: a lower bound of the minimum if :func:`dual_feasibility` is 0.
 
@@ -185,7 +193,14 @@ def dual_objective(
 
 
 def dual_feasibility(
-    loss: str | Loss, noise: Noise, alpha: Any, y: Any, X: Any, *, sample_weight: Any = None, fit_intercept: bool = True
+    loss: str | Loss,
+    noise: Noise,
+    alpha: ArrayLike,
+    y: ArrayLike,
+    X: Any,
+    *,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = True,
 ) -> Feasibility:
     """Return the violation of each constraint of the dual.
 
@@ -204,7 +219,7 @@ def dual_feasibility(
     return Feasibility(box, balance, max(0.0, noise.polar(np.asarray(X.T @ (weight * y * alpha))) - level))
 
 
-def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+def duality_gap(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     """Return a proven upper bound on the distance of a fitted estimator to the minimum of its objective, on any data.
 
     Parameters
@@ -224,7 +239,9 @@ def duality_gap(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     return certificate.gap
 
 
-def _dual_point(loss: str | Loss, alpha: Any, y: Any, X: Any, sample_weight: Any) -> tuple[Loss, Array, Array, Array]:
+def _dual_point(
+    loss: str | Loss, alpha: ArrayLike, y: ArrayLike, X: Any, sample_weight: ArrayLike | None
+) -> tuple[Loss, Array, Array, Array]:
     """Return the loss, alpha, labels and weights; raise a ValueError for wrong shapes or labels."""
     alpha, y = np.asarray(alpha, dtype=np.float64), np.asarray(y, dtype=np.float64)
     weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
