@@ -29,11 +29,6 @@ from gaussguru._linalg import EPS, Array, Index, diagonal
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
 # Rows of a panel of the Cholesky factor.
 PANEL = 256
-# Kernel matrices of up to this many samples are computed in one call.
-AT_ONCE = 10_000
-# A kernel matrix counts as positive semidefinite if the remainder of its factorisation is at most this fraction of the
-# largest entry, or within the rounding errors of its precision.
-INDEFINITE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -185,7 +180,7 @@ def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Arra
         K[i, i + 1 :] = 0.0
     n, rank = K.shape
     if rank < n:
-        _check_rest(kernel, X, K, order, whole, max(INDEFINITE, 10 * n * eps))
+        _check_rest(kernel, X, K, order, whole, max(1e-8, 10 * n * eps))
     if rank == 0:  # a kernel of 0 gets a feature of 0
         return np.zeros((n, 1)), order, LandmarkSpace(order[:1], np.ones((1, 1)))
     return K, order, LandmarkSpace(order[:rank], K[:rank])
@@ -219,7 +214,8 @@ def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, al
     """Raise if the kernel matrix K differs from ``Z Z'``: then it is not positive semidefinite.
 
     The remainder ``K - Z Z'`` of a positive semidefinite matrix is 0. Otherwise its diagonal is negative, or it has
-    nonzero entries beside a zero diagonal. Checked are the diagonal and some rows that Z was not made from.
+    nonzero entries beside a zero diagonal. Checked are the diagonal and some rows that Z was not made from, against the
+    fraction ``allowed`` of the largest entry.
     """
     n, rank = Z.shape
     rest = whole[order] - np.einsum("ij,ij->i", Z, Z)
@@ -329,7 +325,7 @@ class Gram:
 
     @cached_property
     def _kept(self) -> Array:
-        if self.n_kept == self.n_rows <= AT_ONCE:
+        if self.n_kept == self.n_rows <= 10_000:
             return self._compute(slice(0, self.n_rows))  # scikit-learn then uses the symmetry: half the work
         kept = np.empty((self.n_kept, self.n_rows))
         for begin in range(0, self.n_kept, self.step):
