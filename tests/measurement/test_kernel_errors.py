@@ -527,7 +527,7 @@ def test_certificates_that_cannot_be():
         model(sigma=0.3).fit(X, y).certificate(X, y + 1)
 
 
-# --- what cannot be done ----------------------------------------------------------------------------------------
+# --- unsupported ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
