@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import os
 import shutil
@@ -10,15 +10,15 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file to write that takes the place of ``path`` when all is well; until then that stays as it is.
+    """Open a temporary file for writing, which replaces ``path`` if the context ends without an exception.
 
-    Its name until then is of no other file, in the same directory, or it could not be renamed. Of several that write
-    to one path at the same time, the last to end wins.
+    It has a unique name in the same directory, so that it can be renamed. If several processes write to one path at the
+    same time, the last to finish wins.
 
     Parameters
     ----------
     path : path
-        If it is a link, what it leads to is replaced. The new file has the permissions of the old one.
+        The target of a link is replaced. The new file has the permissions of the old one.
     """
     target = Path(os.path.realpath(path))
     beside = target.with_name(f".gaussguru-{os.urandom(8).hex()}.part")

@@ -21,7 +21,7 @@ def is_frame(table: Any) -> bool:
 
 
 def column_names(table: Any) -> NDArray[Any] | None:
-    """Return the names of the columns of a DataFrame; None, as in scikit-learn, if they are not all texts."""
+    """Return the column names of a DataFrame; None, as in scikit-learn, unless all are strings."""
     if not is_frame(table):
         return None
     names = list(table.columns) if hasattr(table, "iloc") else nw.from_native(table).columns
@@ -29,12 +29,12 @@ def column_names(table: Any) -> NDArray[Any] | None:
 
 
 def row_names(table: Any) -> NDArray[Any] | None:
-    """Return the index of a DataFrame that has one."""
+    """Return the index of a pandas DataFrame, else None."""
     return np.asarray(table.index) if hasattr(table, "iloc") else None
 
 
 def check_same_names(X: Any, table: Any, name: str) -> None:
-    """Raise unless the columns and rows of a table, called ``name`` in messages, have the names of those of X."""
+    """Raise unless the columns and rows of a table, called ``name`` in messages, are named as those of X."""
     columns, others = column_names(X), column_names(table)
     if columns is None and others is not None:
         raise ValueError(
@@ -44,7 +44,7 @@ def check_same_names(X: Any, table: Any, name: str) -> None:
     for axis, names, given in (("columns", columns, others), ("index", row_names(X), row_names(table))):
         if names is None or given is None or np.array_equal(names, given):
             continue
-        # Rows that are only numbered have no names, unless the same numbers come in another order.
+        # A range index is no name, unless the other table has the same numbers in another order.
         if axis == "index" and (_is_numbered(names) or _is_numbered(given)) and not _is_permuted(names, given):
             continue
         at = next((i for i, pair in enumerate(zip(names, given, strict=False)) if pair[0] != pair[1]), -1)
@@ -59,7 +59,7 @@ def _is_numbered(names: NDArray[Any]) -> bool:
 
 
 def _is_permuted(names: NDArray[Any], others: NDArray[Any]) -> bool:
-    """Return whether rows have the same numbers in another order, where those of one table are in order."""
+    """Return whether two indices hold the same integers."""
     if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
         return False
     return np.array_equal(np.sort(names), np.sort(others))
@@ -77,7 +77,7 @@ def take_rows(values: Any, index: Any) -> Any:
 
 
 def places_of(columns: Any, table: Any) -> Index:
-    """Return the places of columns of a table, given by index, slice, mask or name."""
+    """Return the numbers of columns of a table, given by index, slice, mask or name."""
     names, n_columns = column_names(table), int(table.shape[1])
     columns = [columns] if isinstance(columns, str | numbers.Integral) else columns
     if isinstance(columns, slice):
@@ -87,7 +87,7 @@ def places_of(columns: Any, table: Any) -> Index:
         first, last = (
             None if part is None else int(places_of(part, table)[0]) for part in (columns.start, columns.stop)
         )
-        return np.arange(n_columns)[first : None if last is None else last + 1]  # by name, with both ends
+        return np.arange(n_columns)[first : None if last is None else last + 1]  # slices by name include both ends
     if len(columns) and all(isinstance(name, str) for name in columns):
         known = {name: j for j, name in enumerate([] if names is None else names.tolist())}
         if unknown := [name for name in columns if name not in known]:
@@ -98,7 +98,7 @@ def places_of(columns: Any, table: Any) -> Index:
 
 
 def text_columns(table: Any) -> Index:
-    """Return the places of the columns of a DataFrame that hold no numbers."""
+    """Return the numbers of the columns of a DataFrame that are not numeric."""
     if not is_frame(table):
         return np.zeros(0, dtype=np.int64)
     kinds = nw.from_native(table, eager_only=True).schema.values()
@@ -106,7 +106,7 @@ def text_columns(table: Any) -> Index:
 
 
 def _is_number(kind: Any, table: Any, column: int) -> bool:
-    """Return whether a column of this kind holds numbers, as objects of any type may."""
+    """Return whether a column of this type is numeric; columns of objects are tried."""
     if kind == nw.Object:
         try:
             column_values(table, column).astype(np.float64)
@@ -117,14 +117,14 @@ def _is_number(kind: Any, table: Any, column: int) -> bool:
 
 
 def numbers_beside_text(table: Any) -> Array:
-    """Return a table as an array of float64, with 0 in columns that hold no numbers."""
+    """Return a table as an array of float64, with 0 in columns that are not numeric."""
     for column in text_columns(table):
         table = put_column(table, int(column), np.zeros(table.shape[0]))
     return as_numbers(table, "X")
 
 
 def with_numbers(table: Any, values: Array) -> Any:
-    """Return a table with other numbers, (n, d), in its form; columns that hold none stay as they are."""
+    """Return a table of the same form with new values (n, d); columns that are not numeric are unchanged."""
     text = text_columns(table)
     if not len(text):
         return like(table, values)
@@ -134,7 +134,7 @@ def with_numbers(table: Any, values: Array) -> Any:
 
 
 def take_columns(values: Any, columns: Index) -> Any:
-    """Return columns of an array, sparse matrix or DataFrame, by their places."""
+    """Return columns of an array, sparse matrix or DataFrame, by number."""
     return _safe_indexing(values, columns, axis=1)
 
 
@@ -159,9 +159,9 @@ def put_column(values: Any, column: int, new: NDArray[Any]) -> Any:
 
 
 def like(X: Any, values: Array, names: Any = None) -> Any:
-    """Return values as a DataFrame, if X is one, with its names or others; in single precision if X is an array of it.
+    """Return values in the form of X: a DataFrame with its names (or ``names``), or an array, float32 if X is.
 
-    A DataFrame of as many rows keeps its index.
+    The index is kept if the number of rows is the same.
     """
     if not is_frame(X):
         return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
@@ -174,9 +174,9 @@ def like(X: Any, values: Array, names: Any = None) -> Any:
 
 
 def unmasked(values: Any, name: str) -> Any:
-    """Return a masked array with NaN under its mask, and anything else as it is; refuse units.
+    """Return a masked array with NaN in masked entries, and anything else unchanged; raise for units.
 
-    scikit-learn and NumPy read the numbers under a mask, and drop units, without a word.
+    scikit-learn and NumPy would silently read masked numbers and drop units.
     """
     if type(values) is np.ndarray:
         return values
@@ -194,7 +194,7 @@ def unmasked(values: Any, name: str) -> Any:
 
 
 def check_unmasked(values: Any, name: str) -> None:
-    """Raise if something is masked in an array that must have a value for every sample."""
+    """Raise if any entry is masked in an array that must have a value for every sample."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
             f"{name} must have a value for every sample; {np.count_nonzero(np.ma.getmaskarray(values))} are masked"
@@ -202,9 +202,9 @@ def check_unmasked(values: Any, name: str) -> None:
 
 
 def as_numbers(values: Any, name: str) -> Array:
-    """Return values as an array of float64, finite or not: NaN for what a DataFrame or a mask leaves out.
+    """Return values as a C-contiguous array of float64, with NaN for missing or masked entries.
 
-    Its rows lie one after the other in memory: the last digits of a sum depend on that.
+    The last digits of sums depend on the memory order.
     """
     if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
         return values

@@ -1,4 +1,4 @@
-"""The population of true values behind measurements with error bars, and what it says of each of them."""
+"""The population of true values behind measurements with error bars, and posteriors of the true values."""
 
 import warnings
 from dataclasses import replace
@@ -43,17 +43,17 @@ from gaussguru._frames import as_numbers, column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.sources import Fields, Mapped, Reading, Source, SplitSource, as_source, drawn
 
-# A value with an error above so many spreads of its feature says nothing of the population, and is left out of its fit.
+# Values with errors above this many spreads of their feature are left out of the fit of a population.
 UNINFORMATIVE = 1000.0
-# Rows on which starts are compared, on which numbers of components are, and for how many iterations starts are.
-TRIAL_ROWS, SUBSAMPLE, TRIAL = 3000, 10_000, 20
-# From the population of a subsample that of so many times its rows is found, and so on up to all.
+# Rows and iterations with which starts are compared, and rows with which numbers of components are compared.
+TRIAL_ROWS, TRIAL, SUBSAMPLE = 3000, 20, 10_000
+# Factor between the sizes of successive subsamples on which EM continues, up to all rows.
 GROWTH = 4
 # The most components that "auto" tries.
 MOST_COMPONENTS = 5
-# Folds of held-out samples for "auto"; a single one from so many rows on, whose likelihood is then known well enough.
+# Folds of held-out samples for "auto"; with MANY rows or more one fold is precise enough.
 FOLDS, MANY = 5, 1000
-# Numbers of the posterior covariances of a piece of a source: 32 MB.
+# Entries of the posterior covariances of a piece of a source: 32 MB.
 PART_NUMBERS = 1 << 22
 # Iterations of k-means for a start.
 LLOYD = 10
@@ -267,7 +267,6 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_is_fitted(self)
         names = names_of(self)
         out = None if names is None else self.get_feature_names_out().tolist()
-        # Pieces of which the covariances are about as large as a part.
         pieces = SplitSource(source, max(1, PART_NUMBERS // self.n_features_in_**2))
         return Mapped(pieces, partial(_posterior_part, light(self)), X_err, names, out)
 
@@ -383,15 +382,15 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         U = np.eye(len(T)) if direction is None else _direction(direction, len(T))[np.newaxis]
         source = as_source(X)
         if source is not None:
-            left = mean_over(self, source, Fields(y, sample_weight, X_err), partial(_left_of_part, U))
+            variances = mean_over(self, source, Fields(y, sample_weight, X_err), partial(_variances_of_part, U))
         else:
-            each = self._left(X, X_err, U)
-            left = np.average(each, axis=0, weights=check_weights(sample_weight, len(each)))
-        parts = 1.0 - left / np.einsum("kj,jl,kl->k", U, T, U)
+            each = self._posterior_variances(X, X_err, U)
+            variances = np.average(each, axis=0, weights=check_weights(sample_weight, len(each)))
+        parts = 1.0 - variances / np.einsum("kj,jl,kl->k", U, T, U)
         return parts if direction is None else float(parts[0])
 
-    def _left(self, X: Any, X_err: Any, U: Array) -> Array:
-        """Return the variance along every row of U that is left of every sample after its measurement."""
+    def _posterior_variances(self, X: Any, X_err: Any, U: Array) -> Array:
+        """Return the posterior variance of every sample along every row of U, (n_samples, len(U))."""
         _, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
             return self.population_.posterior_variances(rows, U, mapped)
@@ -456,7 +455,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         return block_map(rows.values, self.n_jobs, rows.n_features)
 
     def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any, Any]:
-        """Return X as given and as an array, and its errors."""
+        """Return X in its form, X as an array, and its parsed errors."""
         X, X_err = split_errors(X, X_err)
         if sp.issparse(X):
             raise TypeError(
@@ -478,27 +477,27 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self._check_parameters()
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
-            found = search.run(start, mapped)
-        return self._keep(found, search.spreads, search.gaps, search.passes)
+            fit = search.run(start, mapped)
+        return self._keep(fit, search.spreads, search.gaps, search.passes)
 
     def _fit_source(self, source: Source, fields: Fields, start: EmState | None = None) -> Self:
-        """Fit samples that are read in parts: some in memory first, then all of them from there."""
+        """Fit a subsample in memory, then all samples of a source, starting from its population."""
         self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
             parts = reading.opened(mapped, session).parts.then(unlabelled)
-            some = drawn(parts)
-            search = self._search(some.X, some.X_err, some.weight)
-            found = search.run(start, mapped)
+            subsample = drawn(parts)
+            search = self._search(subsample.X, subsample.X_err, subsample.weight)
+            fit = search.run(start, mapped)
             passes, spreads, gaps = 2.0, search.spreads, search.gaps
-            if not some.is_all:
+            if not subsample.is_all:
                 sample, features = read_sample(parts, search.limits, search.means)
                 spreads, gaps = features.lengths, features.gaps
                 em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
-                found = em.run(sample, found.state)
-                passes += 1.0 + found.n_iter
+                fit = em.run(sample, fit.state)
+                passes += 1.0 + fit.n_iter
         note_features(self, self.n_features_in_, source.feature_names(fields))
-        return self._keep(found, spreads, gaps, passes)
+        return self._keep(fit, spreads, gaps, passes)
 
     def _search(self, X: Any, X_err: Any, sample_weight: Any) -> "_Search":
         """Return the search for the population of samples in memory."""
@@ -507,50 +506,50 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         weight = check_weights(sample_weight, len(rows))
         if weight is not None and not weight.all():
             rows, weight = rows[weight > 0], weight[weight > 0]
-        return _Search(self, _surveyed(rows, weight), weight)
+        return _Search(self, _informative(rows, weight), weight)
 
-    def _keep(self, found: Fit, spreads: Array, gaps: NDArray[np.bool_], passes: float) -> Self:
-        """Keep what was found, and warn where it still rises."""
-        if not found.converged:
+    def _keep(self, fit: Fit, spreads: Array, gaps: NDArray[np.bool_], passes: float) -> Self:
+        """Store the result of a fit, and warn if EM has not converged."""
+        if not fit.converged:
             problem = f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol"
-            if found.drop:
+            if fit.drop:
                 problem = (
-                    f"a step of EM lowers the mean log-likelihood, by {found.drop:.1e}: the best population until then "
+                    f"a step of EM lowers the mean log-likelihood, by {fit.drop:.1e}: the best population until then "
                     "is kept. Posteriors within several limits are approximate"
                 )
             warnings.warn(problem, ConvergenceWarning, stacklevel=outside())
-        self.population_: Mixture = found.state.mixture
-        self.error_scale_ = found.state.kappa
-        self.n_components_ = found.state.mixture.n_components - bool(self.outliers)
-        self.log_likelihood_, self.lower_bound_ = found.log_likelihood, found.objective
-        self.objective_curve_, self.n_iter_, self.converged_ = found.history, found.n_iter, found.converged
+        self.population_: Mixture = fit.state.mixture
+        self.error_scale_ = fit.state.kappa
+        self.n_components_ = fit.state.mixture.n_components - bool(self.outliers)
+        self.log_likelihood_, self.lower_bound_ = fit.log_likelihood, fit.objective
+        self.objective_curve_, self.n_iter_, self.converged_ = fit.history, fit.n_iter, fit.converged
         self.spreads_, self.n_passes_ = spreads, float(round(passes, 3))
         self.indicators_ = np.flatnonzero(gaps)
         return self
 
 
 def _posterior_part(population: Deconvolve, part: Part) -> Part:
-    """Return what is known of the truth of a part."""
+    """Return a part with posterior means and covariances of the true values."""
     if not part.X.shape[0]:
-        found = population.transform(np.zeros((1, part.X.shape[1]), part.X.dtype), np.zeros((1, part.X.shape[1])))
-        return part._replace(X=found.X[:0], X_err=found.err[:0])
+        posterior = population.transform(np.zeros((1, part.X.shape[1]), part.X.dtype), np.zeros((1, part.X.shape[1])))
+        return part._replace(X=posterior.X[:0], X_err=posterior.err[:0])
     try:
-        found = population.transform(part.X, part.X_err)
+        posterior = population.transform(part.X, part.X_err)
     except ValueError as error:
         raise ValueError(f"partition {part.number}: {error}") from error
-    return part._replace(X=found.X, X_err=found.err)
+    return part._replace(X=posterior.X, X_err=posterior.err)
 
 
 def _logs_of_part(population: Deconvolve, part: Part) -> Array:
     return population.score_samples(part.X, part.X_err)
 
 
-def _left_of_part(U: Array, population: Deconvolve, part: Part) -> Array:
-    return population._left(part.X, part.X_err, U)
+def _variances_of_part(U: Array, population: Deconvolve, part: Part) -> Array:
+    return population._posterior_variances(part.X, part.X_err, U)
 
 
-class _Surveyed(NamedTuple):
-    """Readings without those that say nothing; of the features gaps, spreads, means, and the largest errors kept."""
+class _InformativeReadings(NamedTuple):
+    """Readings without uninformative values; per feature: missing values, unit, mean and largest error kept."""
 
     rows: Readings
     gaps: NDArray[np.bool_]
@@ -559,20 +558,20 @@ class _Surveyed(NamedTuple):
     limits: Array
 
 
-def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
-    """Return readings without those that say nothing, and what is known of the features."""
+def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
+    """Return readings without uninformative values, and a summary of the features."""
     known, noise, gaps = rows.is_known, rows.noise_variances, rows.gaps
-    own = np.ones(len(rows)) if weight is None else weight / weight.max()
+    s = np.ones(len(rows)) if weight is None else weight / weight.max()
     values = rows.values.astype(np.float64, copy=False)
     d = rows.n_features
     limits = np.full(d, np.inf)
     for j in range(d):
-        seen = known[:, j]
-        if not seen.any():
+        measured = known[:, j]
+        if not measured.any():
             raise ValueError(f"feature {j} was measured for no sample: leave it out")
-        # Of the better half: values of large error may lie anywhere. Of all, where these are the same.
-        for some in (seen & (noise[:, j] <= np.median(noise[seen, j])), seen):
-            mean, spread = _mean_and_spread(values[some, j], own[some])
+        # The half with smaller errors, as others may be anywhere; all values if that half is constant.
+        for chosen in (measured & (noise[:, j] <= np.median(noise[measured, j])), measured):
+            mean, spread = _mean_and_spread(values[chosen, j], s[chosen])
             if not is_flat(mean, spread):
                 limits[j] = UNINFORMATIVE * spread
                 break
@@ -583,9 +582,9 @@ def _surveyed(rows: Readings, weight: Array | None) -> _Surveyed:
         raise ValueError(f"feature {int(np.argmin(keep))} has errors above {UNINFORMATIVE:g} spreads: leave it out")
     means, spreads = np.empty(d), np.empty(d)
     for j in range(d):
-        seen = known[:, j]
-        means[j], spreads[j] = _mean_and_spread(values[seen, j], own[seen])
-    return _Surveyed(rows, gaps, lengths(means, spreads, noise_range(rows)[2]), means, limits)
+        measured = known[:, j]
+        means[j], spreads[j] = _mean_and_spread(values[measured, j], s[measured])
+    return _InformativeReadings(rows, gaps, lengths(means, spreads, noise_range(rows)[2]), means, limits)
 
 
 def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
@@ -595,11 +594,11 @@ def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
 
 
 class _Search:
-    """From starts to the population of all rows."""
+    """The search for the most likely population of readings in memory: starts, subsamples, then all rows."""
 
-    def __init__(self, model: Deconvolve, surveyed: _Surveyed, weight: Array | None) -> None:
+    def __init__(self, model: Deconvolve, readings: _InformativeReadings, weight: Array | None) -> None:
         self.model, self.weight, self.passes = model, weight, 0.0
-        self.rows, self.gaps, self.spreads, self.means, self.limits = rows, _, spreads, _, _ = surveyed
+        self.rows, self.gaps, self.spreads, self.means, self.limits = rows, _, spreads, _, _ = readings
         self.rng = model._generator()
         self.order = self.rng.permutation(len(rows))
         n, d = rows.shape
@@ -613,10 +612,10 @@ class _Search:
         self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
 
     def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: EmState, mapped: BlockMap) -> Fit:
-        """Return the best point of some rows, and count passes over them as a fraction of all."""
-        found = em.run(Sample(rows, weight, mapped), start)
-        self.passes += found.n_iter * len(rows) / len(self.rows)
-        return found
+        """Return the result of EM on some rows, and count its passes, in units of all rows."""
+        fit = em.run(Sample(rows, weight, mapped), start)
+        self.passes += fit.n_iter * len(rows) / len(self.rows)
+        return fit
 
     def run(self, start: EmState | None, mapped: BlockMap) -> Fit:
         """Return the population of all rows."""
@@ -631,48 +630,48 @@ class _Search:
             return self._ascend(self.em, self.rows, self.weight, start, mapped)
         K = self.model.n_components
         if isinstance(K, str):
-            K = self._number(*self._some(min(SUBSAMPLE, n)), mapped)
+            K = self._number(*self._first(min(SUBSAMPLE, n)), mapped)
         size = min(SUBSAMPLE, n)
-        found = self._fit(*self._some(size), K, mapped)
+        fit = self._fit(*self._first(size), K, mapped)
         while size < n:
             size = n if n <= GROWTH * size else GROWTH * size
-            found = self._ascend(self.em, *self._some(size), found.state, mapped)
-        return found
+            fit = self._ascend(self.em, *self._first(size), fit.state, mapped)
+        return fit
 
-    def _some(self, size: int) -> tuple[Readings, Array | None]:
-        """Return rows at random, the first of an order in which smaller subsamples are part of larger ones."""
+    def _first(self, size: int) -> tuple[Readings, Array | None]:
+        """Return the first ``size`` rows of a random order, so that subsamples are nested."""
         if size == len(self.rows):
             return self.rows, self.weight
         few = np.sort(self.order[:size])
         return self.rows[few], None if self.weight is None else self.weight[few]
 
     def _number(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> int:
-        """Return how many components samples ask for that they were not fitted to.
+        """Return the number of components chosen by the likelihood of held-out samples.
 
-        One more must raise their mean log-likelihood by more than its standard error, from sample to sample, and by
-        more than it is found to.
+        A further component must raise their mean log-likelihood by more than its standard error, and by more than the
+        accuracy of EM.
         """
         n = len(rows)
         fold = self.rng.permutation(n) % FOLDS
         folds = range(FOLDS if n < MANY else 1)
         outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
-        own = None if weight is None else weight[outside]
+        held_weight = None if weight is None else weight[outside]
         best, logs = 0, np.zeros(0)
         insides = [np.flatnonzero(fold != k) for k in folds]
         samples = [(rows[inside], None if weight is None else weight[inside]) for inside in insides]
-        singles = [self._one(*some, mapped) for some in samples]
+        singles = [self._one(*sample, mapped) for sample in samples]
         for K in range(1, min(MOST_COMPONENTS, min(map(len, insides)) // 2) + 1):
             parts = []
-            for k, some, one in zip(folds, samples, singles, strict=True):
-                found = self._fit(*some, K, mapped, one)
-                held = rows[fold == k].scaled(found.state.kappa)
-                parts.append(found.state.mixture.log_likelihood(held, mapped))
+            for k, sample, one in zip(folds, samples, singles, strict=True):
+                fit = self._fit(*sample, K, mapped, one)
+                held = rows[fold == k].scaled(fit.state.kappa)
+                parts.append(fit.state.mixture.log_likelihood(held, mapped))
             new = np.concatenate(parts)
             if best:
                 gain = new - logs
-                mean = np.average(gain, weights=own)
-                error = np.sqrt(np.average(np.square(gain - mean), weights=own) / len(gain))
-                if mean <= max(error, self.em.resolution(found.state.mixture, n)):
+                mean = np.average(gain, weights=held_weight)
+                error = np.sqrt(np.average(np.square(gain - mean), weights=held_weight) / len(gain))
+                if mean <= max(error, self.em.resolution(fit.state.mixture, n)):
                     break
             best, logs = K, new
         return max(best, 1)
@@ -683,7 +682,7 @@ class _Search:
         return self._ascend(self.em, rows, weight, self._single(rows, weight), mapped)
 
     def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap, one: Fit | None = None) -> Fit:
-        """Return the best fit of K components, from several starts around that of one."""
+        """Return the best fit of K components from several starts, given the fit of one component."""
         self.em = replace(self.em, wide=None)
         one = self._one(rows, weight, mapped) if one is None else one
         if K == 1 and not self.model.outliers:
@@ -693,32 +692,32 @@ class _Search:
             starts = [one.state]
         else:
             few = slice(0, TRIAL_ROWS)
-            some, own = rows[few], None if weight is None else weight[few]
-            means, _ = one.state.mixture.moments(some.scaled(one.state.kappa), mapped)
+            trial_rows, trial_weight = rows[few], None if weight is None else weight[few]
+            means, _ = one.state.mixture.moments(trial_rows.scaled(one.state.kappa), mapped)
             points = np.linalg.solve(np.linalg.cholesky(T), (means - one.state.mixture.means[0]).T).T
-            starts = [self._start(points, means, own, K, one.state) for _ in range(self.model.n_init)]
+            starts = [self._start(points, means, trial_weight, K, one.state) for _ in range(self.model.n_init)]
         if self.model.outliers:
             self.em = replace(self.em, wide=T)
             starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
         if len(starts) > 1:
             short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter))
-            trials = [self._ascend(short, some, own, start, mapped) for start in starts]
-            # The first of those that are as good: rounding should not choose between them.
+            trials = [self._ascend(short, trial_rows, trial_weight, start, mapped) for start in starts]
+            # The first of equally good starts, independent of rounding errors.
             starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
         return self._ascend(self.em, rows, weight, starts[0], mapped)
 
     def _single(self, rows: Readings, weight: Array | None) -> EmState:
-        """Return a Gaussian by its moments: the covariance of the measured values less that of the noise."""
+        """Return a start of one Gaussian: the covariance of the measured values minus that of the noise."""
         values = rows.values.astype(np.float64, copy=False) - self.means
-        own = np.ones(len(rows)) if weight is None else weight / weight.max()
-        noise = own[:, np.newaxis] * rows.noise_variances
-        totals: Any = own.sum()
-        if rows.known is not None:  # of pairs that were both measured
+        s = np.ones(len(rows)) if weight is None else weight / weight.max()
+        noise = s[:, np.newaxis] * rows.noise_variances
+        totals: Any = s.sum()
+        if rows.known is not None:  # sums over pairs that were both measured
             values, noise = (np.where(rows.known, part, 0.0) for part in (values, noise))
             known = rows.known.astype(np.float64)
-            totals = np.maximum((known * own[:, np.newaxis]).T @ known, 1e-300)
+            totals = np.maximum((known * s[:, np.newaxis]).T @ known, 1e-300)
         units = self.spreads
-        C = (values * own[:, np.newaxis]).T @ values / totals / np.multiply.outer(units, units)
+        C = (values * s[:, np.newaxis]).T @ values / totals / np.multiply.outer(units, units)
         noise = noise.sum(axis=0) / np.diag(np.broadcast_to(totals, C.shape)) / np.square(units)
         values, axes = np.linalg.eigh(C - np.diag(noise))
         T = (axes * np.maximum(values, 0.05)) @ axes.T * np.multiply.outer(units, units)
@@ -729,29 +728,29 @@ class _Search:
             return EmState(Mixture(weights, means, covariances), kappa)
         parts = [low_rank(T, self.model.rank) for T in covariances]
         F, D = np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])
-        T = F @ F.transpose(0, 2, 1) + np.stack([np.diag(own) for own in D])
-        # A wide component has no factors of its own.
+        T = F @ F.transpose(0, 2, 1) + np.stack([np.diag(diagonal) for diagonal in D])
+        # The wide component has no factors.
         kind = Mixture if self.model.outliers else FactorMixture
         return EmState(kind(weights, means, T, F, D), kappa)
 
     def _start(self, points: Array, values: Array, weight: Array | None, K: int, one: EmState) -> EmState:
-        """Return a start by k-means."""
+        """Return a start with the moments of K clusters of whitened points."""
         labels = _clusters(points, K, self.rng)
-        own = np.ones(len(points)) if weight is None else weight
+        s = np.ones(len(points)) if weight is None else weight
         T = one.mixture.covariances[0]
         weights, means, covariances = np.empty(K), np.empty((K, len(T))), np.empty((K, len(T), len(T)))
         for k in range(K):
-            q = own * (labels == k)
+            q = s * (labels == k)
             weights[k] = q.sum()
             means[k] = q @ values / q.sum()
-            apart = values - means[k]
-            # Some of the whole population keeps clusters of few samples from being flat.
-            covariances[k] = 0.8 * (apart * q[:, np.newaxis]).T @ apart / q.sum() + 0.2 * T
+            deviations = values - means[k]
+            # A fifth of the covariance of all samples keeps that of small clusters positive definite.
+            covariances[k] = 0.8 * (deviations * q[:, np.newaxis]).T @ deviations / q.sum() + 0.2 * T
         return self._state(weights / weights.sum(), means, covariances, one.kappa)
 
 
 def _widened(state: EmState, mean: Array, T: Array) -> EmState:
-    """Return a mixture with a wide component, of a twentieth of the weight to begin with."""
+    """Return a mixture with a further, wide component of weight 0.05."""
     mixture = state.mixture
     loadings, uniquenesses = mixture.loadings, mixture.uniquenesses
     if loadings is not None and uniquenesses is not None:
@@ -775,8 +774,8 @@ def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int
     squares = np.einsum("ij,ij->i", points, points)
 
     def distances(centres: Array) -> Array:
-        apart = squares[:, np.newaxis] - 2 * points @ centres.T + np.square(centres).sum(axis=1)
-        return np.asarray(np.maximum(apart, 0.0))
+        result = squares[:, np.newaxis] - 2 * points @ centres.T + np.square(centres).sum(axis=1)
+        return np.asarray(np.maximum(result, 0.0))
 
     centres = points[[rng.integers(n)]]
     while len(centres) < K:
@@ -825,7 +824,7 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
     array = as_numbers(X, "X")
     if array.ndim != 2 or not len(array):
         raise ValueError(f"X must have two dimensions, samples and features; got shape {array.shape}")
-    rows, _, spreads, _, _ = _surveyed(read(array, X_err), None)
+    rows, _, spreads, _, _ = _informative(read(array, X_err), None)
     known = rows.is_known
     if direction is None:
         return 1.0 - np.where(known, rows.noise_variances, 0.0).sum(axis=0) / known.sum(axis=0) / np.square(spreads)
@@ -833,9 +832,9 @@ def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
     whole = known[:, u != 0].all(axis=1)
     if not whole.any():
         raise ValueError("no sample has all the values that direction asks for")
-    some = rows[whole]
-    noise = some.noise @ np.square(u) if some.is_diagonal else np.einsum("j,ijk,k->i", u, some.noise, u)
-    return float(1.0 - noise.mean() / np.var(some.values @ u))
+    rows = rows[whole]
+    noise = rows.noise @ np.square(u) if rows.is_diagonal else np.einsum("j,ijk,k->i", u, rows.noise, u)
+    return float(1.0 - noise.mean() / np.var(rows.values @ u))
 
 
 def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:

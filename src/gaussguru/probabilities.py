@@ -1,9 +1,9 @@
-"""What Gaussian noise on the scores of the classes does to the class on top.
+"""Probability that each class has the highest score under Gaussian noise on the scores.
 
-The class on top is k where all differences ``score_k - score_j`` are positive: the probability of that is the mass of
-a normal distribution in an orthant. It has a closed form for two classes (``Phi``), for three (Owen's T function), and
-for noise of one direction, along which scores are straight lines, and is an integral over one variable for four. With
-more classes one direction is still integrated exactly, and the others at the points of a scrambled Sobol sequence.
+Class k is on top if all differences ``score_k - score_j`` are positive, which has the probability of an orthant under a
+normal distribution. It has a closed form for two classes (``Phi``), for three (Owen's T function), and for noise along
+one direction, on which scores are straight lines; for four classes it is an integral over one variable. With more
+classes one direction is integrated exactly, and the others at the points of a scrambled Sobol sequence.
 """
 
 from functools import cache
@@ -20,27 +20,27 @@ from gaussguru._blocks import row_blocks, rows_at_once
 from gaussguru._errors import Errors
 from gaussguru._linalg import ROUNDED, Array, Index, graded_roots
 
-# Independent scrambles of the sequence, whose spread measures the error, and the points of each.
+# Number of independent scrambles, whose standard deviation gives the error, and points of each.
 SCRAMBLES = 8
 POINTS = 256
-# Where more than three classes are there, one that beats the leading one with less chance than this gets none.
+# With more than three classes, a class that beats the leading one with less probability gets 0.
 HOPELESS = 1e-6
-# Points of the integral of four classes; by how much their probabilities may miss 1 before the sequence is used; and
-# the least error that is reported.
+# Four classes: points of the integral, largest error of the sum of probabilities, above which the sequence is used, and
+# least reported error.
 LEGENDRE, ADDED_UP, LEAST_ERROR = 24, 1e-7, 1e-10
-# Standard deviations beyond which a normal probability is 1 to rounding; and a square that is not divided by.
+# Standard deviations beyond which a normal probability is 1 to rounding, and the least divisor.
 CERTAIN, TINY = 40.0, 1e-300
 
-# Of the integral over the best of independent scores, in standard deviations of one: its step, and a smaller one for
-# many classes, of which the best has a narrower distribution; how far it goes beyond the best mean, and below the peak
-# of a class that is behind, which is halfway; and where it begins at the lowest.
+# Integral over the highest of independent scores, in standard deviations of a score: its step, with up to FEW classes
+# and with more, whose highest score has a narrower distribution; its end beyond the highest mean; its start below the
+# peak of a lower class (which is halfway), and the lowest start.
 STEP, FINE_STEP, FEW = 0.4, 0.25, 10
 BEYOND, BELOW, LOWEST = 8.0, 7.0, 20.0
-# What derivatives are for needs fewer digits: longer steps, and shorter ends.
+# Factors on the step and on the ends for derivatives, which need fewer digits.
 ROUGHER, SHORTER = 2.0, 0.7
-# Into how many blocks samples are cut whose spreads differ by similar factors.
+# Number of blocks of samples, sorted by the ratio of their largest and smallest spread.
 BLOCKS = 8
-# Standard deviations behind the best score beyond which the square of a number may overflow before the end is reached.
+# Largest distance behind the best score, in standard deviations; squares of larger ones overflow.
 HOPELESSLY_BEHIND = 1e100
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
@@ -53,9 +53,9 @@ def score_covariance(coef: Array, errors: Errors) -> Array:
         result[:, :, 0] = errors.variances(coef)
         return result
     for part in row_blocks(errors.n_samples, n_features):
-        some = errors.take(part)
+        block = errors.take(part)
         for k, w in enumerate(coef):
-            result[part, k] = some.times(w) @ coef.T
+            result[part, k] = block.times(w) @ coef.T
     return result
 
 
@@ -72,14 +72,14 @@ def score_roots(coef: Array, errors: Errors) -> Array:
 
 
 def covariance_roots(covariance: Array) -> Array:
-    """Return R with ``R R'`` the covariances of scores, (..., n_scores, n_scores), without directions of rounding."""
+    """Return R with ``R R'`` the covariances of scores, (..., n_scores, n_scores); tiny eigenvalues become 0."""
     variances, axes = np.linalg.eigh(covariance)
     variances = np.where(variances > ROUNDED * variances[..., -1:], variances, 0.0)
     return np.asarray(axes * np.sqrt(np.maximum(variances, 0.0))[..., np.newaxis, :])
 
 
 def joined_roots(one: Array, other: Array) -> Array:
-    """Return roots of the sum of the covariances that two arrays are roots of; leading axes are broadcast."""
+    """Return roots of the sum of two covariances, from their roots; leading axes are broadcast."""
     if not (one.any() and other.any()):
         return one if one.any() else other
     shape = np.broadcast_shapes(one.shape[:-1], other.shape[:-1])
@@ -104,7 +104,7 @@ def independent_log_probabilities(scores: Array, spreads: Array | None = None) -
 
         P(c) = int phi((x - m_c) / s_c) / s_c  prod_{k != c} Phi((x - m_k) / s_k) dx
 
-    by the trapezoidal rule, which for such functions converges faster than any power of the step: with the constants
+    by the trapezoidal rule, which for these functions converges faster than any power of the step: with the constants
     above it is good to 1e-9 of each probability for up to 100 classes (1e-6 for 1000), down to 1e-100, where all
     spreads are the same. Its weights are positive, so with the same spread a higher score always has the higher
     probability.
@@ -134,20 +134,20 @@ def independent_slopes(scores: Array, spreads: Array) -> tuple[Array, Array, Arr
     logs, share, hazard, at = _independent(scores, spreads, rough=True)
     by_score = -(share @ hazard.transpose(0, 2, 1))
     by_spread = -(share @ (hazard * at).transpose(0, 2, 1))
-    own = np.einsum("icc->ic", by_score)
-    own[:] = 0.0
-    own[:] = -by_score.sum(axis=2)  # a shift of all scores changes nothing
-    own = np.einsum("icc->ic", by_spread)
-    own[:] = 0.0
+    diagonal = np.einsum("icc->ic", by_score)
+    diagonal[:] = 0.0
+    diagonal[:] = -by_score.sum(axis=2)  # a shift of all scores changes nothing
+    diagonal = np.einsum("icc->ic", by_spread)
+    diagonal[:] = 0.0
     probabilities = np.exp(logs)
-    # Probabilities add up to 1, whatever the spreads are.
-    lost = np.einsum("ic,ick->ik", probabilities, by_spread)
-    own[:] = np.divide(-lost, probabilities, out=np.zeros_like(lost), where=probabilities > 0)
+    # The sum of all probabilities is 1 for any spreads.
+    others = np.einsum("ic,ick->ik", probabilities, by_spread)
+    diagonal[:] = np.divide(-others, probabilities, out=np.zeros_like(others), where=probabilities > 0)
     return logs, by_score, by_spread
 
 
 def independent_blocks(scores: Array, spreads: Array | None = None) -> list[Any]:
-    """Return blocks of samples whose points of integration fit into memory, of similar spreads."""
+    """Return blocks of samples with similar ratios of spreads, whose points of integration fit in memory."""
     step = rows_at_once(scores.shape[1] * (LOWEST + BEYOND) / FINE_STEP)
     if spreads is None:
         return [slice(first, first + step) for first in range(0, len(scores), step)]
@@ -158,7 +158,7 @@ def independent_blocks(scores: Array, spreads: Array | None = None) -> list[Any]
 
 
 def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -> tuple[Array, Array, Array, Array]:
-    """Return log probabilities, how they are shared by the points of the integral, ``phi / (s Phi)`` and its argument.
+    """Return log probabilities, the share of each point in the integral, ``phi / (s Phi)`` and its argument.
 
     The unit of the integral is the smallest spread of a sample.
     """
@@ -172,7 +172,7 @@ def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -
     step, ends = STEP if scores.shape[1] <= FEW else FINE_STEP, widest
     if rough:
         step, ends = ROUGHER * step, SHORTER * widest
-    # The peak of a class that is behind is between its own mean and the best.
+    # The peak of a lower class is between its mean and the highest mean.
     low = min(LOWEST * widest, -0.5 * float(behind.min(initial=0.0)) + BELOW * ends)
     grid = step * np.arange(-np.ceil(low / step), BEYOND * ends / step + 1)  # the same points for any neighbours
     at = grid - behind[:, :, np.newaxis]
@@ -189,12 +189,12 @@ def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -
     if spreads is not None:
         logs -= np.log(spreads)
         hazard /= (spreads * unit)[:, :, np.newaxis]
-    logs -= logsumexp(logs, axis=1, keepdims=True)  # by rounding, and by what is left of the integral
+    logs -= logsumexp(logs, axis=1, keepdims=True)  # corrects errors of rounding and of the integral
     return logs, share / total, hazard, at
 
 
 def winners(scores: Array) -> NDArray[np.intp]:
-    """Return which class wins in each row: by the sign of one score for two classes, else that of the best score."""
+    """Return the number of the predicted class: by the sign of a single score, or the highest of several."""
     if scores.ndim == 1 or scores.shape[1] == 1:
         return (scores.ravel() > 0).astype(np.intp)
     best: NDArray[np.intp] = np.argmax(scores, axis=1)
@@ -204,8 +204,8 @@ def winners(scores: Array) -> NDArray[np.intp]:
 def noise_probabilities(scores: Array, spread: Any) -> Array:
     """Return the probability of each class when independent noise of this standard deviation is added to the scores.
 
-    The class with the best score has the highest probability, also where rounding makes two of them the same. Without
-    noise it is certain; ties are shared.
+    The class with the highest score has the highest probability, even if two are equal to rounding. Without noise it is
+    certain; ties are shared.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def noise_probabilities(scores: Array, spread: Any) -> Array:
 
 
 def noise_log_probabilities(scores: Array, spread: Any) -> Array:
-    """Return the logarithms of :func:`noise_probabilities`, accurate where these are 0 to rounding."""
+    """Return the logarithms of :func:`noise_probabilities`, accurate even if these underflow."""
     if scores.ndim == 1:
         z = standardise(scores, spread)
         return _agreeing(np.column_stack([log_ndtr(-z), log_ndtr(z)]), scores)
@@ -244,7 +244,7 @@ def _many_log_probabilities(scores: Array, spread: Any) -> Array:
 
 
 def _agreeing(values: Array, scores: Array) -> Array:
-    """Return probabilities or their logarithms with the highest for the class of the best score, by one rounding."""
+    """Return probabilities or their logarithms, raised by one rounding for a predicted class without the highest."""
     best = winners(scores)
     (wrong,) = np.nonzero(np.argmax(values, axis=1) != best)
     values[wrong, best[wrong]] = np.nextafter(values[wrong].max(axis=1), np.inf)
@@ -252,7 +252,7 @@ def _agreeing(values: Array, scores: Array) -> Array:
 
 
 def standardise(scores: Array, spread: Any) -> Array:
-    """Return ``scores / spread``; without noise infinite, or 0 where the score is."""
+    """Return ``scores / spread``; for a spread of 0 infinity with the sign of the score, or 0."""
     spread = np.broadcast_to(spread, scores.shape)
     certain = np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
     with np.errstate(over="ignore"):
@@ -260,31 +260,31 @@ def standardise(scores: Array, spread: Any) -> Array:
 
 
 def distance_to_boundary(scores: Array, coef: Array) -> Array:
-    """Return how far every sample is from the nearest place with another class on top, or infinity.
+    """Return the distance of every sample to the nearest point with another class on top, or infinity.
 
-    Scores of shape (n_samples,) with one row of coefficients are those of two classes.
+    Two classes have scores of shape (n_samples,) and one row of coefficients.
     """
     if scores.ndim == 1:
         scores, coef = np.column_stack([np.zeros(len(scores)), scores]), np.vstack([np.zeros_like(coef), coef])
     labels = np.argmax(scores, axis=1)
     product = coef @ coef.T
-    own = np.diag(product)
-    apart = np.sqrt(np.maximum(own[:, np.newaxis] + own - 2 * product, 0.0))
-    # Where that cancels, the difference itself.
-    near = apart < 1e-6 * np.sqrt(np.maximum(own[:, np.newaxis], own))
+    squares = np.diag(product)
+    lengths = np.sqrt(np.maximum(squares[:, np.newaxis] + squares - 2 * product, 0.0))
+    # Where digits cancel, the difference is formed first.
+    near = lengths < 1e-6 * np.sqrt(np.maximum(squares[:, np.newaxis], squares))
     for c, k in zip(*np.nonzero(near), strict=True):
-        apart[c, k] = np.linalg.norm(coef[c] - coef[k])
+        lengths[c, k] = np.linalg.norm(coef[c] - coef[k])
     lead = scores[np.arange(len(labels)), labels][:, np.newaxis] - scores
-    never = np.where(lead > 0, np.inf, 0.0)  # a tie that no displacement breaks is no certainty either
-    distance = np.divide(lead, apart[labels], out=never, where=apart[labels] > 0)
+    never = np.where(lead > 0, np.inf, 0.0)  # a tie that no displacement breaks is not certain
+    distance = np.divide(lead, lengths[labels], out=never, where=lengths[labels] > 0)
     distance[np.arange(len(labels)), labels] = np.inf
     return np.asarray(distance.min(axis=1))
 
 
 def label_probabilities(scores: Array, roots: Array) -> tuple[Array, Array]:
-    """Return the probability that noise leaves each class on top, and its error, from scores as classifiers have them.
+    """Return the probability that each class is on top under noise, and its error, from scores of a classifier.
 
-    ``roots`` are those of the covariances of the noise. Scores of two classes have shape (n_samples,) and roots of one
+    ``roots`` are roots of the covariances of the noise. Two classes have scores of shape (n_samples,) and roots of one
     row; without noise the predicted class is certain.
     """
     if scores.ndim == 2:
@@ -349,25 +349,25 @@ def lower_bound(scores: Array, roots: Array, labels: Index) -> Array:
     A guaranteed lower bound of the probability that class ``y`` of each sample is on top (the union bound).
     """
     rows = np.arange(len(scores))
-    apart = _relative(np.broadcast_to(roots, (len(scores), *roots.shape[-2:])), labels)
+    differences = _relative(np.broadcast_to(roots, (len(scores), *roots.shape[-2:])), labels)
     lead = scores[rows, labels][:, np.newaxis] - scores
-    lose = ndtr(-standardise(lead, _lengths(apart)))
+    lose = ndtr(-standardise(lead, _lengths(differences)))
     lose[rows, labels] = 0.0
     return np.asarray(np.maximum(0.0, 1.0 - lose.sum(axis=1)))
 
 
 def _relative(roots: Array, labels: Index) -> Array:
-    """Return roots of the differences between all scores and that of one class a sample."""
+    """Return roots of the differences between all scores and the score of one class per sample."""
     return np.asarray(roots - roots[np.arange(len(roots)), labels][:, np.newaxis])
 
 
 def _top(scores: Array, roots: Array) -> tuple[Array, Array]:
-    """Return probabilities and errors of samples of three or more classes, grouped by how many have a chance."""
+    """Return probabilities and errors for three or more classes; samples are grouped by their number of contenders."""
     n, n_classes = scores.shape
     rows = np.arange(n)
     leader = np.argmax(scores, axis=1)
-    behind, apart = scores - scores[rows, leader][:, np.newaxis], _relative(roots, leader)
-    spread = _lengths(apart)
+    behind, differences = scores - scores[rows, leader][:, np.newaxis], _relative(roots, leader)
+    spread = _lengths(differences)
     chance = ndtr(np.divide(behind, spread, out=np.full_like(behind, -np.inf), where=spread > 0))
     chance[rows, leader] = np.inf
     order = np.argsort(-chance, axis=1, kind="stable")
@@ -380,12 +380,12 @@ def _top(scores: Array, roots: Array) -> tuple[Array, Array]:
         for first in range(0, len(group), step):
             line = group[first : first + step, np.newaxis]
             column = order[line[:, 0], :m]  # the leading class comes first
-            result[line, column], errors[line, column] = _among(behind[line, column], apart[line, column])
+            result[line, column], errors[line, column] = _among(behind[line, column], differences[line, column])
     return result, errors
 
 
 def _among(means: Array, roots: Array) -> tuple[Array, Array]:
-    """Return probabilities and errors of classes that all have a chance; those of the first are 0 on all sides."""
+    """Return probabilities and errors of the contenders; mean and root of the first one are 0."""
     n, m = means.shape
     if m == 2:
         beaten = ndtr(means[:, 1] / _lengths(roots[:, 1]))
@@ -400,9 +400,9 @@ def _among(means: Array, roots: Array) -> tuple[Array, Array]:
             result[part] = _three(means[part], axes[part])
             continue
         if rank > 1 and m == 4:
-            result[part], lost = _four(means[part], axes[part])
-            errors[part] = np.maximum(lost, LEAST_ERROR)[:, np.newaxis]
-            part = part[lost > ADDED_UP]
+            result[part], error = _four(means[part], axes[part])
+            errors[part] = np.maximum(error, LEAST_ERROR)[:, np.newaxis]
+            part = part[error > ADDED_UP]
             if not len(part):
                 continue
         ascending = np.argsort(axes[part, :, 0], axis=1)
@@ -428,7 +428,7 @@ def _three(means: Array, roots: Array) -> Array:
 
 
 def _four(means: Array, roots: Array) -> tuple[Array, Array]:
-    """Return probabilities of four classes, and by how much they do not add up to 1 before they are divided."""
+    """Return probabilities of four classes, and the error of their sum before they are divided by it."""
     result = np.empty_like(means)
     for k in range(4):
         leads, correlations = _leads(means, roots, k)
@@ -438,7 +438,7 @@ def _four(means: Array, roots: Array) -> tuple[Array, Array]:
 
 
 def _leads(means: Array, roots: Array, k: int) -> tuple[list[Array], list[Array]]:
-    """Return by how many standard deviations class k leads each other, and the correlations of every two leads."""
+    """Return the leads of class k over each other class, in standard deviations, and correlations of pairs of leads."""
     others = [other for other in range(means.shape[1]) if other != k]
     ahead = [roots[:, k] - roots[:, other] for other in others]
     spreads = [_lengths(root) for root in ahead]
@@ -456,10 +456,10 @@ def trivariate_normal(h: Array, correlations: Array) -> Array:
 
         P = Phi(h_1) P(B < h_2, C < h_3) + sum_{j=2,3} int_0^{arcsin r_1j} phi_2(h_1, h_j) Phi(u_k) d arcsin(r)
 
-    where ``u_k`` is the third argument given the other two. The largest correlation is that of B and C, which stays.
-    It is good to 1e-9 unless correlations are close to 1.
+    where ``u_k`` is the third argument given the other two. The largest correlation, of B and C, is kept.
+    The error is 1e-9 unless correlations are close to 1.
     """
-    # Feature c is opposite to the correlation of the two others.
+    # A is the variable outside of the largest correlation.
     first = 2 - np.argmax(np.abs(correlations), axis=0)
     columns, order = np.arange(h.shape[1]), (first + np.arange(3)[:, np.newaxis]) % 3
     h1, h2, h3 = np.clip(h[order, columns], -CERTAIN, CERTAIN)
@@ -501,7 +501,7 @@ def bivariate_normal(h: Array, k: Array, correlation: Array) -> Array:
         flat = h * k == 0
     opposite = (np.sign(h) * np.sign(k) < 0) | (flat & (np.minimum(h, k) < 0))
     result = 0.5 * (ndtr(h) + ndtr(k) - opposite) - owens_t(h, a_h) - owens_t(k, a_k)
-    # Where a quotient is 0/0 or infinite/infinite.
+    # Limits of quotients 0/0 or infinity/infinity.
     result = np.where((h == 0) & (k == 0), 0.25 + np.arcsin(r) / (2 * np.pi), result)
     result = np.where(np.isinf(h), np.where(h > 0, ndtr(k), 0.0), result)
     result = np.where(np.isinf(k), np.where(k > 0, ndtr(h), 0.0), result)
@@ -513,16 +513,16 @@ def _normal_points(n_dims: int) -> Array:
     """Return standard normal points as columns, one scramble after the other."""
     if n_dims == 0:
         return np.zeros((0, 1))
-    if n_dims == 1:  # equal steps are better, shifted from run to run
+    if n_dims == 1:  # equal steps, shifted between runs, are more precise
         shifts = (np.arange(SCRAMBLES)[:, np.newaxis] + 0.5) / SCRAMBLES
         return np.asarray(ndtri((np.arange(POINTS) + shifts) / POINTS)).reshape(1, -1)
     runs = [qmc.Sobol(n_dims, scramble=True, seed=seed).random(POINTS) for seed in range(SCRAMBLES)]
-    # A scrambled point may be 0 to rounding.
+    # A scrambled point may round to 0.
     return np.asarray(ndtri(np.clip(np.concatenate(runs), 2.0**-54, 1 - 2.0**-53)).T)
 
 
 def _on_top(heights: Array, slopes: Array) -> Array:
-    """Return how much of a standard normal line each of the straight lines ``height + slope t`` is the highest on.
+    """Return the standard normal probability that each of the straight lines ``height + slope t`` is the highest.
 
     ``heights`` has shape (n_classes, n_samples, n_points), ``slopes`` (n_classes, n_samples), in ascending order.
     """
@@ -537,21 +537,21 @@ def _on_top(heights: Array, slopes: Array) -> Array:
                 crossing[np.isnan(crossing)] = -np.inf  # the same line twice
             np.maximum(low[k], crossing, out=low[k])
             np.minimum(high[j], crossing, out=high[j])
-    # On the side where the normal tail is short, so that small differences keep their digits.
+    # Mirrored to the lower tail, where small differences keep their digits.
     mirrored = low > 0
     low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
     return np.asarray(np.maximum(ndtr(high) - ndtr(low), 0.0))
 
 
 def expected_score(probabilities: Array, classes: NDArray[Any], y: Any, sample_weight: Any = None) -> float:
-    """Return the mean probability of the classes ``y``; a label that is not among ``classes`` has none."""
+    """Return the mean probability of the labels ``y``; labels that are not among ``classes`` count 0."""
     labels, known = places(classes, y, len(probabilities))
     hits = np.where(known, probabilities[np.arange(len(labels)), labels], 0.0)
     return float(np.average(hits, weights=None if sample_weight is None else column_or_1d(sample_weight)))
 
 
 def places(classes: NDArray[Any], y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
-    """Return where the labels are among the sorted classes, and whether they are."""
+    """Return the number of each label among the sorted classes, and the mask of labels that are among them."""
     y = column_or_1d(y)
     if len(y) != n_samples:
         raise ValueError(f"X and y must have the same number of samples; got {n_samples} and {len(y)}")

@@ -90,7 +90,7 @@ def test_flat_columns_stay_where_they_are():
     np.testing.assert_array_equal(problem.swept(problem.point(np.append(w, 0.0))).w, w)
 
 
-def test_what_is_not_swept():
+def test_problems_without_coordinate_sweeps():
     X, y, weight = rarely(1000, np.array([1.0, 0.004]))
     x = np.array([0.3, 0.2, 0.1])
     assert make(X, y, weight).can_sweep

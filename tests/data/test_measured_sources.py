@@ -67,7 +67,7 @@ TIGHT = {"tol": 1e-12, "max_iter": 3000}
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_components": 2}, {"scale_errors": True}, {"rank": 1}], ids=str)
-def test_population_of_all_rows(few, settings):
+def test_population_of_a_source_equals_that_in_memory(few, settings):
     X, errors, _, weight = measured()
     X, weight[50:60] = with_gaps(X), 0.0
     errors[7, 1] = 1e6  # says nothing
@@ -159,7 +159,7 @@ def test_pieces_are_read_once():
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("errors", ["none", "std", "covariance"])
-def test_probit_of_all_rows(classes, errors):
+def test_probit_of_a_source_equals_that_in_memory(classes, errors):
     X, std, y, weight = measured(n=1500, classes=classes)
     X_err = {"none": None, "std": std, "covariance": np.einsum("ij,jk->ijk", np.square(std), np.eye(3)) + 0.01}[errors]
     settings = {"tol": 1e-10, "class_weight": "balanced"}
@@ -214,7 +214,7 @@ def test_error_bar_classifier(method, tmp_path, monkeypatch):
     assert np.allclose(other.predict_proba(Arrays(X, rows=300), errors), probabilities, atol=tol)
     assert np.allclose(other.reliability_, one.reliability_, atol=1e-9)
     assert other.cv_scores_["log_loss"] == pytest.approx(one.cv_scores_["log_loss"], abs=1e-9)
-    # Population and classifier are those of all rows where what is chosen, and calibrated, is that of some.
+    # Population and classifier are fitted to all rows; candidates are chosen and calibrated on a subsample.
     monkeypatch.setattr(reading, "MOST_DRAWN", 900)
     source = tabled(X, errors, y, weight, tmp_path / "all.parquet")
     some = ErrorBarClassifier(**settings).fit(source, "kind", "weight", "_err")
@@ -336,11 +336,11 @@ def test_gaps_without_a_population():
         GuruClassifier(0.2).fit(Arrays(X, rows=200), y, X_err=errors)
 
 
-# --- what is wrong -------------------------------------------------------------------------------------------
+# --- bad input -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["negative weight", "NaN error", "features", "nothing measured"])
-def test_what_is_wrong_is_named(few, change):
+def test_errors_name_the_bad_argument_or_partition(few, change):
     X, errors, _, weight = measured()
     source, message = Arrays(X, rows=700), ""
     if change == "negative weight":

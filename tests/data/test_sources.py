@@ -215,7 +215,7 @@ def test_cache_of_files_that_change(tmp_path):
     some = Table(path, ["b"], pyarrow.compute.field("a") > 0, cache=store).parts(Fields("y"))
     assert np.array_equal(np.concatenate([part().X for part in some])[:, 0], X[X[:, 0] > 0, 1])
     assert len(list(store.iterdir())) == 2
-    # One that is not complete is written again, and so is what a process left that has died.
+    # An incomplete file is written again; temporary files of dead processes are deleted.
     with cached.open("r+b") as file:
         file.truncate(cached.stat().st_size - 100)
     left = store / f"{cached.name}.part-died"
@@ -499,7 +499,7 @@ def test_progress(capsys):
     assert len(capsys.readouterr().out.splitlines()) >= model.n_iter_ > 0
 
 
-# --- what problems there are ---------------------------------------------------------------------------------
+# --- all problems --------------------------------------------------------------------------------------------
 
 
 def covariance(d):
@@ -792,7 +792,7 @@ def test_measurements_of_a_source():
     assert other.score(source, y, X_err=errors) == pytest.approx(one.score(X, y, X_err=errors))
 
 
-# --- what is wrong -------------------------------------------------------------------------------------------
+# --- bad input -----------------------------------------------------------------------------------------------
 
 
 def broken(change):
@@ -831,7 +831,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_named(change, message):
+def test_errors_name_the_bad_argument_or_partition(change, message):
     X, y = samples(n=500)
     model = GuruClassifier(0.3).fit(X, y)
     before = dict(model.__dict__)
@@ -841,7 +841,7 @@ def test_what_is_wrong_is_named(change, message):
     assert model.__dict__ == before
 
 
-def test_what_sources_do_not_take(tmp_path):
+def test_sources_refuse_unsupported_arguments(tmp_path):
     X, y = samples(n=300)
     with pytest.raises(ValueError, match="solver must be 'newton'"):
         GuruClassifier(solver="sgd").fit(Arrays(X), y)

@@ -224,7 +224,7 @@ def test_a_thread_that_cannot_start_is_an_error(monkeypatch):
     assert limits() == MANY
 
 
-def test_what_goes_on_for_a_pool_that_was_left_ends():
+def test_work_for_a_released_pool_ends():
     pool, seen = Pool(2), []
     with pool:
         steps = pool.here(seen.append, range(5))

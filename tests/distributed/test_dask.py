@@ -259,7 +259,7 @@ def test_measurements(client, monkeypatch):
         assert other.population_.n_passes_ > 3
         assert np.allclose(other.population_.covariances_, one.population_.covariances_, atol=1e-6)
         assert np.allclose(other.reliability_, one.reliability_, atol=1e-6)
-        # Their subsamples are of other parts; what they say of rows that both know is nearly the same.
+        # Their subsamples come from different parts; predictions for the same rows are nearly the same.
         found = other.predict_proba(dx, de).compute()
         assert np.abs(found - one.predict_proba(X, errors)).max() < 0.1
     calibrated = CalibratedWithErrorsCV(GuruClassifier(0.2), cv=2).fit(chunked(np.nan_to_num(X)), dy, X_err=de)
@@ -351,7 +351,7 @@ def test_command_with_columns_of_errors(client, tmp_path, classifier):
     assert len(pd.read_csv(tmp_path / "o.csv")) == 1200
 
 
-# --- what happens to workers ---------------------------------------------------------------------------------
+# --- lost workers --------------------------------------------------------------------------------------------
 
 
 def test_nan_names_partition_and_row(client):

@@ -179,7 +179,7 @@ def test_sparse_values_are_assigned():
         ((slice(3), 0), 1.0, "samples are assigned by whole columns, as samples"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_assigned(index, new, message):
+def test_assignment_refuses_wrong_index_or_value(index, new, message):
     samples = Measured(X, ERR)
     with pytest.raises(TypeError, match=message):
         samples[index] = new

@@ -527,7 +527,7 @@ def test_certificates_that_cannot_be():
         model(sigma=0.3).fit(X, y).certificate(X, y + 1)
 
 
-# --- what cannot be done ----------------------------------------------------------------------------------------
+# --- unsupported ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_certificates_that_cannot_be():
         ("cosine", "no closed form"),
         ("chi2", "not negative"),
         ("precomputed", "kernel values alone"),
-        (lambda a, b: a @ b.T, "is not known"),
+        (lambda a, b: a @ b.T, "no closed form"),
     ],
 )
 def test_kernels_without_closed_forms_say_why(kernel, reason):

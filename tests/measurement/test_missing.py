@@ -63,7 +63,7 @@ def test_gaps_are_filled_by_conditional_moments(form):
     np.testing.assert_allclose(values, expected, atol=1e-10)
     np.testing.assert_allclose(covariances(errors, expected), covariance, atol=1e-10)
     assert type(values) is type(frame)
-    # Without correlations the variances are the same, and so are the errors of what was measured.
+    # Without correlations the variances, and the errors of measured values, are the same.
     values, errors = population.fill(*split_errors(frame, given), correlated=False)
     np.testing.assert_allclose(values, expected, atol=1e-10)
     own = covariances(errors, expected)
@@ -91,7 +91,7 @@ def test_many_features_are_taken_in_pairs():
     found = population_of(*split_errors(np.where(gone, np.nan, X), np.zeros(X.shape)))
     filled, _ = found.fill(*split_errors(np.where(gone, np.nan, X), np.zeros(X.shape)))
     rest = (filled - X)[gone]
-    assert np.mean(np.square(rest)) < 0.35  # 0.25 is what no other feature knows; their variance is 2.3 on average
+    assert np.mean(np.square(rest)) < 0.35  # 0.25 is the variance that no other feature explains, of 2.3 on average
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -152,7 +152,7 @@ def test_other_solvers_and_searches():
     assert np.isinf(scaler.transform(X, err).err).sum() == np.isnan(X).sum()
 
 
-def test_errors_say_what_to_do():
+def test_messages_name_the_remedy():
     X, err, y = samples()
     clf = GuruClassifier(0.2).fit(X, y, X_err=err)
     for method in (clf.predict, clf.decision_function, clf.predict_proba):
@@ -241,7 +241,7 @@ def test_limits_are_cut_off_distributions(sides, r):
     share = weight / weight.sum()
     centre = share @ draws
     apart = draws - centre
-    several = np.count_nonzero(sides) > 1  # then a Gaussian stands for what is not one
+    several = np.count_nonzero(sides) > 1  # then the truncated posterior is approximated by a Gaussian
     np.testing.assert_allclose(found[0], centre, atol=0.03 if several else 0.015)
     np.testing.assert_allclose(covariance[0], (apart * share[:, np.newaxis]).T @ apart, atol=0.05 if several else 0.02)
     log_density = population.log_likelihood(read(x, Limits(errors, limits)))[0]

@@ -376,7 +376,7 @@ def test_weights_are_repetitions():
     np.testing.assert_allclose(third.covariances_, one.covariances_, rtol=1e-9)
 
 
-def test_factors_of_wrong_error_bars_are_found():
+def test_scale_errors_estimates_the_factor_on_error_bars():
     rng = np.random.default_rng(0)
     n, scale = 20_000, np.array([0.5, 1.0, 2.0])
     truth = rng.normal(size=(n, 3)) @ rng.normal(size=(3, 3))
@@ -522,7 +522,7 @@ def test_the_population_of_other_samples():
     assert Deconvolve(2, outliers=True).fit(x, X_err=err).refit_population(x[:300], err[:300]).n_components_ == 2
 
 
-def test_reliability_is_what_is_not_noise():
+def test_reliability_is_one_minus_the_fraction_of_noise():
     rng = np.random.default_rng(0)
     n, e = 100_000, np.array([0.5, 1.0, 0.0])
     truth = rng.normal(size=(n, 3)) * [1.0, 2.0, 1.0]
@@ -538,7 +538,7 @@ def test_reliability_is_what_is_not_noise():
     assert model.reliability(x[:3], np.full((3, 3), np.inf)) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_errors_that_tell_the_class_are_noticed():
+def test_predictive_of_errors_detects_errors_that_depend_on_the_class():
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=1000)
     err = rng.lognormal(size=(1000, 3))
@@ -629,7 +629,7 @@ def test_degenerate_populations_have_a_ridge():
         Deconvolve(2).fit(x)
 
 
-# They take what transform returns for an array, which Measured refuses to be: it would lose the errors.
+# They need an array from transform; Measured raises, because an array would lose the errors.
 NEED_ARRAYS = [
     "check_sample_weight_equivalence_on_dense_data", "check_pipeline_consistency", "check_estimators_pickle",
     "check_transformer_data_not_an_array", "check_transformer_general", "check_transformer_preserve_dtypes",

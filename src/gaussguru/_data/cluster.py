@@ -30,8 +30,6 @@ from gaussguru._native._binding import CleanExit
 
 # Number of sums that one task of the tree adds, and most parts in a group: an interrupt waits for one task.
 FAN = 16
-# Pickled bytes of shared arguments from which on they are sent to the scheduler once, not with each task.
-SHARED_BYTES = 1 << 14
 # Seconds without any worker after which the fit is given up, and seconds between checks.
 LOST_SECONDS, LOOK_SECONDS = 30.0, 2.0
 
@@ -220,34 +218,34 @@ class Cluster:
             return replace(self, steps=(*self.steps, PartStep(make, vectors, shared)))
         return replace(self, items=self._run(_listed, make, vectors, shared))
 
-    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
-        groups = self._chosen(places)
+    def chosen(self, indices: Sequence[int], *vectors: RowVector) -> tuple["Cluster", list[RowVector]]:
+        groups = self._chosen(indices)
         used, where = self._used(groups)
 
         def of_chosen(vector: RowVector) -> RowVector:
             if not isinstance(vector, Slots):
-                return [vector[place] for place in places]
+                return [vector[index] for index in indices]
             slots = [vector[number] for number in used]
             futures = self.session.map(_picked, "chosen", [slot.future for slot in slots], where, half=slots[0].half)
             return Slots(Slot(future, None, slots[0].path) for future in futures)
 
         items = self.session.map(_picked, "chosen", [self.items[number] for number in used], where, half=None)
         steps = tuple(step._replace(vectors=tuple(of_chosen(vector) for vector in step.vectors)) for step in self.steps)
-        new = {place: number for number, place in enumerate(places)}
-        kept = [[new[place] for place in groups[number]] for number in used]
+        new = {index: number for number, index in enumerate(indices)}
+        kept = [[new[index] for index in groups[number]] for number in used]
         return replace(self, items=items, groups=kept, steps=steps), [of_chosen(vector) for vector in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
-        for place in range(len(self)):
-            yield self.collected(_same, some=[place])[0]
+        for index in range(len(self)):
+            yield self.collected(_same, some=[index])[0]
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [Slots(slot._replace(path=(*slot.path, k)) for slot in vector) for k in range(n)]
 
-    def _chosen(self, places: Iterable[int]) -> list[Group]:
+    def _chosen(self, indices: Iterable[int]) -> list[Group]:
         """Return the groups, reduced to the given parts; some may be empty."""
-        wanted = set(places)
-        return [[place for place in group if place in wanted] for group in self.groups]
+        wanted = set(indices)
+        return [[index for index in group if index in wanted] for group in self.groups]
 
     def _in_order(self, results: list[list[Any]], groups: list[Group]) -> list[Any]:
         """Return the results of all parts of groups, in the order of the parts."""
@@ -279,23 +277,23 @@ class Cluster:
         given, picks = [values for values, _ in arguments], [pick for _, pick in arguments]
         every = [step.shared for step in calls]
         call: dict[str, Any] = {"way": way, "tasks": [(step.make, len(step.vectors)) for step in calls], "picks": picks}
-        if len(pickle.dumps(every)) > SHARED_BYTES:
+        if len(pickle.dumps(every)) > 1 << 14:  # sent to the scheduler once, not with each task
             given.append([self.session.sent(every)] * len(used))
         else:
             call["shared"] = every
-        items, places = [self.items[number] for number in used], [groups[number] for number in used]
-        return self.session.map(_called, _name(task, shared), items, where, places, *given, **call)
+        items, indices = [self.items[number] for number in used], [groups[number] for number in used]
+        return self.session.map(_called, _name(task, shared), items, where, indices, *given, **call)
 
     def _used(self, groups: list[Group]) -> tuple[list[int], list[list[int]]]:
         """Return the numbers of the groups that are not empty, and the indices of their parts within the group."""
         used = [number for number, group in enumerate(groups) if group]
-        return used, [[self.groups[number].index(place) for place in groups[number]] for number in used]
+        return used, [[self.groups[number].index(index) for index in groups[number]] for number in used]
 
     def _given(self, vector: RowVector, used: list[int]) -> tuple[list[Any], tuple[int | None, tuple[int, ...]]]:
         """Return the arguments of the tasks of groups for a row vector, and the half and path that they read."""
         if isinstance(vector, Slots):
             return [vector[number].future for number in used], vector[0][1:]
-        return [[vector[place] for place in self.groups[number]] for number in used], (None, ())
+        return [[vector[index] for index in self.groups[number]] for number in used], (None, ())
 
     def _summed(self, futures: list[Any]) -> Any:
         """Return the sum of the runs in all futures."""
@@ -326,7 +324,7 @@ def _second(pair: tuple[Any, Any]) -> Any:
 def _called(
     items: list[Any],
     where: list[int],
-    places: list[int],
+    indices: list[int],
     *given: Any,
     way: Callable[[Iterator[tuple[int, Any]]], Any],
     tasks: list[tuple[Callable[..., Any], int]],
@@ -335,7 +333,7 @@ def _called(
 ) -> Any:
     """Apply tasks, one after the other, to items of a group, with one BLAS thread: Dask gives each task a core.
 
-    ``where`` holds the indices of the items within the group, and ``places`` the numbers of their parts.
+    ``where`` holds the indices of the items within the group, and ``indices`` the numbers of their parts.
     """
     if shared is None:
         *given, shared = given  # type: ignore[assignment]
@@ -343,11 +341,11 @@ def _called(
     vectors = [_picked(values, where, *pick) for values, pick in zip(given, picks, strict=True)]
 
     def made() -> Iterator[tuple[int, Any]]:
-        for number, place, *entries in zip(where, places, *vectors, strict=True):
+        for number, index, *entries in zip(where, indices, *vectors, strict=True):
             item, rest = items[number], iter(entries)
             for (task, n_vectors), more in zip(tasks, shared, strict=True):
                 item = task(item, *itertools.islice(rest, n_vectors), **more)
-            yield place, item
+            yield index, item
 
     with SingleBlas(), np.errstate(all="ignore"):
         return way(made())
@@ -369,16 +367,16 @@ def _unzipped(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any]
 
 
 def _in_runs(results: Iterator[tuple[int, Any]]) -> Runs:
-    return _merged({(0, place): value} for place, value in results)
+    return _merged({(0, index): value} for index, value in results)
 
 
 def _listed_and_in_runs(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
     kept = []
 
     def sums() -> Iterator[Runs]:
-        for place, (vector, part) in results:
+        for index, (vector, part) in results:
             kept.append(vector)
-            yield {(0, place): part}
+            yield {(0, index): part}
 
     return kept, _merged(sums())
 

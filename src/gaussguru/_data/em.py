@@ -17,17 +17,10 @@ from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units
 from gaussguru._frames import as_numbers, take_rows
 from gaussguru._linalg import SAME, Array, Index, diagonal
 
-# Steps of factor analysis inside a step of EM; each raises the likelihood without reading the samples.
-INNER = 10
 # A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12
 # The wide component has at least and at most this many times the covariance of a single Gaussian.
 WIDE = (4.0, 1e4)
-# Least unique variance D of a feature without a ridge, relative to its squared spread.
-LEAST_OWN = 1e-12
-# Points used by the acceleration, and number of slow steps in a row after which EM stops.
-MEMORY = 6
-PATIENCE = 2
 
 
 @dataclass(frozen=True)
@@ -146,7 +139,7 @@ class Em:
             slow = slow + 1 if trial[0] - value <= tol else 0
             state, (value, likelihood, after) = guess, trial
             history.append(value)
-            converged = slow >= PATIENCE
+            converged = slow >= 2
         return Fit(state, value, likelihood, history, n_iter, converged, drop)
 
     def resolution(self, mixture: Mixture, n_samples: int) -> float:
@@ -168,8 +161,8 @@ class Em:
 
     @property
     def _floor(self) -> Array:
-        """Least D of the components."""
-        return np.asarray(max(self.ridge, LEAST_OWN) * np.square(self.units))
+        """Least D of the components: ``ridge``, or 1e-12, times the squared spreads."""
+        return np.asarray(max(self.ridge, 1e-12) * np.square(self.units))
 
     def _allowed(self, state: EmState) -> EmState:
         """Return a point with D above the floor."""
@@ -235,7 +228,7 @@ class Em:
             past.clear()
             return None
         past.append((point, image))
-        del past[:-MEMORY]
+        del past[:-6]
         if len(past) < 2:
             return None
         residuals = np.stack([image - point for point, image in past])
@@ -290,7 +283,7 @@ class Em:
 
 def _factor_analysis(moment: Array, F: Array, D: Array, floor: Array) -> tuple[Array, Array]:
     """Return F and D after some steps of EM for ``moment ~ F F' + diag(D)`` (Rubin & Thayer 1982)."""
-    for _ in range(INNER):
+    for _ in range(10):  # each step raises the likelihood without reading the samples
         scaled = F / D[:, np.newaxis]
         inner = np.linalg.inv(np.eye(F.shape[1]) + F.T @ scaled)
         beta = inner @ scaled.T  # F' (F F' + D)^-1
@@ -314,13 +307,6 @@ def low_rank(covariance: Array, rank: int) -> tuple[Array, Array]:
 
 # --- one Gaussian, for missing values ----------------------------------------------------------------------
 
-# Rows for a covariance without missing values: at least COVARIANCE_ROWS, and ROWS_PER_FEATURE per feature.
-COVARIANCE_ROWS, ROWS_PER_FEATURE = 2000, 4
-# With missing values, EM fits the covariance of up to EM_FEATURES features to EM_ROWS rows; pairs of values otherwise.
-EM_FEATURES, EM_ROWS = 40, 10_000
-# With more features their correlations are ignored: a covariance would take 32 MB.
-MOST_FEATURES = 2048
-
 
 def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gaps: bool | None = None) -> Population:
     """Return the Gaussian population of dense samples with error bars.
@@ -341,7 +327,7 @@ def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gap
 
 def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
     """Return the sorted numbers of the rows, of n with positive weight, from which the covariance is computed."""
-    few = max(COVARIANCE_ROWS, ROWS_PER_FEATURE * n_features) if not gaps else EM_ROWS
+    few = 10_000 if gaps else max(2000, 4 * n_features)  # more rows change the covariance by next to nothing
     return np.arange(n) if n <= few else np.sort(np.random.default_rng(0).choice(n, few, replace=False))
 
 
@@ -350,12 +336,12 @@ def with_covariance(
 ) -> Population:
     """Return a population with the means and spreads of ``marginal`` and the covariance of a subsample."""
     d = values.shape[1]
-    # The estimator reports values that are not finite.
-    if d > MOST_FEATURES or not np.isfinite(marginal.spreads).all():
+    # Correlations of more features are ignored (32 MB). The estimator reports values that are not finite.
+    if d > 2048 or not np.isfinite(marginal.spreads).all():
         return marginal
     rows = read(values, X_err)
     covariance = _pairs(rows, weight, marginal)
-    if gaps and d <= EM_FEATURES:
+    if gaps and d <= 40:
         units = units_of(marginal.means, marginal.spreads)
         covariance = positive(covariance, units)
         start = EmState(Mixture(np.ones(1), marginal.means[np.newaxis], covariance[np.newaxis]), np.ones(d))

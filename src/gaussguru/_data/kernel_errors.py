@@ -1,4 +1,4 @@
-"""Error bars in the space of a kernel: what noise on the features of a sample does to its kernel values.
+"""Error bars in the space of a kernel: mean and covariance of kernel values under noise on the features.
 
 For a sample ``x ~ N(m, S)`` and points ``p_a``, a kernel here has closed forms for
 
@@ -16,8 +16,8 @@ best linear approximation of f under the noise, the first term of ::
 
 So it never exceeds the variance, and is exact for linear kernels. ``second_moments`` has all terms.
 
-:class:`KernelErrors` is the same as covariances of features, ``Sigma_i = J_i S_i J_i'`` with the Jacobian J of the
-expected features: never stored, seen through products.
+:class:`KernelErrors` holds the covariances of features to first order, ``Sigma_i = J_i S_i J_i'`` with the Jacobian J
+of the expected features. They are not stored: products with them are computed from the slopes.
 """
 
 import math
@@ -35,7 +35,7 @@ from gaussguru._data.rows import BlockMap
 from gaussguru._errors import Errors, Factored, Roots, any_roots
 from gaussguru._linalg import Array, Index
 
-# Terms of a Gram matrix below this part of the largest are left out: it is the matrix of a step, not of a proof.
+# Rows with less than this fraction of the largest weight are left out of a Gram matrix; no certificate uses it.
 NEGLIGIBLE = 1e-6
 
 REASONS = {
@@ -48,7 +48,7 @@ REASONS = {
 
 
 class Expected(NamedTuple):
-    """What is expected of the kernel values of some samples with all points; see the module.
+    """Expected kernel values and gradients of samples with all points (see the module).
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Expected(NamedTuple):
 
 
 def turned(matrices: Array | None, vectors: Array) -> Array:
-    """Return symmetric matrices, or diagonals of them, times vectors, of shape (n_samples, n_vectors, n_features)."""
+    """Return symmetric matrices, or their diagonals, times vectors, of shape (n_samples, n_vectors, n_features)."""
     if matrices is None:
         return vectors
     return vectors * matrices[:, np.newaxis] if matrices.ndim == 2 else vectors @ matrices
@@ -117,13 +117,13 @@ class GaussianKernel:
         return Expected(values, 2 * self.gamma * values, A, X)
 
     def points(self, points: Array) -> Array:
-        """Return points as :class:`Expected` has its centres."""
+        """Return points in the coordinates of :attr:`Expected.centres`."""
         return self._centred(points)
 
     keeps_slopes = False
 
     def lifted(self, slopes: Array, features: Array, factor: Array) -> tuple[Array, Array]:
-        """Return slopes as ``Q T'``: they are multiples of the values, which the features have already."""
+        """Return Q and T with slopes ``Q T'``: slopes are multiples of values, so Q are the features."""
         return features, 2 * self.gamma * factor
 
     def second_moments(self, X: Array, V: Array, points: Array) -> Array:
@@ -138,17 +138,17 @@ class GaussianKernel:
         """
         X, P = self._centred(X), self._centred(points)
         B, logs = self._inverses(V, 4 * self.gamma)
-        apart = X[:, np.newaxis] - P
-        inner = turned(B, apart) @ apart.transpose(0, 2, 1)
-        own = np.einsum("iaa->ia", inner)
-        inner = inner + 0.5 * (own[:, :, np.newaxis] + own[:, np.newaxis])
+        differences = X[:, np.newaxis] - P
+        inner = turned(B, differences) @ differences.transpose(0, 2, 1)
+        norms = np.einsum("iaa->ia", inner)
+        inner = inner + 0.5 * (norms[:, :, np.newaxis] + norms[:, np.newaxis])
         squares = np.square(P[:, np.newaxis] - P).sum(axis=2)
         inner += 0.5 * squares
         return np.asarray(np.exp(-self.gamma * inner - 0.5 * logs[:, np.newaxis, np.newaxis]))
 
 
 class Polynomial:
-    """``(gamma x.p + coef0)^degree``; of degree 1 the linear kernel."""
+    """``(gamma x.p + coef0)^degree``; degree 1 is the linear kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
         linear = kernel.name == "linear"
@@ -165,7 +165,7 @@ class Polynomial:
         return total
 
     def expected(self, X: Array, V: Array, points: Array) -> Expected:
-        """Return the mean of a power of a normal number, and ``degree gamma`` times that of the power below."""
+        """Return the mean of a power of a normal variable, and ``degree gamma`` times that of the next lower power."""
         M = self.gamma * (X @ points.T) + self.constant
         if self.degree <= 1:
             slopes = np.broadcast_to(self.gamma * self.degree, M.shape)
@@ -180,11 +180,11 @@ class Polynomial:
 
     @property
     def keeps_slopes(self) -> bool:
-        """Whether slopes differ from sample to sample, and not as the features do."""
+        """Whether slopes must be stored: they differ between samples and are no multiples of the features."""
         return self.degree > 1
 
     def lifted(self, slopes: Array, features: Array, factor: Array) -> tuple[Array, Array | None]:
-        """Return slopes as ``Q T'``, T None for 1: of a linear kernel they are the same for all samples."""
+        """Return Q and T with slopes ``Q T'``, T None for 1; with degree 1 all samples have the same slopes."""
         if self.keeps_slopes:
             return slopes, None
         return np.ones((len(features), 1)), np.full((len(factor), 1), self.gamma * self.degree)
@@ -203,7 +203,7 @@ class Polynomial:
 
 
 def _quadratic(matrices: Array, points: Array) -> Array:
-    """Return ``p' M_i p`` for matrices, or diagonals of them, and points."""
+    """Return ``p' M_i p`` for matrices, or their diagonals, and points."""
     if matrices.ndim == 2:
         return np.asarray(matrices @ np.square(points).T)
     n, d, _ = matrices.shape
@@ -220,10 +220,10 @@ KINDS: dict[Any, Callable[[Kernel], Any]] = {
 
 
 def check_kernel(kernel: Any, degree: float) -> None:
-    """Raise if there are no closed forms for what noise does to the values of a kernel."""
+    """Raise if the mean of a kernel under noise has no closed form here."""
     name = "a callable" if callable(kernel) else repr(kernel)
     if callable(kernel) or kernel not in KINDS:
-        reason = REASONS.get(name.strip("'"), "what noise makes of its values is not known")
+        reason = REASONS.get(name.strip("'"), "no closed form of its mean under noise is known")
     elif kernel in ("rbf", "linear") or float(degree).is_integer():
         return
     else:
@@ -235,7 +235,7 @@ def check_kernel(kernel: Any, degree: float) -> None:
 
 
 def kind_of(kernel: Kernel) -> Any:
-    """Return the closed forms of a kernel that :func:`check_kernel` has none against."""
+    """Return the closed forms of a kernel that passed :func:`check_kernel`."""
     return KINDS[kernel.name](kernel)
 
 
@@ -245,14 +245,14 @@ def dense_rows(X: Any) -> Array:
 
 
 def _blocks(n: int, width: int) -> tuple[list[int], list[int]]:
-    """Return where blocks of rows begin and end, of so many numbers each row."""
+    """Return the first rows of blocks with ``width`` numbers per row, and their ends."""
     step = min(2 * PANEL, rows_at_once(width))
     edges = [*range(0, n, step), n]
     return edges[:-1], edges[1:]
 
 
 class Points(NamedTuple):
-    """The points of features: where they lie, their Cholesky factor L, and the T of ``slopes = Q T'`` (None for 1)."""
+    """Points that span the features: coordinates, Cholesky factor L, and the T of ``slopes = Q T'`` (None for 1)."""
 
     at: Array
     factor: Array
@@ -271,14 +271,14 @@ class Points(NamedTuple):
 class KernelErrors(Errors):
     """Covariances ``F_i F_i'`` of features, ``F_i = J_i R_i`` with the Jacobian of the features and a root of S_i.
 
-    In the features the gradient of ``u.z`` is that of a score with the coefficients ``c = L^-T u``.
+    The gradient of ``u.z``, of features z, is that of a score with the coefficients ``c = L^-T u``.
 
     Parameters
     ----------
     slopes : array (n_samples, n_columns): Q, with ``slopes = Q T'`` (module)
     roots_of : array (n_samples, n_features) or (n_samples, rank, n_features): ``R_i' A_i``
     centres : array (n_samples, n_features), or None
-    points : where the features come from
+    points : the points that span the features
     """
 
     slopes: Array
@@ -298,12 +298,12 @@ class KernelErrors(Errors):
 
     @property
     def work(self) -> tuple[float, float]:
-        """Products with many columns at a time cost less than as many (measured); so do no Gram matrices."""
+        """Measured; products with many columns at a time save time, Gram matrices do not."""
         return 1.0 + 0.4 * self.rank, 2.0 + 2.0 * self.rank
 
     @property
     def least_rows(self) -> int:
-        """Some times as many as there are points, whose matrix a product reads too."""
+        """A multiple of the number of points, whose matrix every product reads."""
         return 8 * len(self.points.at)
 
     def along(self, U: Array) -> Array:
@@ -366,7 +366,7 @@ class KernelErrors(Errors):
         return values
 
     def seen(self, *directions: Array) -> Roots:
-        """Return what directions see of the errors."""
+        """Return the errors along some directions, from one product."""
         return Roots(self, np.moveaxis(self.along(np.array(directions)), 1, 0))
 
     def variances(self, U: Array) -> Array:
@@ -391,15 +391,15 @@ class KernelErrors(Errors):
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum_i t_i F_i F_i'``: a Gram matrix for every column of the roots.
 
-        They are added up as those of kernel values, and become one of features at the end, unless the factor of the
-        points is so close to singular that rounding would show.
+        They are summed for kernel values, and transformed to features at the end, unless the factor of the points is
+        nearly singular: then each one is transformed.
         """
         used = np.flatnonzero(t > NEGLIGIBLE * t.max(initial=0.0))
-        some = self.take(used)
-        slopes = some._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
+        errors = self.take(used)
+        slopes = errors._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
         late, total = not is_singular(self.points.factor), np.zeros_like(out)
         for j in range(self.rank):
-            columns = some._columns(j)
+            columns = errors._columns(j)
             columns *= slopes
             if not late:
                 columns = self._in_features(columns.T).T
@@ -412,26 +412,26 @@ class KernelErrors(Errors):
         if self.roots_of.ndim == 2:
             weighted = t[:, np.newaxis] * self.roots_of
             sums = at * self.points.raised(self.slopes.T @ weighted)
-            apart = None if centres is None else weighted * centres
+            offsets = None if centres is None else weighted * centres
         else:
             (n, rank, d), weighted = self.roots_of.shape, t[:, np.newaxis, np.newaxis] * self.roots_of
             products = self.points.raised(self.slopes.T @ weighted.reshape(n, rank * d))
             sums = np.einsum("aj,arj->ar", at, products.reshape(len(at), rank, d))
-            apart = None if centres is None else (weighted @ centres[:, :, np.newaxis])[:, :, 0]
-        if apart is not None:
-            sums = sums - self.points.raised(self.slopes.T @ apart)
+            offsets = None if centres is None else (weighted @ centres[:, :, np.newaxis])[:, :, 0]
+        if offsets is not None:
+            sums = sums - self.points.raised(self.slopes.T @ offsets)
         return self._in_features(sums)
 
     @staticmethod
-    def length(v: Array, roots: Array, own: Array | float = 0.0) -> float:
-        """Return the least c with ``u . v <= c sqrt(||R' u||^2 + own^2 ||u||^2)``, from the singular vectors of R."""
-        least = float(np.min(own))
+    def length(v: Array, roots: Array, isotropic: Array | float = 0.0) -> float:
+        """Return the least c with ``u.v <= c sqrt(||R' u||^2 + n^2 ||u||^2)``, n the least of ``isotropic``, by SVD."""
+        least = float(np.min(isotropic))
         axes, sizes, _ = np.linalg.svd(roots, full_matrices=False)
         along = axes.T @ v
         across = float(np.linalg.norm(v - axes @ along))
         radii = np.hypot(sizes, least)
         if least == 0 or not radii.all():
-            return np.inf  # there is no room across the axes
+            return np.inf  # no noise across the axes
         with np.errstate(over="ignore"):
             return float(np.hypot(np.linalg.norm(along / radii), across / least))
 
@@ -440,12 +440,12 @@ class KernelErrors(Errors):
         return replace(self, roots_of=self.roots_of * factor)
 
     def take(self, index: Index | slice) -> "KernelErrors":
-        """Return those of some samples."""
+        """Return the errors of some samples."""
         centres = None if self.centres is None else self.centres[index]
         return replace(self, slopes=self.slopes[index], roots_of=self.roots_of[index], centres=centres)
 
     def joined(self, parts: "Sequence[KernelErrors]") -> "KernelErrors":
-        """Return those of all samples of some parts, which have the same points."""
+        """Return the errors of all samples of several parts with the same points."""
         centres = [part.centres for part in parts if part.centres is not None]
         return replace(
             self,
@@ -456,9 +456,9 @@ class KernelErrors(Errors):
 
     def _factor(self, i: int) -> Array:
         """Return ``F_i``."""
-        some = self.take(slice(i, i + 1))
-        columns = [some._columns(j)[0] for j in range(self.rank)]
-        return self._in_features(np.array(columns).T * some._all_slopes()[0][:, np.newaxis])
+        errors = self.take(slice(i, i + 1))
+        columns = [errors._columns(j)[0] for j in range(self.rank)]
+        return self._in_features(np.array(columns).T * errors._all_slopes()[0][:, np.newaxis])
 
     def covariance(self, i: int) -> Array:
         """Return ``F_i F_i'``."""
@@ -478,9 +478,9 @@ class KernelErrors(Errors):
 def noisy_features(
     kernel: Kernel, X: Any, errors: Errors, points: Array, space: LandmarkSpace, mapped: BlockMap = map, *, exact: bool
 ) -> tuple[Array, Errors]:
-    """Return expected features of samples in the space that points span, and their error bars there.
+    """Return expected features of samples in the span of points, and their error bars.
 
-    With ``exact`` these are covariances of all features, stored; else they are those of the gradients.
+    With ``exact``, covariances of all features are stored; otherwise :class:`KernelErrors` has them to first order.
     """
     kind, n, m = kind_of(kernel), X.shape[0], len(points)
     if exact:
@@ -492,17 +492,17 @@ def noisy_features(
     def fill(begin: int, end: int) -> bool:
         part = slice(begin, end)
         V = errors.take(part).dense()
-        found: Expected = kind.expected(dense_rows(X[part]), V, points)
+        expected: Expected = kind.expected(dense_rows(X[part]), V, points)
         if kind.keeps_slopes:
-            slopes[part] = found.slopes
-        Z[part] = space.of(found.values)
+            slopes[part] = expected.slopes
+        Z[part] = space.of(expected.values)
         root = np.sqrt(V) if V.ndim == 2 else any_roots(V).transpose(0, 2, 1)
-        if found.turns is not None:
-            root = root * found.turns if V.ndim == 2 else root @ found.turns
+        if expected.turns is not None:
+            root = root * expected.turns if V.ndim == 2 else root @ expected.turns
         roots[part] = root
-        if found.centres is not None:
-            centres[part] = found.centres
-        return found.centres is not None
+        if expected.centres is not None:
+            centres[part] = expected.centres
+        return expected.centres is not None
 
     is_centred = all(list(mapped(fill, *_blocks(n, 4 * m + 4 * int(np.prod(shape))))))
     kept, lift = kind.lifted(slopes, Z, space.factor)
@@ -511,7 +511,7 @@ def noisy_features(
 
 
 def _exact_features(kind: Any, X: Any, errors: Errors, points: Array, space: LandmarkSpace) -> tuple[Array, Errors]:
-    """Return expected features, and all of their covariances."""
+    """Return expected features and their covariances."""
     n, m = X.shape[0], len(points)
     if n * m * m > MOST_STORED:
         raise ValueError(
@@ -525,20 +525,20 @@ def _exact_features(kind: Any, X: Any, errors: Errors, points: Array, space: Lan
         half = solve_triangular(space.factor, _side_by_side(kind.second_moments(rows, V, points)), lower=True)
         moments = solve_triangular(space.factor, _side_by_side(_matrices(half)), lower=True)
         whole = _matrices(moments) - Z[part, :, np.newaxis] * Z[part, np.newaxis]
-        # Rounding makes variances negative that are next to nothing.
+        # Rounding errors make tiny variances negative.
         values, axes = np.linalg.eigh((whole + whole.transpose(0, 2, 1)) / 2)
         roots[part] = (axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis]).transpose(0, 2, 1)
     return Z, Factored(np.zeros((n, m)), roots.transpose(0, 2, 1))
 
 
 def _side_by_side(matrices: Array) -> Array:
-    """Return the transposes of square matrices beside each other."""
+    """Return the transposes of square matrices side by side, (m, n m)."""
     n, m, _ = matrices.shape
     return np.asarray(matrices.transpose(2, 0, 1).reshape(m, n * m))
 
 
 def _matrices(beside: Array) -> Array:
-    """Return square matrices that lie beside each other."""
+    """Return square matrices (n, m, m) from an array that holds them side by side."""
     m = len(beside)
     return np.asarray(beside.reshape(m, -1, m).transpose(1, 0, 2))
 
@@ -554,7 +554,7 @@ def noisy_scores(
     exact: bool,
     of: Callable[[Array], Array],
 ) -> tuple[Array, Array]:
-    """Return expected scores of samples with error bars, and what ``of`` makes of their covariances, block by block.
+    """Return expected scores of samples with error bars, and ``of(covariances of the scores)``, block by block.
 
     The scores are ``sum_a coef_ca kappa(x_i, p_a)``, of shape (n_samples, n_scores); ``of`` is given covariances of
     shape (n_samples, n_scores, n_scores) and returns an array with a row for each sample. Memory is bounded.
@@ -573,13 +573,13 @@ def noisy_scores(
         if m == 0:  # w = 0
             spreads[part] = of(np.zeros((end - begin, n_scores, n_scores)))
             return
-        found: Expected = kind.expected(rows, V, points)
-        scores[part] = found.values @ coef.T
+        expected: Expected = kind.expected(rows, V, points)
+        scores[part] = expected.values @ coef.T
         if exact:
             covariances = _second_moments(kind, rows, V, points, coef)
             covariances -= scores[part, :, np.newaxis] * scores[part, np.newaxis]
         else:
-            gradients = found.gradients(at, coef)
+            gradients = expected.gradients(at, coef)
             covariances = gradients @ turned(V, gradients).transpose(0, 2, 1)
         spreads[part] = of(covariances)
 

@@ -25,15 +25,10 @@ from gaussguru._blocks import rows_at_once
 from gaussguru._data.rows import BlockMap, Rows
 from gaussguru._linalg import EPS, Array, Index, diagonal
 
-# "additive_chi2" is no inner product: zero of a sample with itself, and negative with all others.
+# "additive_chi2" is no inner product: 0 for a sample with itself, and negative for all other pairs.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
 # Rows of a panel of the Cholesky factor.
 PANEL = 256
-# Kernel matrices of up to this many samples are computed in one call.
-AT_ONCE = 10_000
-# A kernel matrix is taken for positive semidefinite if what a factor leaves is at most this part of its largest entry,
-# or some times what its precision explains.
-INDEFINITE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,8 @@ class Kernel:
     name : of scikit-learn's pairwise kernels, "precomputed", or a callable ``kernel(A, B, **params)`` that returns the
         matrix of the values between the rows of A and of B
     params : keywords for it
-    centre : a point near the samples, for kernels that depend on their differences alone: what is far from the origin
-        would lose digits in their squares
+    centre : a point near the samples, subtracted from them for kernels of differences: far from the origin, squares
+        would lose digits
     """
 
     name: str | Callable[..., Any]
@@ -60,14 +55,14 @@ class Kernel:
 
     @property
     def is_definite(self) -> bool:
-        """Whether it is known to be positive semidefinite; any other is factored to find out."""
+        """Whether it is known to be positive semidefinite; other kernels are checked by factorisation."""
         if self.name in ("poly", "polynomial"):
             return self.params["coef0"] >= 0 and float(self.params["degree"]).is_integer()
         return self.name in ("linear", "rbf", "laplacian", "chi2", "cosine")
 
     def __call__(self, A: Any, B: Any) -> Array:
-        """Return the values between samples; B is given as :meth:`take` returns it."""
-        with np.errstate(invalid="ignore", over="ignore"):  # an error says it below
+        """Return the matrix of values between samples A and samples B, the latter from :meth:`take`."""
+        with np.errstate(invalid="ignore", over="ignore"):  # checked below
             values: Array = self._values(A, B).astype(np.float64, copy=False)
             finite = np.isfinite(values.sum()) or np.isfinite(values).all()
         if not finite:
@@ -84,15 +79,17 @@ class Kernel:
         values = np.asarray(self.name(A, B, **self.params))
         expected = (A.shape[0], B.shape[0])
         if values.shape != expected or values.dtype.kind not in "fiub":
-            found = f"an array of shape {values.shape} and dtype {values.dtype}"
-            raise ValueError(f"kernel must return numbers of shape {expected} for such samples; it returned {found}")
+            raise ValueError(
+                f"kernel must return numbers of shape {expected} for such samples; it returned an array of shape "
+                f"{values.shape} and dtype {values.dtype}"
+            )
         return values
 
     def _centred(self, X: Any) -> Any:
         return (X.toarray() if sp.issparse(X) else X) - self.centre
 
     def take(self, X: Any, index: Index | slice) -> Any:
-        """Return some samples, as the second argument of a call: of a kernel matrix, its columns."""
+        """Return samples as the second argument of a call; for a precomputed kernel, their column numbers."""
         if not self.is_precomputed:
             return X[index]
         return np.arange(X.shape[0])[index] if isinstance(index, slice) else index
@@ -105,7 +102,7 @@ class Kernel:
         return np.concatenate([block.diagonal().copy() for block in blocks])  # a view would keep the block
 
     def map_of(self, mapped: BlockMap) -> BlockMap:
-        """Return the map over blocks of samples: whoever wrote a callable may not have thought of threads."""
+        """Return the map over blocks of samples; a callable is not called in threads."""
         return map if callable(self.name) else mapped
 
 
@@ -122,25 +119,25 @@ def kernel_matrix(kernel: Kernel, X: Any, mapped: BlockMap = map) -> Array:
 
 
 def _blocks(begin: int, end: int) -> tuple[list[int], list[int]]:
-    """Return where blocks of PANEL rows begin and end."""
+    """Return the first rows of blocks of PANEL rows, and their ends."""
     edges = [*range(begin, end, PANEL), end]
     return edges[:-1], edges[1:]
 
 
 def is_singular(factor: Array) -> bool:
-    """Return whether a triangular factor has so small pivots, below 1e-4 of the largest, that eight digits are lost."""
+    """Return whether the smallest pivot of a triangular factor is below 1e-4 of the largest: eight digits are lost."""
     pivots = factor.diagonal()
     return bool(pivots.min() < 1e-4 * pivots.max())
 
 
 @dataclass(frozen=True)
 class LandmarkSpace:
-    """The space that some samples span, with orthonormal coordinates.
+    """The span of some samples in the space of the kernel, with orthonormal coordinates.
 
     Parameters
     ----------
     landmarks : the samples
-    factor : lower triangular L with ``L L'`` the kernel matrix of the landmarks: a row of coordinates for each
+    factor : lower triangular L with ``L L'`` the kernel matrix of the landmarks; row i holds the coordinates of i
     """
 
     landmarks: Index
@@ -148,25 +145,25 @@ class LandmarkSpace:
 
     def of(self, values: Array) -> Array:
         """Return the coordinates of samples from their kernel values with the landmarks, which are overwritten."""
-        # To BLAS, which counts by columns, all of these are their transposes.
+        # BLAS stores by columns: these arrays are transposes to it.
         solved: Array = dtrsm(1.0, self.factor.T, values.T, side=0, lower=0, trans_a=1, overwrite_b=1)
         return solved.T
 
     def coefficients(self, W: Array) -> Array:
-        """Return the coefficients of the landmarks in functions given by their coordinates, a row each."""
+        """Return the coefficients of the landmarks for rows of coordinates."""
         solved: Array = solve_triangular(self.factor.T, W.T, lower=False)
         return np.ascontiguousarray(solved.T)
 
     def coordinates(self, coef: Array) -> Array:
-        """Return the coordinates of functions given by the coefficients of the landmarks, a row each."""
+        """Return the coordinates for rows of coefficients of the landmarks."""
         return coef @ self.factor
 
 
 def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Array, Index, LandmarkSpace]:
     """Return features Z of the samples X, ``Z Z'`` their kernel matrix, the order of the samples in Z, and their space.
 
-    A kernel matrix of full rank is factored as it is. Any other is factored with pivots, until nothing is left: Z then
-    has as many columns as K has rank.
+    A kernel matrix K of full rank is factored without pivots. Any other is factored with pivots; Z then has as many
+    columns as K has rank.
     """
     K = kernel_matrix(kernel, X, mapped)
     whole = diagonal(K).copy()
@@ -183,16 +180,16 @@ def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Arra
         K[i, i + 1 :] = 0.0
     n, rank = K.shape
     if rank < n:
-        _check_rest(kernel, X, K, order, whole, max(INDEFINITE, 10 * n * eps))
-    if rank == 0:  # of a kernel that is zero: a feature that is
+        _check_rest(kernel, X, K, order, whole, max(1e-8, 10 * n * eps))
+    if rank == 0:  # a kernel of 0 gets a feature of 0
         return np.zeros((n, 1)), order, LandmarkSpace(order[:1], np.ones((1, 1)))
     return K, order, LandmarkSpace(order[:rank], K[:rank])
 
 
 def _factorise(K: Array, least: float, mapped: BlockMap) -> bool:
-    """Overwrite a lower triangle by its Cholesky factor; return False where the square of a pivot is below ``least``.
+    """Overwrite a lower triangle by its Cholesky factor; return False if the square of a pivot is below ``least``.
 
-    By panels of columns, from left to right; the rows of a panel are independent of each other.
+    Panels of columns are factored from left to right; the rows of a panel are mapped.
     """
     n = len(K)
     for begin in range(0, n, PANEL):
@@ -214,15 +211,16 @@ def _factorise(K: Array, least: float, mapped: BlockMap) -> bool:
 
 
 def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, allowed: float) -> None:
-    """Raise if ``Z Z'`` is not the kernel matrix: then that is not positive semidefinite.
+    """Raise if the kernel matrix K differs from ``Z Z'``: then it is not positive semidefinite.
 
-    What is left of a positive semidefinite matrix is nothing; of another, a diagonal below zero, or rows that are not
-    zero on a diagonal that is. Nothing can be left of the rows that Z was made from.
+    The remainder ``K - Z Z'`` of a positive semidefinite matrix is 0. Otherwise its diagonal is negative, or it has
+    nonzero entries beside a zero diagonal. Checked are the diagonal and some rows that Z was not made from, against the
+    fraction ``allowed`` of the largest entry.
     """
     n, rank = Z.shape
     rest = whole[order] - np.einsum("ij,ij->i", Z, Z)
-    some = rank + np.random.default_rng(0).permutation(n - rank)[:PANEL]
-    rows = kernel(X[order[some]], kernel.take(X, order)) - Z[some] @ Z.T
+    index = rank + np.random.default_rng(0).permutation(n - rank)[:PANEL]
+    rows = kernel(X[order[index]], kernel.take(X, order)) - Z[index] @ Z.T
     largest = float(np.abs(whole).max())
     worst = max(float(np.abs(rest).max()), float(np.abs(rows).max()))
     if worst > allowed * largest:
@@ -236,7 +234,7 @@ def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, al
 def landmark_features(
     kernel: Kernel, X: Any, landmarks: Index, dtype: Any, mapped: BlockMap = map
 ) -> tuple[Array, Index, LandmarkSpace]:
-    """Return, as :func:`exact_features`, features in the space that landmarks among the samples span (Nystroem)."""
+    """Return, as :func:`exact_features` does, features in the span of landmarks among the samples (Nystroem)."""
     points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
     *_, space = exact_features(kernel, points)
     space = LandmarkSpace(landmarks[space.landmarks], space.factor)
@@ -244,7 +242,7 @@ def landmark_features(
 
 
 def features_of(kernel: Kernel, X: Any, points: Any, space: LandmarkSpace, dtype: Any, mapped: BlockMap = map) -> Array:
-    """Return the features of samples in the space of points, these as :meth:`Kernel.take` returns them."""
+    """Return the features of samples in the span of points (from :meth:`Kernel.take`)."""
     n = X.shape[0]
     Z = np.empty((n, len(space.landmarks)), dtype)
 
@@ -274,15 +272,14 @@ def kernel_scores(kernel: Kernel, X: Any, points: Any, coef: Array, mapped: Bloc
 class Gram:
     """The kernel matrix of X, row by row, within a budget of memory.
 
-    As many rows as half the budget holds are computed once and kept; the others are computed when they are asked for,
-    some at a time.
+    The first rows, up to half of the budget, are computed once and kept; other rows are computed at each use.
     """
 
     def __init__(self, kernel: Kernel, X: Any, n_bytes: float) -> None:
         self.kernel, self.X, self.n_bytes = kernel, X, n_bytes
         self.n_rows = int(X.shape[0])
         row = 8 * self.n_rows
-        # Where scikit-learn computes a block it may need another one as large.
+        # scikit-learn may need twice the memory of a block.
         self.n_kept = self.n_rows if row * self.n_rows <= 0.8 * n_bytes else int(0.5 * n_bytes / row)
         self.step = max(1, int(min(PANEL, 0.1 * n_bytes / row)))
 
@@ -292,13 +289,13 @@ class Gram:
         return Gram(self.kernel, X, self.n_bytes)
 
     def blocks(self, order: Index) -> Iterator[tuple[slice, Array]]:
-        """Yield parts of ``order`` and the rows of K that they name."""
+        """Yield slices of ``order`` and the rows of K with these numbers."""
         for begin in range(0, len(order), self.step):
             part = slice(begin, min(len(order), begin + self.step))
             yield part, self.rows(order[part])
 
     def rows(self, index: Index) -> Array:
-        """Return some rows of K, a copy."""
+        """Return a copy of rows of K."""
         kept = index < self.n_kept
         if kept.all():
             return self._kept[index]
@@ -328,8 +325,8 @@ class Gram:
 
     @cached_property
     def _kept(self) -> Array:
-        if self.n_kept == self.n_rows <= AT_ONCE:
-            return self._compute(slice(0, self.n_rows))  # symmetric to BLAS, too: half the work
+        if self.n_kept == self.n_rows <= 10_000:
+            return self._compute(slice(0, self.n_rows))  # scikit-learn then uses the symmetry: half the work
         kept = np.empty((self.n_kept, self.n_rows))
         for begin in range(0, self.n_kept, self.step):
             part = slice(begin, min(self.n_kept, begin + self.step))
@@ -343,7 +340,7 @@ class Gram:
 
 
 class KernelRows(Rows):
-    """Labelled samples that are known by a kernel matrix, computed within a budget of memory; they have no columns."""
+    """Labelled samples with a kernel matrix in place of columns, computed within a budget of memory."""
 
     def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
         super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)

@@ -36,7 +36,6 @@ BlockMap = Callable[..., Iterable[Any]]
 
 # Bytes of X in a block: 0.2 ms of work, ten times the 20 us of handing a task to a thread.
 BLOCK_BYTES = 4 << 20
-MAX_BLOCKS = 64
 # With at least this many dense columns BLAS forms a Gram matrix faster (measured: equal at 100, 2.7 times at 784).
 BLAS_COLUMNS = 96
 # A column is rare if at most FEW_ROWS rows, and at most a fraction FEW of them, have it. Rare columns together hold at
@@ -237,7 +236,7 @@ class Rows:
         n_bytes = self.X.data.nbytes + self.X.indices.nbytes if self.is_sparse else self.X.nbytes
         if self.width > 1:  # work on scores counts like reading X
             n_bytes += 32 * self.n_rows * self.width
-        n_blocks = min(MAX_BLOCKS, 1 + n_bytes // BLOCK_BYTES)
+        n_blocks = min(64, 1 + n_bytes // BLOCK_BYTES)
         if self.is_sparse:
             # A block returns ``width`` vectors of n_columns: adding them must stay cheaper than reading the rows.
             n_blocks = min(n_blocks, max(1, self.n_values // (4 * self.width * max(1, self.n_columns))))

@@ -174,8 +174,8 @@ class Blocks(Protocol):
         Items that are not ``kept``, because they take much more memory than their source, are made for each task anew.
         """
 
-    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
-        """Return the items with the numbers ``places``, and their entries of row vectors."""
+    def chosen(self, indices: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
+        """Return the items with the numbers ``indices``, and their entries of row vectors."""
 
     def one_by_one(self) -> Iterator[Any]:
         """Yield the items to this process, one after the other."""
@@ -264,8 +264,8 @@ class PartStep(NamedTuple):
     vectors: tuple[RowVector, ...]
     shared: dict[str, Any]
 
-    def __call__(self, item: Any, place: int) -> Any:
-        return self.make(item, *(taken(vector[place]) for vector in self.vectors), **self.shared)
+    def __call__(self, item: Any, index: int) -> Any:
+        return self.make(item, *(taken(vector[index]) for vector in self.vectors), **self.shared)
 
 
 @dataclass(frozen=True)
@@ -338,13 +338,13 @@ class LocalParts:
             return replace(self, steps=(*self.steps, step))
         return replace(self, steps=(*self.steps, step), bare=PartStep(bare, vectors, shared))
 
-    def chosen(self, places: Sequence[int], *vectors: RowVector) -> tuple["LocalParts", list[RowVector]]:
-        numbers = tuple(places) if self.numbers is None else tuple(self.numbers[i] for i in places)
-        return replace(self, numbers=numbers), [[v[i] for i in places] for v in vectors]
+    def chosen(self, indices: Sequence[int], *vectors: RowVector) -> tuple["LocalParts", list[RowVector]]:
+        numbers = tuple(indices) if self.numbers is None else tuple(self.numbers[i] for i in indices)
+        return replace(self, numbers=numbers), [[v[i] for i in indices] for v in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
-        for place in range(len(self)) if self.parts is not None else (None,):
-            yield from self._mapped(_itself, (), True, None if place is None else [place])
+        for index in range(len(self)) if self.parts is not None else (None,):
+            yield from self._mapped(_itself, (), True, None if index is None else [index])
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [list(part) for part in zip(*vector, strict=True)]
@@ -356,37 +356,37 @@ class LocalParts:
         if not values and self.bare is not None:
             bare = self.bare
 
-            def pointwise(place: int) -> Any:
-                item = bare.make(*(taken(vector[place]) for vector in bare.vectors), **bare.shared)
-                return task(item, *(taken(vector[place]) for vector in vectors))
+            def pointwise(index: int) -> Any:
+                item = bare.make(*(taken(vector[index]) for vector in bare.vectors), **bare.shared)
+                return task(item, *(taken(vector[index]) for vector in vectors))
 
             return self.map(pointwise, range(len(bare.vectors[0])))
 
-        def run(part: Any, place: int) -> Any:
+        def run(part: Any, index: int) -> Any:
             item = part
             for step in self.steps:
-                item = step(item, place)
-            return task(item, *(taken(vector[place]) for vector in vectors))
+                item = step(item, index)
+            return task(item, *(taken(vector[index]) for vector in vectors))
 
         if self.parts is None:
             return self._in_turn(run, some)
-        places = range(len(self)) if some is None else some
+        indices = range(len(self)) if some is None else some
         numbers, parts = self.numbers or range(len(self.parts)), self.parts
 
-        def read(place: int) -> Any:
-            number = numbers[place]
-            return run(self.register.checked(parts[number](), number), place)
+        def read(index: int) -> Any:
+            number = numbers[index]
+            return run(self.register.checked(parts[number](), number), index)
 
-        return self.map(read, places)
+        return self.map(read, indices)
 
     def _in_turn(self, run: Task, some: Sequence[int] | None) -> Iterator[Any]:
         """Yield the results of a function of the parts of a stream, which is read up to the last of ``some``."""
         wanted = None if some is None else set(some)
-        places = None if self.numbers is None else {number: place for place, number in enumerate(self.numbers)}
+        index_of = None if self.numbers is None else {number: index for index, number in enumerate(self.numbers)}
         for number, part in enumerate(self._streamed()):
-            place = number if places is None else places.get(number)
-            if place is not None and (wanted is None or place in wanted):
-                yield run(part, place)
+            index = number if index_of is None else index_of.get(number)
+            if index is not None and (wanted is None or index in wanted):
+                yield run(part, index)
             if wanted is not None and number >= max(wanted):
                 break
 
@@ -577,22 +577,22 @@ class Overview:
     Attributes
     ----------
     classes : all labels, sorted
-    places : for each part, the numbers of its labels among ``classes``
+    label_numbers : for each part, the numbers of its labels among ``classes``
     totals : ``sum s`` of each class, before class weights
     """
 
     def __init__(self, parts: Sequence[Surveyed]) -> None:
         self.parts = parts
         self.classes = np.unique(np.concatenate([part.classes for part in parts]))
-        self.places = [np.searchsorted(self.classes, part.classes) for part in parts]
+        self.label_numbers = [np.searchsorted(self.classes, part.classes) for part in parts]
         self.totals = self._by_class("totals")
 
     def _by_class(self, name: str) -> Array:
         """Return the sums of a field over the parts, a row for each class."""
         first = getattr(self.parts[0], name)
         result = np.zeros((len(self.classes), *first.shape[1:]))
-        for part, place in zip(self.parts, self.places, strict=True):
-            result[place] += getattr(part, name)
+        for part, numbers in zip(self.parts, self.label_numbers, strict=True):
+            result[numbers] += getattr(part, name)
         return result
 
     @property
@@ -609,21 +609,21 @@ class Overview:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class PartLabels:
     """The number of a part, and the class of each of its label numbers."""
 
     number: int
     ranks: NDArray[np.int32]
 
 
-def as_block(part: Part, kept: tuple[Any, Any], place: Place, factors: Array) -> Block:
+def as_block(part: Part, kept: tuple[Any, Any], part_labels: PartLabels, factors: Array) -> Block:
     """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class."""
-    return _block(part.X, kept, place, factors, part.X_err)
+    return _block(part.X, kept, part_labels, factors, part.X_err)
 
 
-def as_bare_block(kept: tuple[Any, Any], place: Place, factors: Array) -> Block:
+def as_bare_block(kept: tuple[Any, Any], part_labels: PartLabels, factors: Array) -> Block:
     """Return a block without its values."""
-    return _block(_Absent((len(kept[0]), 0)), kept, place, factors, None)
+    return _block(_Absent((len(kept[0]), 0)), kept, part_labels, factors, None)
 
 
 class _Absent(NamedTuple):
@@ -632,17 +632,17 @@ class _Absent(NamedTuple):
     shape: tuple[int, int]
 
 
-def _block(X: Any, kept: tuple[Any, Any], place: Place, factors: Array, errors: Errors | None) -> Block:
+def _block(X: Any, kept: tuple[Any, Any], part_labels: PartLabels, factors: Array, errors: Errors | None) -> Block:
     codes, given = kept
-    labels, plain = place.ranks[codes], bool(np.all(factors == 1))
+    labels, plain = part_labels.ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
-        # Weights of 1 are not read: broadcasting takes no memory.
-        return Block(X, labels, np.broadcast_to(1.0, len(labels)), signed_weights(labels, None), None, place.number)
+        ones = np.broadcast_to(1.0, len(labels))  # not read, and takes no memory
+        return Block(X, labels, ones, signed_weights(labels, None), None, part_labels.number)
     weights = np.ones(len(labels)) if given is None else given
     if not plain:
         weights = weights * factors[labels]
     signed = signed_weights(labels, weights) if len(factors) == 2 else weights
-    return Block(X, labels, weights, signed, errors, place.number)
+    return Block(X, labels, weights, signed, errors, part_labels.number)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------
@@ -676,8 +676,11 @@ class StreamedRows(Rows):
         drawn: DrawnRows | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
-        places = [Place(part.number, ranks[place]) for part, place in zip(overview.parts, overview.places, strict=True)]
-        self._items = parts.then(as_block, kept, places, bare=as_bare_block, factors=factors)
+        labels = [
+            PartLabels(part.number, ranks[numbers])
+            for part, numbers in zip(overview.parts, overview.label_numbers, strict=True)
+        ]
+        self._items = parts.then(as_block, kept, labels, bare=as_bare_block, factors=factors)
         self.map, self._root, self.errors = mapped, None, first.errors
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse
@@ -756,7 +759,7 @@ class StreamedRows(Rows):
 def joined(parts: Sequence[DrawnRows], overview: Overview) -> DrawnRows | None:
     """Return the subsamples of all parts as one, with the total weight of each class; None if a class has no row."""
     X, labels, weights, errors = zip(*parts, strict=True)
-    classes = np.concatenate([place[codes] for place, codes in zip(overview.places, labels, strict=True)])
+    classes = np.concatenate([numbers[codes] for numbers, codes in zip(overview.label_numbers, labels, strict=True)])
     weight = np.concatenate(weights)
     if not np.bincount(classes, weight, len(overview.classes)).all():
         return None

@@ -11,22 +11,22 @@ from gaussguru._frames import as_numbers
 from gaussguru._linalg import Array
 from gaussguru._native import _binding
 
-# How far a covariance may be from symmetric and positive semidefinite, relative to its largest entry.
+# Largest asymmetry and negative eigenvalue of a covariance, relative to its largest entry.
 ROUNDING = 1e-8
-# Pivots of a covariance that is far from singular, relative to the largest: variances by products then have ten digits.
+# Least pivot of a covariance far from singular, relative to the largest: variances from products have ten digits.
 DEFINITE = 1e-3
 
-# Which values were not measured, (n_samples, n_features); None where all were.
+# Mask of missing values, (n_samples, n_features); None if there are none.
 Gaps = NDArray[np.bool_] | None
 
 
 def block_firsts(values: Any) -> range:
-    """Return where blocks of rows begin."""
+    """Return the first rows of blocks that fit in cache."""
     return range(0, len(values), rows_at_once(float(np.prod(values.shape[1:])), cached=True))
 
 
 def finite_least(values: Array, map: Any = map) -> float | None:
-    """Return the least of values if all are finite, from one look; blocks of rows are mapped."""
+    """Return the minimum of values, or None if any is not finite; one pass, blocks of rows are mapped."""
     firsts = block_firsts(values)
 
     def look(first: int) -> tuple[bool, float]:
@@ -39,7 +39,7 @@ def finite_least(values: Array, map: Any = map) -> float | None:
 
 
 def check_given(values: Array, name: str) -> None:
-    """Raise if there is a value without an error bar."""
+    """Raise if any error bar is NaN."""
     if np.isnan(values).any():
         raise ValueError(
             f"{name} has NaN: every value needs an error bar; use infinity for values that were not measured, 0 for "
@@ -48,7 +48,7 @@ def check_given(values: Array, name: str) -> None:
 
 
 def error_numbers(given: Any, name: str) -> Array:
-    """Return error bars as numbers, infinite under a mask: a value whose error is masked was not measured."""
+    """Return error bars as float64, infinite where masked: a value with a masked error counts as missing."""
     errors = as_numbers(given, name)
     if isinstance(given, np.ma.MaskedArray) and given.mask is not np.ma.nomask:
         errors = np.where(given.mask, np.inf, errors)
@@ -56,11 +56,11 @@ def error_numbers(given: Any, name: str) -> Array:
 
 
 def deviations(std: Array, name: str, gaps: Gaps) -> Array:
-    """Return standard deviations, checked; NaN only for values that were not measured."""
+    """Return standard deviations; raise if any is negative, or NaN for a value that is not missing."""
     least = finite_least(std)
     if least is None:
-        lost = gaps if gaps is None or std.ndim == 2 else gaps.all(axis=1)
-        check_given(std if lost is None else np.where(lost, 0.0, std), name)
+        missing = gaps if gaps is None or std.ndim == 2 else gaps.all(axis=1)
+        check_given(std if missing is None else np.where(missing, 0.0, std), name)
         least = float(np.nanmin(std, initial=0.0))
     if least < 0:
         raise ValueError(f"{name} must hold nonnegative standard deviations; got {least:g}")
@@ -68,21 +68,21 @@ def deviations(std: Array, name: str, gaps: Gaps) -> Array:
 
 
 def check_semidefinite(covariances: Array, name: str) -> None:
-    """Raise unless covariances, all of them finite, are symmetric and positive semidefinite."""
+    """Raise unless finite covariances are symmetric and positive semidefinite."""
     firsts = block_firsts(covariances)
     for first in firsts:
-        some = covariances[first : first + firsts.step]
-        largest = np.maximum(np.abs(some).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-        skew = np.abs(some - some.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
+        block = covariances[first : first + firsts.step]
+        largest = np.maximum(np.abs(block).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+        skew = np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)) / largest
         if skew.max(initial=0.0) > ROUNDING:
             sample = first + int(np.argmax(skew))
             raise ValueError(
                 f"{name} must hold symmetric covariances; that of sample {sample} differs from its transpose"
             )
-        try:  # ten times as fast as eigenvalues, which tell which one is wrong
-            np.linalg.cholesky(some / largest[:, np.newaxis, np.newaxis] + ROUNDING * np.eye(some.shape[1]))
+        try:  # ten times as fast as eigenvalues, which name the wrong sample
+            np.linalg.cholesky(block / largest[:, np.newaxis, np.newaxis] + ROUNDING * np.eye(block.shape[1]))
         except np.linalg.LinAlgError:
-            least = np.linalg.eigvalsh(some)[:, 0]
+            least = np.linalg.eigvalsh(block)[:, 0]
             wrong = np.flatnonzero(least < -ROUNDING * largest)
             if len(wrong):
                 raise ValueError(
@@ -92,10 +92,10 @@ def check_semidefinite(covariances: Array, name: str) -> None:
 
 
 def semidefinite_roots(covariances: Array) -> Array:
-    """Return L with ``L L'`` the covariances (..., d, d), which may be singular: ``diag(std)`` times symmetric roots.
+    """Return L with ``L L'`` the covariances (..., d, d), which may be singular.
 
-    These are roots of correlations: rounding is then relative to each feature, and does not depend on units. L is
-    continuous in the covariance.
+    L is ``diag(std)`` times the symmetric root of the correlations: rounding errors are relative to each feature and do
+    not depend on units. L is continuous in the covariance.
     """
     std = np.sqrt(np.maximum(np.einsum("...jj->...j", covariances), 0.0))
     units = np.where(std > 0, std, 1.0)

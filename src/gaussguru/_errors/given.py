@@ -1,4 +1,4 @@
-"""Forms in which error bars are given, and mixtures of the truth."""
+"""Forms other than arrays in which users give error bars, and posteriors that are mixtures."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +50,7 @@ class LowRank:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the factors: with it scikit-learn takes the rows of a fold by ``X_err[rows]``."""
+        """Shape of the factors; scikit-learn needs it to take the rows of a fold by ``X_err[rows]``."""
         return np.shape(self.factors)
 
     def __len__(self) -> int:
@@ -181,7 +181,7 @@ class Limits:
 
 
 def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> Any:
-    """Return error bars for more features than X, of this shape, has: independent ones of one error, the last."""
+    """Return parsed error bars of X (of ``shape``) with ``n_more`` further features, all with the same ``error``."""
     more = (0, n_more)
     if isinstance(X_err, LowRank):
         std = np.zeros(shape) if X_err.std is None else X_err.std
@@ -199,7 +199,7 @@ def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> 
 
 
 class _Population(Protocol):
-    """What :class:`Components` asks of a population."""
+    """Methods of a population that :class:`Components` needs."""
 
     @property
     def n_components(self) -> int: ...
@@ -246,7 +246,7 @@ class Components:
         return self.population.shares(self.rows)
 
     def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
-        """Return what linear scores are in each component.
+        """Return means and covariances of linear scores in each component.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What was not measured: where it is, and what stands for it."""
+"""Missing values: where they are, and how they are filled in."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +18,14 @@ from gaussguru._linalg import EPS, Array, Index
 from gaussguru._moments import FeatureMoments
 from gaussguru._native import _binding
 
-# Rows of which deviations are formed at a time.
+# Rows in a block of deviations, which stays in cache.
 PIECE = 4096
-# Least variance of a population in any direction, relative to the squared spreads of the features.
+# Least variance of a population in any direction, relative to the squared units of the features.
 LEAST = 1e-6
 
 
 def has_unmeasured(X_err: Any) -> bool:
-    """Return whether parsed error bars have infinite ones; refuse limits, which tell nothing without a population."""
+    """Return whether parsed error bars have infinite entries; raise for limits, which need a population."""
     if X_err is None or sp.issparse(X_err):
         return False
     if isinstance(X_err, Limits):
@@ -39,7 +39,7 @@ def has_unmeasured(X_err: Any) -> bool:
 
 
 def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
-    """Return the standard deviation of every value from parsed error bars, (n, d); of limits the errors of these."""
+    """Return the standard deviations (n, d) of parsed error bars; for limits, the errors of the limits."""
     if X_err is None:
         return np.zeros(shape)
     if isinstance(X_err, Limits):
@@ -55,28 +55,28 @@ def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
 
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Return which values have an infinite error, from parsed error bars."""
+    """Return the mask of values with an infinite error, from parsed error bars."""
     if isinstance(X_err, LowRank):
         return np.isinf(np.zeros(shape) if X_err.std is None else X_err.std)
     return np.isinf(standard_deviations(X_err, shape))
 
 
 def not_measured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Return which values have an infinite error or are limits, from parsed error bars."""
-    gone = unmeasured(X_err, shape)
-    return gone | (X_err.limits != 0) if isinstance(X_err, Limits) else gone
+    """Return the mask of values that have an infinite error or are limits, from parsed error bars."""
+    missing = unmeasured(X_err, shape)
+    return missing | (X_err.limits != 0) if isinstance(X_err, Limits) else missing
 
 
 @dataclass(frozen=True)
 class Population:
-    """What is known of a sample before it is measured: a Gaussian.
+    """Distribution of a sample before it is measured: a Gaussian.
 
     Parameters
     ----------
     means, spreads : arrays of shape (n_features,)
         Means of the true values, and standard deviations of the measured ones.
     covariance : array of shape (n_features, n_features), default=None
-        Of the true values; None stands for features that say nothing of each other, with these spreads.
+        Covariance of the true values; None: uncorrelated features with these spreads.
     """
 
     means: Array
@@ -87,9 +87,9 @@ class Population:
     def of(
         cls, X: Any, X_err: Any = None, sample_weight: Array | None = None, *, gaps: bool | None = None
     ) -> "Population":
-        """Return that of samples with error bars, in which infinite ones stand for what was not measured.
+        """Return means and spreads of samples with error bars, which are infinite for missing values.
 
-        ``gaps``, whether there are any (:func:`has_unmeasured`), saves a pass over the errors.
+        ``gaps`` tells whether any are missing; None: :func:`has_unmeasured` looks, one pass over the errors.
         """
         values = as_numbers(X, "X")
         weight = None if sample_weight is None else sample_weight / sample_weight.max()
@@ -103,17 +103,14 @@ class Population:
             raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
         weights = known * (1.0 if weight is None else weight[:, np.newaxis])
         total = weights.sum(axis=0)
-        with np.errstate(over="ignore", invalid="ignore"):  # where X is not finite, it is not either
+        with np.errstate(over="ignore", invalid="ignore"):  # X may be infinite or NaN: so are its moments
             means = np.where(known, values * weights, 0.0).sum(axis=0) / total
             squares = np.where(known, np.square(values - means) * weights, 0.0).sum(axis=0) / total
             return cls(means, np.sqrt(squares))
 
     @classmethod
     def _of_all(cls, values: Array, weight: Array | None) -> "Population":
-        """Return that of samples which were all measured, in pieces that stay in cache.
-
-        Deviations are taken from the means of the first rows, so that nothing of note cancels.
-        """
+        """Return means and spreads of samples without missing values, about the means of the first rows."""
         with np.errstate(over="ignore", invalid="ignore"):
             about = values[:PIECE].mean(axis=0)
             if weight is None:
@@ -127,16 +124,16 @@ class Population:
             return cls(*FeatureMoments(about, total, *sums).means_and_spreads())
 
     def fill(self, X: Any, X_err: Any, *, correlated: bool = True) -> tuple[Any, Any]:
-        """Return X and X_err with what was not measured replaced by what the measured values of the sample say of it.
+        """Return X and X_err with missing values replaced by their mean and covariance given the measured values.
 
-        With the covariance ``T`` of the population, that of the errors ``S``, and the features ``o`` that were
-        measured, ::
+        With the covariances ``T`` of the population and ``S`` of the errors, the features ``o`` that were measured
+        and ``m`` that were not, ::
 
             G = T_mo (T_oo + S_oo)^-1     x_m = mu_m + G (x_o - mu_o)     Sigma_mm = T_mm - G T_om,  Sigma_mo = G S_oo
 
-        Measured values and their errors stay as they are. As the errors of a sample are then correlated, standard
-        deviations become :class:`LowRank`; unless ``correlated`` is false or they would take more than ``MOST_STORED``
-        numbers, where the roots of the diagonal of ``Sigma_mm`` are taken alone.
+        Measured values and their errors do not change. The errors of a sample are then correlated, so standard
+        deviations become :class:`LowRank`. If ``correlated`` is false, or this would take more than ``MOST_STORED``
+        numbers, only the roots of the diagonal of ``Sigma_mm`` are returned.
         """
         X, X_err = split_errors(X, X_err)
         if self.covariance is None:
@@ -159,7 +156,7 @@ class Population:
             if noise.covariances is not None:
                 noise.covariances[rows] = S + crossed + crossed.transpose(0, 2, 1) + rest
                 continue
-            # Sigma = (I + G) S (I + G)' + R with R = rest - G S G': a factor of that is 0 for most pairs of features.
+            # Sigma = (I + G) S (I + G)' + R with R = rest - G S G': a factor of R is 0 for most pairs of features.
             measured = known[:, np.newaxis] * np.eye(d)
             root = any_roots(rest - crossed @ G.transpose(0, 2, 1) + measured) - measured
             factors[rows] = whole * noise.std[rows, np.newaxis] + root
@@ -170,25 +167,25 @@ class Population:
         return like(X, values), LowRank(np.concatenate([factors, noise.factors], axis=2), noise.std)
 
     def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return X and X_err with mean and spread of a feature where it was not measured, whatever the others are."""
+        """Return X and X_err with missing values replaced by the mean and spread of their feature."""
         missing, noise = unmeasured(X_err, X.shape), _Noise.of(X_err, X.shape)
         noise.widen(slice(None), np.where(missing, self.spreads, 0.0))
         return like(X, np.where(missing, self.means, as_numbers(X, "X"))), noise.result
 
 
 def _given_rest(T: Array, S: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Return G, and the covariance of what was not measured given the rest (:meth:`Population.fill`); else 0."""
+    """Return G, and the covariance of missing values given the measured ones, both (n, d, d) and 0 elsewhere."""
     unknown, seen = ~known, T * known[:, np.newaxis, :]
     C = seen * known[:, :, np.newaxis] + S
     np.einsum("ijj->ij", C)[:] += unknown
     G = np.linalg.solve(C, seen.transpose(0, 2, 1)).transpose(0, 2, 1) * unknown[:, :, np.newaxis]
-    own = (T - G @ seen.transpose(0, 2, 1)) * (unknown[:, :, np.newaxis] & unknown[:, np.newaxis, :])
-    return np.asarray(G), own
+    rest = (T - G @ seen.transpose(0, 2, 1)) * (unknown[:, :, np.newaxis] & unknown[:, np.newaxis, :])
+    return np.asarray(G), rest
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """A copy of error bars, 0 for values that were not measured: covariances, or standard deviations and factors."""
+    """A copy of error bars with 0 for missing values: covariances, or standard deviations and factors."""
 
     covariances: Array | None
     std: Array
@@ -196,7 +193,7 @@ class _Noise:
 
     @classmethod
     def of(cls, X_err: Any, shape: tuple[int, int]) -> "_Noise":
-        """Return that of parsed error bars."""
+        """Return a copy of parsed error bars."""
         errors = finite(X_err)
         if isinstance(errors, LowRank):
             return cls(None, np.zeros(shape) if errors.std is None else errors.std, np.array(errors.factors))
@@ -214,7 +211,7 @@ class _Noise:
         return np.asarray(result)
 
     def widen(self, rows: Index | slice, deviations: Array) -> None:
-        """Add independent errors of values that were not measured."""
+        """Add independent errors to values with errors of 0."""
         if self.covariances is not None:
             np.einsum("ijj->ij", self.covariances)[rows] += np.square(deviations)
         else:
@@ -222,29 +219,29 @@ class _Noise:
 
     @property
     def result(self) -> Any:
-        """Error bars in the form that they had."""
+        """Error bars in their original form."""
         if self.covariances is not None:
             return self.covariances
         return LowRank(self.factors, self.std) if self.factors.shape[2] else self.std
 
 
 def units_of(means: Array, spreads: Array) -> Array:
-    """Return the spreads, (d,); of features that vary by rounding at most, the size of their mean.
+    """Return a unit for each feature, (d,): its spread, or for a constant feature the size of its mean.
 
-    A feature that is always 0 has no size of its own: it gets the mean of the other units, or 1.
+    A feature that is always 0 gets the mean of the other units, or 1.
     """
     units = np.where(spreads <= 64 * EPS * np.abs(means), np.abs(means), spreads)
     return np.where(units > 0, units, units[units > 0].mean() if units.any() else 1.0)
 
 
 def positive(covariance: Array, units: Array) -> Array:
-    """Return a covariance that was estimated, with variances of at least ``LEAST`` of the units in all directions."""
+    """Return a covariance with variances raised to at least ``LEAST`` squared units in every direction."""
     values, axes = np.linalg.eigh(covariance / np.multiply.outer(units, units))
     return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 
 
 def mean_spread(X: Any) -> float:
-    """Return the root of the mean variance of the features, or 1 if they do not vary."""
+    """Return the root of the mean variance of the features, or 1 if all are constant."""
     if sp.issparse(X):
         variances = mean_variance_axis(sp.csr_matrix(X, dtype=np.float64), axis=0)[1]
     else:

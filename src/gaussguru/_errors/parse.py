@@ -1,17 +1,17 @@
 """The one parser of X_err: from any form that users give to the few that the library computes with.
 
-:func:`gaussguru._errors.samples.split_errors` stands at the door of every estimator, function, source and table, and
-calls :func:`parsed`. After it, X_err is ::
+Every estimator, function, source and table first calls :func:`gaussguru._errors.samples.split_errors`, which calls
+:func:`parsed`. After it, X_err is ::
 
     None
-    standard deviations     float64, (n,) or (n, d); infinite where a value was not measured
-    covariances             float64, (n, d, d); of a value that was not measured the variance is infinite, the rest 0
+    standard deviations     float64, (n,) or (n, d); infinite for missing values
+    covariances             float64, (n, d, d); a missing value has an infinite variance, and covariances of 0
     a sparse matrix         CSR, (n, d), standard deviations; no entry is an exact value
-    LowRank                 finite factors, 0 where a value was not measured; standard deviations of (n, d), or None
+    LowRank                 finite factors, 0 for missing values; standard deviations of (n, d), or None
     Limits                  standard deviations and limits of (n, d)
 
 with the number of samples and features of X, no NaN, no negative numbers, and covariances that are symmetric and
-positive semidefinite. Rows are taken, and errors scaled and filled in, only after it.
+positive semidefinite. Rows are taken, errors scaled and missing values filled in only after this step.
 """
 
 from collections.abc import Iterator
@@ -38,10 +38,10 @@ from gaussguru._linalg import Array, Index
 
 
 def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:
-    """Return X, and X_err in one of the forms above, checked against X; messages call it by a ``name``.
+    """Return X, and X_err in one of the forms above, checked against X and called ``name`` in messages.
 
-    X may hold numbers with uncertainties; those win over X_err. Tables must agree in their columns and rows, by name.
-    NaN, or a mask, in X means "not measured", as does an infinite error, or a mask, in X_err.
+    X may hold numbers with uncertainties; these replace X_err. Tables must agree in their columns and rows, by name.
+    A value is missing if it is NaN or masked in X, or if its error is infinite or masked in X_err.
     """
     X, X_err, names = _without_units(X, X_err)
     X = unmasked(X, "X")
@@ -69,7 +69,7 @@ def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:
 
 
 def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays and tables that error bars are made of, with names for messages."""
+    """Yield the arrays and tables in error bars, each with a name for messages."""
     if isinstance(X_err, Asymmetric):
         yield from (("lower errors", X_err.lower), ("upper errors", X_err.upper))
     elif isinstance(X_err, Limits):
@@ -81,7 +81,7 @@ def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _with_text(X: Any, X_err: Any) -> Any:
-    """Return X_err with errors of 0 in columns of text, which a DataFrame of errors may leave out or leave empty."""
+    """Return X_err with errors of 0 for columns of text, which a DataFrame of errors may omit or leave empty."""
     if isinstance(X_err, Asymmetric):
         return Asymmetric(_with_text(X, X_err.lower), _with_text(X, X_err.upper))
     if isinstance(X_err, Limits):
@@ -96,7 +96,7 @@ def _with_text(X: Any, X_err: Any) -> Any:
     ):
         return X_err
     frame, labels = nw.from_native(X_err, eager_only=True), names[text].tolist()
-    measured = iter([name for name in given.tolist() if name not in labels])  # in their order, which is checked later
+    measured = iter([name for name in given.tolist() if name not in labels])  # their order is checked later
     for label in labels:
         errors = as_numbers(frame.select(label).to_native(), "X_err")[:, 0] if label in given else np.zeros(len(frame))
         frame = frame.with_columns(nw.new_series(label, np.nan_to_num(errors), backend=frame.implementation))
@@ -107,7 +107,7 @@ def _with_text(X: Any, X_err: Any) -> Any:
 
 
 def _array(given: Any, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
-    """Return standard deviations, which may be sparse, or covariances."""
+    """Return checked standard deviations, dense or sparse, or covariances."""
     n, d = shape
     expected = (
         f"{name} must hold standard deviations of shape ({n},) or ({n}, {d}), or covariances of shape ({n}, {d}, {d}), "
@@ -132,7 +132,7 @@ def _array(given: Any, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
 
 
 def marked(errors: Any, gaps: Gaps) -> Any:
-    """Return error bars in one of the forms above with values that were not measured."""
+    """Return parsed error bars with further missing values, the mask ``gaps``."""
     if gaps is None:
         return errors
     if isinstance(errors, Limits):
@@ -150,7 +150,7 @@ def marked(errors: Any, gaps: Gaps) -> Any:
 
 
 def scaled(errors: Any, factor: Any) -> Any:
-    """Return parsed error bars multiplied by a factor, or by one of every feature, (d,)."""
+    """Return parsed error bars times a factor, or times a factor for each feature, (d,)."""
     if isinstance(errors, Limits):
         return Limits(errors.err * factor, errors.limits)
     if isinstance(errors, LowRank):
@@ -164,7 +164,7 @@ def scaled(errors: Any, factor: Any) -> Any:
 
 
 def finite(errors: Any) -> Any:
-    """Return parsed error bars with 0 for values that were not measured; of limits, their errors."""
+    """Return parsed error bars with 0 for missing values; for limits, the errors of the limits."""
     if isinstance(errors, Limits):
         errors = errors.err
     if isinstance(errors, LowRank):
@@ -184,7 +184,7 @@ def columns_of_errors(errors: Any, columns: Index) -> Any:
 
 
 def put_errors(errors: Any, columns: Index, new: Any, shape: tuple[int, int]) -> Any:
-    """Return parsed error bars with those of some features replaced, of independent measurements, in the same form."""
+    """Return parsed error bars in the same form, with those of some features replaced by independent ones."""
     if isinstance(errors, Limits):
         return Limits(
             put_errors(errors.err, columns, new.err, shape), put_errors(errors.limits, columns, new.limits, shape)
@@ -211,19 +211,19 @@ def put_errors(errors: Any, columns: Index, new: Any, shape: tuple[int, int]) ->
 
 
 def _covariances(errors: Array, gaps: Gaps, name: str) -> Any:
-    """Return covariances; what was not measured is independent of the rest."""
+    """Return checked covariances; missing values are independent of the others."""
     infinite = np.isposinf(np.einsum("ijj->ij", errors))
-    lost = gaps | infinite if gaps is not None else infinite if infinite.any() else None
-    known = errors if lost is None else np.where(lost[:, :, np.newaxis] | lost[:, np.newaxis, :], 0.0, errors)
+    missing = gaps | infinite if gaps is not None else infinite if infinite.any() else None
+    known = errors if missing is None else np.where(missing[:, :, np.newaxis] | missing[:, np.newaxis, :], 0.0, errors)
     if finite_least(known) is None:
         check_given(known, name)
         raise ValueError(f"{name} must hold finite covariances but for the variances of values that were not measured")
     check_semidefinite(known, name)
-    return marked(known, lost)
+    return marked(known, missing)
 
 
 def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
-    """Return factors and standard deviations."""
+    """Return checked factors and standard deviations."""
     n, d = shape
     factors = error_numbers(given.factors, f"{name}.factors")
     if factors.ndim != 3 or factors.shape[:2] != shape:
@@ -233,17 +233,17 @@ def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> 
         raise ValueError(f"{name}.std must have shape ({n},) or ({n}, {d}); got {std.shape}")
     std = np.array(np.broadcast_to(std if std.ndim == 2 else std[:, np.newaxis], shape))
     std = deviations(std, f"{name}.std", gaps)
-    lost = np.isinf(std) if gaps is None else gaps | np.isinf(std)
-    known = factors if not lost.any() else np.where(lost[:, :, np.newaxis], 0.0, factors)
+    missing = np.isinf(std) if gaps is None else gaps | np.isinf(std)
+    known = factors if not missing.any() else np.where(missing[:, :, np.newaxis], 0.0, factors)
     if finite_least(known) is None:
         check_given(known, f"{name}.factors")
         raise ValueError(f"{name}.factors must be finite; infinity in {name}.std marks values that were not measured")
-    parsed = LowRank(known, std if std.any() else None)
-    return marked(parsed, lost) if lost.any() else parsed
+    errors = LowRank(known, std if std.any() else None)
+    return marked(errors, missing) if missing.any() else errors
 
 
 def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> tuple[Any, Limits]:
-    """Return values and limits, with their standard deviations; a limit is not moved by two-sided errors."""
+    """Return values and checked limits; two-sided errors move measurements to their means, but not limits."""
     if isinstance(given.err, LowRank | Limits) or sp.issparse(given.err):
         raise ValueError(f"errors of limits must be standard deviations; got {type(given.err).__name__}")
     sides = given.sides
@@ -270,9 +270,9 @@ def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> 
 
 
 def _without_units(X: Any, X_err: Any) -> tuple[Any, Any, list[str] | None]:
-    """Return X and X_err, DataFrames of tables of astropy, and names of the columns of X with their units, if any.
+    """Return X and X_err, astropy tables as DataFrames, and names of the columns of X with units, None without any.
 
-    With units in their names, samples in other units are not those that a model was fitted to.
+    Units in the names make a fitted model refuse samples in other units.
     """
     (X, units), (X_err, others) = frame_and_units(X), frame_and_units(X_err)
     for name in units.keys() & others.keys():
@@ -287,7 +287,7 @@ def with_units(units: dict[str, str]) -> list[str]:
 
 
 def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame of a table of astropy, and the units of its columns, "" for none; anything else as it is."""
+    """Return an astropy table as a DataFrame, and the unit of each column or ""; other tables unchanged."""
     if not (hasattr(table, "colnames") and hasattr(table, "to_pandas")):
         return table, {}
     for name in table.colnames:
@@ -297,7 +297,7 @@ def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
 
 
 def holds_uncertainties(X: Any) -> bool:
-    """Return whether X has numbers with uncertainties, as of the package ``uncertainties``; some may be plain."""
+    """Return whether X has any number with an uncertainty, as those of the package ``uncertainties``."""
     if hasattr(X, "iloc"):
         columns = [X.iloc[:, j] for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
     elif isinstance(X, list | tuple):
@@ -308,7 +308,7 @@ def holds_uncertainties(X: Any) -> bool:
 
 
 def split_uncertainties(X: Any) -> tuple[Any, Any]:
-    """Return values and standard deviations of numbers with uncertainties, and their limits, if some have any.
+    """Return values and standard deviations of numbers with uncertainties, or :class:`Limits` if some are limits.
 
     Plain numbers are exact.
     """
@@ -327,14 +327,14 @@ def split_uncertainties(X: Any) -> tuple[Any, Any]:
 
 
 def _gaps(X: Any) -> Gaps:
-    """Return which values of X are NaN, if any are."""
+    """Return the mask of NaN in X, or None if there is none."""
     if sp.issparse(X):
         return None
     values = X
     if getattr(X, "dtype", None) not in (np.float32, np.float64) or is_frame(X):
         try:
             values = numbers_beside_text(X) if is_frame(X) else as_numbers(X, "X")
-        except ValueError:  # the estimator says what X may hold
+        except ValueError:  # the estimator reports it
             return None
     with np.errstate(all="ignore"):
         if not np.isnan(values.sum()):  # one quick pass

@@ -1,4 +1,4 @@
-"""Samples that carry their error bars, and how values and errors are told apart."""
+"""Samples that carry their error bars, and their separation into values and errors."""
 
 import numbers
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ from gaussguru._frames import as_numbers, column_names, column_values, places_of
 def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, Any]:
     """Return X, and X_err in one of the forms of :mod:`gaussguru._errors.parse`, checked against X.
 
-    X may carry its errors (:class:`Measured`, numbers with uncertainties). These win: in a pipeline ``X_err`` has the
-    errors before the steps in between changed them. Messages call X_err by a ``name``.
+    X may carry its errors (:class:`Measured`, numbers with uncertainties). These replace ``X_err``: in a pipeline it
+    holds the errors before the previous steps changed them. Messages call X_err ``name``.
     """
-    if X_err is None and type(X) is np.ndarray and X.dtype.kind == "f":  # the common case takes no time
+    if X_err is None and type(X) is np.ndarray and X.dtype.kind == "f":  # the common case
         return X, None
     if isinstance(X, Measured):
         return (X.X, X.err) if X.is_checked else parsed(X.X, X.err, name)
@@ -27,7 +27,7 @@ def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, A
 
 
 def measured(X: Any, X_err: Any) -> Any:
-    """Return X and its errors, parsed, in one object; X alone if there are none, or if it carries them."""
+    """Return X and its errors, parsed, in one :class:`Measured`; X itself without errors, or if it carries them."""
     return X if X_err is None or isinstance(X, Measured) else Measured.checked(*split_errors(X, X_err))
 
 
@@ -71,7 +71,7 @@ class Measured:
     ``samples[rows]`` and ``samples[:, columns]`` are samples with their errors, for an index, a slice, a mask or a list
     of indices or names; covariances are cut to the columns. ``samples[:, "x"]``, a single column, is its values alone.
     ``samples[:, columns] = others[:, columns]`` replaces values and errors, which are then independent of those of the
-    other columns. ``samples[:, "x"] = 0.3`` replaces the values and keeps their errors; what was not measured stays so.
+    other columns. ``samples[:, "x"] = 0.3`` replaces the values and keeps their errors; missing values stay missing.
 
     NumPy never makes plain numbers of it: ``numpy.asarray(samples)`` has entries with the attributes ``nominal_value``
     and ``std_dev``, and an estimator that needs plain numbers raises instead of dropping the errors. So do ``RFE`` and
@@ -101,12 +101,12 @@ class Measured:
     X: Any
     err: Any
     components: "Components | AffineComponents | None" = None
-    # Whether X_err is in a form that the library computes with, checked against X.
+    # Whether ``err`` is parsed and checked against X.
     is_checked: bool = field(default=False, init=False, repr=False)
 
     @classmethod
     def checked(cls, X: Any, err: Any, components: Any = None) -> "Measured":
-        """Return samples whose errors need no further check: those that the library parsed or computed."""
+        """Return samples with errors that the library parsed or computed, without checking them again."""
         samples = cls(X, err, components)
         samples.is_checked = True
         return samples
@@ -147,7 +147,7 @@ class Measured:
         return self.shape[0]
 
     def copy(self) -> "Measured":
-        """Return samples to which columns can be assigned without changing these."""
+        """Return a copy: assigning columns to it does not change the original."""
         return self._with(self.X, self.err, self.components)
 
     def _with(self, X: Any, err: Any, components: Any) -> "Measured":
@@ -198,13 +198,13 @@ class Measured:
                 f"columns are assigned Measured of shape ({len(self)}, {len(places)}), which replaces values and "
                 f"errors, or a finite number, which keeps the errors; got {type(new).__name__} {new!r:.40}"
             )
-        for place, values in zip(places, new_columns, strict=True):
-            X = put_column(X, int(place), values)
+        for j, values in zip(places, new_columns, strict=True):
+            X = put_column(X, int(j), values)
         self.X, self.err, self.is_checked = X, err, True
 
     @staticmethod
     def _rows_and_columns(index: Any) -> tuple[Any, Any]:
-        """Return which rows and columns an index has; None for all."""
+        """Return the rows and the columns in an index, None for all."""
         if isinstance(index, str) or (isinstance(index, list | np.ndarray) and _are_names(index)):
             return None, index
         rows, columns = (*index, ..., ...)[:2] if isinstance(index, tuple) else (index, ...)

@@ -54,11 +54,11 @@ class Arrays(Source):
         others = [
             _aligned(field, ends, name) for field, name in zip(fields, ("y", "sample_weight", "X_err"), strict=True)
         ]
-        for place, (piece, end) in enumerate(zip(pieces, ends, strict=True)):
+        for number, (piece, end) in enumerate(zip(pieces, ends, strict=True)):
             n, rows = piece.shape[0], FileRows(piece)
             for where in self._slices(piece):
-                mine = [None if other is None else other(place, where, end - n) for other in others]
-                readers.append(partial(_read_rows, rows, where, len(readers), *mine))
+                fields_of_part = [None if other is None else other(number, where, end - n) for other in others]
+                readers.append(partial(_read_rows, rows, where, len(readers), *fields_of_part))
         return readers
 
     def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
@@ -73,7 +73,7 @@ class Arrays(Source):
 
 
 def row_slices(n: int, step: int) -> list[slice]:
-    """Return slices of so many rows; of none an empty one."""
+    """Return slices of at most ``step`` of n rows; a single empty slice if n is 0."""
     return [slice(first, min(n, first + step)) for first in range(0, max(n, 1), step)]
 
 
@@ -85,7 +85,7 @@ def row_bytes(X: Any) -> int:
 
 
 def _opened(piece: Any) -> Any:
-    """Return an array, of a path a memory map."""
+    """Return an array or CSR matrix; a path is opened as a memory map."""
     if isinstance(piece, str | os.PathLike):
         piece = np.load(piece, mmap_mode="r")
     if not sp.issparse(piece):
@@ -96,21 +96,21 @@ def _opened(piece: Any) -> Any:
 
 
 def _aligned(field: Any, ends: list[int], name: str) -> Callable[[int, slice, int], Any] | None:
-    """Return what gives the rows of a field: a function of the array, the rows in it, and where it begins."""
+    """Return a function of the number of an array, rows in it and its first row, that returns a reader of a field."""
     if field is None:
         return None
     if isinstance(field, str):
         raise ValueError(f"{name} must be an array with a row for each sample; columns of arrays have no names")
     if isinstance(field, list | tuple) and len(field) == len(ends) and np.ndim(field[0]) > 0:
         pieces = [FileRows(np.load(each, mmap_mode="r") if isinstance(each, str) else each) for each in field]
-        return lambda place, where, begin: partial(pieces[place].take, where)
+        return lambda number, where, begin: partial(pieces[number].take, where)
     whole = field if hasattr(field, "shape") or sp.issparse(field) else np.asarray(field)
     if np.ndim(whole) == 0:
-        return lambda place, where, begin: partial(np.full, where.stop - where.start, float(whole))
+        return lambda number, where, begin: partial(np.full, where.stop - where.start, float(whole))
     if whole.shape[0] != ends[-1]:
         raise ValueError(f"{name} must have a row for each of the {ends[-1]} samples of X; got shape {whole.shape}")
     rows = FileRows(whole)
-    return lambda place, where, begin: partial(rows.take, slice(begin + where.start, begin + where.stop))
+    return lambda number, where, begin: partial(rows.take, slice(begin + where.start, begin + where.stop))
 
 
 class FileRows:
@@ -133,7 +133,7 @@ class FileRows:
         row = values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
         n = where.stop - where.start
         begin = self._start + where.start * row
-        if hasattr(os, "posix_fadvise"):  # what comes next is read while this is computed with
+        if hasattr(os, "posix_fadvise"):  # read ahead during the computation
             os.posix_fadvise(self._file, begin + n * row, 2 * n * row, os.POSIX_FADV_WILLNEED)
         try:
             return read_array(self._file, begin, values.dtype, (n, *values.shape[1:]))
@@ -143,17 +143,17 @@ class FileRows:
 
 
 def _stamp(status: os.stat_result, mode: str) -> tuple[int, ...]:
-    """Return what changes when a file is written: of a map that may be written itself, its size."""
+    """Return a value that changes when a file is written; for a writable map, its size alone."""
     return (status.st_size, *((status.st_mtime_ns, status.st_ino) if mode == "r" else ()))
 
 
 def _file_offset(values: np.memmap) -> int | None:
-    """Return where in its file a memory map begins, or None where its rows do not lie there one after the other."""
+    """Return the byte at which a memory map begins in its file, or None if its rows are not contiguous there."""
     if values.filename is None or values.mode == "c" or not values.flags.c_contiguous or not hasattr(os, "preadv"):
         return None
     mapped = np.frombuffer(values._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
     granularity = importlib.import_module("mmap").ALLOCATIONGRANULARITY
-    # Slices keep the offset of the array that they are taken of: addresses tell.
+    # A slice has the offset of its base array: the difference of addresses is added.
     return int(values.offset - values.offset % granularity + values.ctypes.data - mapped.ctypes.data)
 
 

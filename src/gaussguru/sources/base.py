@@ -1,4 +1,4 @@
-"""What a source of samples is, and how its parts are made."""
+"""The interface of sources of samples, and the parts that they return."""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -15,13 +15,13 @@ from gaussguru._data.rows import canonical
 from gaussguru._data.streams import Part
 from gaussguru._frames import check_unmasked, unmasked
 
-# Bytes of the values of a part: many reads, and a small part of memory for each thread. Below 32 MB, malloc of glibc
-# uses memory again that was freed; beyond, every part has new pages, and reading it takes twice the processor time.
+# Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
+# reading takes twice the processor time.
 PART_BYTES = 16 << 20
 
 
 class Fields(NamedTuple):
-    """What belongs to samples besides their values: names of columns, or arrays; None where there is none."""
+    """Labels, weights and errors of samples: names of columns, or arrays; None if absent."""
 
     y: Any = None
     weight: Any = None
@@ -31,21 +31,21 @@ class Fields(NamedTuple):
 class Source(ABC):
     """Samples in parts.
 
-    ``names`` are those of the features, or None; ``columns`` those that are used, where they may be chosen.
+    ``names`` are the names of the features, or None; ``columns`` the names of the chosen features, of some sources.
     """
 
     names: list[str] | None = None
 
     @abstractmethod
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
-        """Return functions that read one part each; ``names`` are the features, in their order."""
+        """Return functions that read one part each; ``names`` are the features in the wanted order."""
 
     def feature_names(self, fields: Fields) -> list[str] | None:
-        """Return the names of the features, where they have names."""
+        """Return the names of the features, or None."""
         return None
 
     stream: Callable[[Fields], Callable[[], Iterable[Part]]] | None = None
-    # Whether parts are tasks of Dask (``delayed``), for the ``client`` if there is one.
+    # Whether parts are tasks of Dask (``delayed``), computed by ``client`` if there is one.
     is_lazy: bool = False
     client: Any = None
 
@@ -54,11 +54,11 @@ class Source(ABC):
         raise NotImplementedError
 
     def sizes(self, n_parts: int) -> Sequence[float]:
-        """Return how many rows each of so many parts has, NaN where nobody knows."""
+        """Return the number of rows of each of ``n_parts`` parts, NaN if unknown."""
         return [np.nan] * n_parts
 
     def unwrapped(self, fields: Fields, names: Sequence[str] | None) -> "Unwrapped":
-        """Return the source that parts are read from, with what for, and what is made of them one after the other."""
+        """Return the innermost source, the arguments for it, and the functions to apply to its parts in turn."""
         return Unwrapped(self, fields, names, [])
 
     def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
@@ -66,7 +66,7 @@ class Source(ABC):
         return [int(read().X.shape[0]) for read in self.parts(fields, names)]
 
     def on(self, client: Any) -> Self:
-        """Return the same for a client of Dask; what this process reads stays as it is."""
+        """Return the same source with a client of Dask; sources that this process reads are unchanged."""
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -88,39 +88,39 @@ def _itself(part: Part) -> Part:
 
 @dataclass(frozen=True)
 class Derived(Source):
-    """A source made of another one, which says where its parts live."""
+    """A source made of another one."""
 
     source: Source
 
     @property
-    def is_lazy(self) -> bool:  # type: ignore[override]  # what follows from another source
+    def is_lazy(self) -> bool:  # type: ignore[override]  # a property of the inner source
         """Whether parts are tasks of Dask."""
         return self.source.is_lazy
 
     @property
     def client(self) -> Any:
-        """Where these are run."""
+        """Client of Dask of the inner source."""
         return self.source.client
 
     def on(self, client: Any) -> Self:
-        """Return the same for a client of Dask."""
+        """Return the same source with a client of Dask."""
         return replace(self, source=self.source.on(client))
 
 
 @dataclass(frozen=True)
 class Mapped(Derived):
-    """A source whose parts are what a function makes of those of another one.
+    """A source that applies a function to the parts of another one.
 
     Parameters
     ----------
     source : Source
     function : callable, optional
-        Of a :class:`gaussguru._data.streams.Part`, returns a part of as many samples: by default, the same. It must be
-        possible to pickle it where the source is one of Dask.
+        Maps a :class:`gaussguru._data.streams.Part` to a part with as many samples; by default the identity. For a
+        source of Dask it must be picklable.
     X_err : default=None
-        The error bars of the other source, where they are not given with labels and weights.
+        Error bars of the other source, used if none are given with labels and weights.
     names_in, names_out : list of str, default=None
-        Names of the features that the function is given, and of those that it makes; None where they stay as they are.
+        Names of the features before and after the function; None: unchanged.
     """
 
     function: Callable[[Part], Part] = _itself
@@ -141,17 +141,17 @@ class Mapped(Derived):
         return self.names_out or self.names_in or self.source.feature_names(self._with_errors(fields))
 
     def unwrapped(self, fields: Fields, names: Sequence[str] | None) -> Unwrapped:
-        """Return the source that parts are read from, and what is made of them."""
+        """Return the innermost source and all functions, the last of them this one."""
         inner = self.source.unwrapped(self._with_errors(fields), self.names_in or names)
         return inner._replace(functions=[*inner.functions, self.function])
 
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
         """Return functions that read one part each."""
-        found = self.source.parts(self._with_errors(fields), self.names_in or names)
-        return None if found is None else [partial(_made, self.function, read) for read in found]
+        readers = self.source.parts(self._with_errors(fields), self.names_in or names)
+        return None if readers is None else [partial(_applied, self.function, read) for read in readers]
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
-        """Return what iterates over the parts."""
+        """Return a function that returns an iterator over the parts."""
         assert self.source.stream is not None
         return partial(_streamed, self.function, self.source.stream(self._with_errors(fields)))
 
@@ -164,7 +164,7 @@ class Mapped(Derived):
         return fields if fields.X_err is not None else fields._replace(X_err=self.X_err)
 
 
-def _made(function: Callable[[Part], Part], read: Callable[[], Part]) -> Part:
+def _applied(function: Callable[[Part], Part], read: Callable[[], Part]) -> Part:
     return function(read())
 
 
@@ -172,18 +172,18 @@ def _streamed(function: Callable[[Part], Part], parts: Callable[[], Iterable[Par
     return map(function, parts())
 
 
-def needed(module: str, what: str, extra: str) -> Any:
-    """Return a module of an extra, or say how to install it."""
+def needed(module: str, purpose: str, extra: str) -> Any:
+    """Return a module of an extra, or raise with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
         install = f"pip install 'gaussguru[{extra}]' (in a checkout: pip install '.[{extra}]')"
-        raise ImportError(f"{what} needs {package}: {install}") from error
+        raise ImportError(f"{purpose} needs {package}: {install}") from error
 
 
 def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:
-    """Return samples as a part: values dense or CSR, float32 or float64, and as many of everything."""
+    """Return samples as a part: values dense or CSR, float32 or float64; raise if lengths differ."""
     try:
         X = check_array(
             unmasked(X, "X"), accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,

@@ -43,7 +43,7 @@ class Stream(Source):
             raise ValueError("y, sample_weight and X_err must be None: those of a Stream come with its blocks")
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
-        """Return what iterates over the parts."""
+        """Return a function that returns an iterator over the parts."""
         return partial(_streamed, self.blocks)
 
 

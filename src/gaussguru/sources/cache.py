@@ -1,8 +1,8 @@
 """Decoded rows of a table in one file on disk, which later passes and fits read instead of decoding again.
 
-The file begins with ``HEADER`` bytes of JSON, which say what the rows are and how many there are. Then come the rows,
-one after the other, as floats: features, errors, weight, and the place of the label among the labels, which end the
-file. It is written under another name, and gets its own when it is complete.
+The file begins with ``HEADER`` bytes of JSON that describe the rows. The rows follow as floats: features, errors,
+weight, and the number of the label. The list of labels, in JSON, ends the file. It is written under a temporary name,
+and renamed when it is complete.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from gaussguru.sources.arrays import FileRows, row_slices
 from gaussguru.sources.base import PART_BYTES, as_part
 from gaussguru.sources.layout import Layout
 
-# What files of ours begin with, and the bytes of the header.
+# Identification of cache files, and bytes of the header.
 MAGIC, HEADER = "gaussguru-rows-1", 4096
 
 
@@ -38,7 +38,7 @@ class Cache:
     layout : Layout
     dtype : type of the features
     chosen : str
-        What says which rows count.
+        Identifies the selection of rows.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Cache:
         self.path = self._directory / f"gaussguru-{self._key[:32]}.rows"
 
     def parts(self, read: Callable[[], Iterator[Part]]) -> list[Callable[[], Part]]:
-        """Return functions that read some rows each; where there is no file, ``read`` gives what it is made of."""
+        """Return functions that read one part each; a missing file is first written from the parts of ``read``."""
         header = self._header() or self._written(read)
         labels = None if self._layout.y is None else np.array(header["labels"], dtype=header["label_type"])
         rows = FileRows(self._map(header))
@@ -69,7 +69,10 @@ class Cache:
         return np.memmap(self.path, dtype=header["dtype"], mode="r", offset=HEADER, shape=shape)
 
     def _header(self) -> dict[str, Any] | None:
-        """Return the header of a complete file, or None; one that is incomplete goes, one of others is refused."""
+        """Return the header and labels of a complete file, or None.
+
+        An incomplete file is deleted; raise if the file is no cache of this table.
+        """
         try:
             with self.path.open("rb") as file:
                 header = json.loads(file.read(HEADER))
@@ -88,7 +91,7 @@ class Cache:
         return None
 
     def _written(self, read: Callable[[], Iterator[Part]]) -> dict[str, Any]:
-        """Write the file, unless another process is first, and return its header."""
+        """Write the file, unless another process did so first, and return its header."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._discard()
         number, name = tempfile.mkstemp(prefix=f"{self.path.name}.part-", dir=self._directory)
@@ -107,7 +110,7 @@ class Cache:
         return header
 
     def _discard(self) -> None:
-        """Remove what processes that have ended left behind: nobody holds its lock."""
+        """Delete temporary files whose lock no process holds."""
         for path in self._directory.glob(f"{self.path.name}.part-*"):
             with contextlib.suppress(OSError), path.open("rb") as file:
                 if _lock(file):
@@ -116,7 +119,7 @@ class Cache:
     def _write(self, file: BinaryIO, parts: Iterator[Part]) -> None:
         layout = self._layout
         n_extra = (0 if layout.errors is None else len(layout.errors)) + (layout.weight is not None)
-        # Errors and weights are doubles, and come back as they were.
+        # Errors and weights are stored in double precision.
         dtype = np.dtype(np.float64) if n_extra else self._dtype
         width = len(layout.features) + n_extra + (layout.y is not None)
         places: dict[Any, int] = {}
@@ -148,11 +151,11 @@ class Cache:
 
 
 def _codes(y: NDArray[Any], places: dict[Any, int]) -> NDArray[Any]:
-    """Return the place of every label among all, to which new ones are added."""
+    """Return the number of every label; new labels are added to ``places``."""
     if y.dtype.kind not in "biufOUS":
         raise ValueError(f"cache is for labels that are numbers or texts; got {y.dtype}")
-    found, inverse = np.unique(y, return_inverse=True)
-    return np.array([places.setdefault(label, len(places)) for label in found.tolist()] or [0])[inverse]
+    labels, inverse = np.unique(y, return_inverse=True)
+    return np.array([places.setdefault(label, len(places)) for label in labels.tolist()] or [0])[inverse]
 
 
 def _slices(header: dict[str, Any]) -> list[slice]:
@@ -171,7 +174,7 @@ def _part(rows: FileRows, where: slice, number: int, layout: Layout, dtype: Any,
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Lock a file for this process, if no other one has; where there are no such locks, nobody has any."""
+    """Lock a file; return False if another process holds the lock, or the system has no locks."""
     try:
         fcntl = importlib.import_module("fcntl")
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -47,23 +47,23 @@ class Dask(Source):
     is_lazy = True
 
     def on(self, client: Any) -> "Dask":
-        """Return the same for another client."""
+        """Return the same source with another client."""
         return replace(self, client=client)
 
     def sizes(self, n_parts: int) -> Sequence[float]:
-        """Return how many rows each part has, NaN where nobody knows."""
+        """Return the number of rows of each part, NaN if unknown."""
         return super().sizes(n_parts) if self.is_frame else list(self.X.chunks[0])
 
     def part_rows(self, fields: Fields, names: Sequence[str] | None = None) -> list[int]:
-        """Return the number of rows of every part, computed where nobody knows them."""
+        """Return the number of rows of every part; unknown sizes are computed."""
         parts = self.delayed(fields, names)
         known = self.sizes(len(parts))
         if not np.isnan(known).any():
             return [int(n) for n in known]
         dask, client = needed("dask", "a collection of Dask", "dask"), find_client(self.client)
         lengths = [dask.delayed(_n_rows, pure=False)(part) for part in parts]
-        found = dask.compute(*lengths) if client is None else client.gather(client.compute(lengths))
-        return [int(n) for n in found]
+        sizes = dask.compute(*lengths) if client is None else client.gather(client.compute(lengths))
+        return [int(n) for n in sizes]
 
     @property
     def is_frame(self) -> bool:
@@ -102,9 +102,9 @@ class Dask(Source):
 
 
 def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tuple[Any, Fields, Sequence[str] | None]:
-    """Return a frame with labels, weights and errors that are collections as columns of it, and the features.
+    """Return a frame with labels, weights and errors that are collections added as columns, and the features.
 
-    Partitions of collections that are computed apart may not be the same: Dask puts small ones together as it likes.
+    Collections that are computed separately may have different partitions: Dask merges small ones.
     """
     new: dict[str, Any] = {}
     named = dict(zip(Fields._fields, fields, strict=True))
@@ -127,7 +127,7 @@ def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tupl
 
 
 def _others(fields: Fields) -> Fields:
-    """Return what is no column of a frame."""
+    """Return the fields that are no columns of a frame; None in place of the others."""
     return Fields(*(None if isinstance(field, str | list) else field for field in fields))
 
 
@@ -140,8 +140,8 @@ def _n_rows(part: Part) -> int:
 
 
 def _computed(part: Any) -> Part:
-    found: Part = part.compute(scheduler="synchronous")
-    return found
+    result: Part = part.compute(scheduler="synchronous")
+    return result
 
 
 def _two_dimensions(array: Any) -> Any:
@@ -162,17 +162,17 @@ def _blocks_like(field: Any, n_blocks: int, edges: list[int] | None, name: str) 
     if hasattr(field, "to_delayed"):
         chunks = getattr(field, "chunks", None)
         if chunks is not None:
-            own = _edges(chunks[0])
-            if edges is not None and own is not None and own != edges:
-                if own[-1] != edges[-1]:
-                    raise ValueError(f"{name} must have a row for each of the {edges[-1]} samples of X; got {own[-1]}")
+            field_edges = _edges(chunks[0])
+            if edges is not None and field_edges is not None and field_edges != edges:
+                if (n_rows := field_edges[-1]) != edges[-1]:
+                    raise ValueError(f"{name} must have a row for each of the {edges[-1]} samples of X; got {n_rows}")
                 field = field.rechunk({0: tuple(np.diff(edges).tolist())})
             if field.ndim > 1:
                 field = field.rechunk(dict.fromkeys(range(1, field.ndim), -1))
-        found = np.asarray(field.to_delayed(), dtype=object).ravel().tolist()
-        if len(found) != n_blocks:
-            raise ValueError(f"{name} must have the {n_blocks} partitions of X; got {len(found)}")
-        return found
+        blocks: list[Any] = np.asarray(field.to_delayed(), dtype=object).ravel().tolist()
+        if len(blocks) != n_blocks:
+            raise ValueError(f"{name} must have the {n_blocks} partitions of X; got {len(blocks)}")
+        return blocks
     if np.ndim(field) == 0:
         return [float(field)] * n_blocks
     if edges is None:

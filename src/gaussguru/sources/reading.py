@@ -23,9 +23,9 @@ from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.dask_parts import Dask
 from gaussguru.sources.tables import Table
 
-# A memory map of more bytes is read in parts without being asked.
+# A larger memory map is read in parts automatically.
 STREAMED_BYTES = 1 << 30
-# Samples that a subsample has at most where nobody says how many, and of each class at least.
+# Default upper limit on the samples of a subsample, and least number of samples of each class.
 MOST_DRAWN, RARE = 100_000, 50
 
 
@@ -44,7 +44,7 @@ def as_source(X: Any, client: Any = None) -> Source | None:
 
 
 class Opened(NamedTuple):
-    """Parts of a source, where they are read, and what maps blocks of rows in memory."""
+    """Parts of a source, and a function that maps over blocks of rows in memory."""
 
     parts: Blocks
     mapped: BlockMap
@@ -55,7 +55,7 @@ class Reading:
 
     def __init__(self, source: Source, fields: Fields, names: Sequence[str] | None, n_jobs: int | None) -> None:
         self._source, self._fields, self._names, self._functions = source.unwrapped(fields, names)
-        # One thread more than cores: it reads while the others compute.
+        # One thread more than cores: one reads while the others compute.
         self.pool = Pool(n_threads(n_jobs) + 1)
         client = find_client(source.client) if source.is_lazy else None
         self.session: AbstractContextManager[Session | None] = nullcontext() if client is None else Session(client)
@@ -63,19 +63,19 @@ class Reading:
     def opened(self, mapped: BlockMap, session: Session | None) -> Opened:
         """Return the parts."""
         source, fields, names = self._source, self._fields, self._names
-        found: Blocks
+        blocks: Blocks
         if session is not None:
-            found = Cluster.of(session, session.compute(source.delayed(fields, names)))
+            blocks = Cluster.of(session, session.compute(source.delayed(fields, names)))
         else:
             parts = source.parts(fields, names)
             stream = None if parts is not None else source.stream(fields)  # type: ignore[misc]
-            found = LocalParts(parts, stream, mapped)
+            blocks = LocalParts(parts, stream, mapped)
         for function in self._functions:
-            found = found.then(_made, kept=False, function=function)
-        return Opened(found, mapped)
+            blocks = blocks.then(_applied, kept=False, function=function)
+        return Opened(blocks, mapped)
 
 
-def _made(part: Part, function: Callable[[Part], Part]) -> Part:
+def _applied(part: Part, function: Callable[[Part], Part]) -> Part:
     return function(part)
 
 
@@ -118,12 +118,12 @@ def subsample(
     fields = Fields(y, sample_weight, X_err)
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
-        found = drawn(reading.opened(mapped, session).parts, n_samples, random_state)
-    return named(found.X, source.feature_names(fields)), found.y, found.weight, found.X_err
+        samples = drawn(reading.opened(mapped, session).parts, n_samples, random_state)
+    return named(samples.X, source.feature_names(fields)), samples.y, samples.weight, samples.X_err
 
 
 class Subsample(NamedTuple):
-    """Samples of a source in memory, and of how many of positive weight."""
+    """A subsample of a source in memory; ``n_rows`` is the number of samples of positive weight in the source."""
 
     X: Any
     y: Any
@@ -133,38 +133,38 @@ class Subsample(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether there are no others."""
+        """Whether these are all samples of the source."""
         return bool(self.X.shape[0] == self.n_rows)
 
 
 def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Subsample:
-    """Return some samples of parts, as :func:`subsample` does; two passes."""
+    """Draw samples of parts, as :func:`subsample` does; two passes."""
     counts = parts.collected(_label_counts)
     classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [[]]))
     table = np.zeros((len(counts), len(classes)), dtype=np.int64)
-    for row, (labels, found, _) in zip(table, counts, strict=True):
-        row[np.searchsorted(classes, labels)] = found
+    for row, (labels, n_each, _) in zip(table, counts, strict=True):
+        row[np.searchsorted(classes, labels)] = n_each
     if not table.sum():
         raise ValueError("X must have at least one sample of positive weight")
     n = int(table.sum())
     n_bytes = sum(size for _, _, size in counts)
     wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
     places, shares = _drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
-    some = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
-    values, labels, weights, errors = (stacked(each) for each in zip(*some, strict=True))
+    rows = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
+    values, labels, weights, errors = (stacked(arrays) for arrays in zip(*rows, strict=True))
     if labels is not None:
-        factor = shares.min() / shares  # of a class that was drawn more often each sample counts less
-        if np.any(factor < 1):
-            own = factor[np.searchsorted(classes, labels)]
-            weights = own if weights is None else weights * own
+        factors = shares.min() / shares  # below 1 for classes that were drawn more often
+        if np.any(factors < 1):
+            factor = factors[np.searchsorted(classes, labels)]
+            weights = factor if weights is None else weights * factor
     return Subsample(values, labels, weights, errors, n)
 
 
 def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
-    """Return which rows of each class to take of every part, and what fraction of each class that is.
+    """Return row numbers to draw of every part and class, counted within the class, and the fraction of each class.
 
-    ``counts`` has the rows of every part and class. Classes are drawn in proportion, but at least ``least`` rows of
-    each if there are so many.
+    ``counts`` holds the number of rows of every part and class. Classes are drawn in proportion, but at least ``least``
+    rows of each, or all it has.
     """
     totals = counts.sum(axis=0)
     wanted: list[list[Index]] = [[] for _ in counts]
@@ -173,8 +173,8 @@ def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: i
         ends = np.cumsum(of_class)
         drawn = draw_evenly(total, share, rng)
         cuts = np.searchsorted(drawn, ends)
-        for mine, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
-            mine.append(drawn[first:last] - (end - count))
+        for of_part, first, last, end, count in zip(wanted, [0, *cuts[:-1]], cuts, ends, of_class, strict=True):
+            of_part.append(drawn[first:last] - (end - count))
     return wanted, shares / totals
 
 
@@ -196,7 +196,7 @@ def _rows_of_part(part: Part, wanted: list[Any], classes: NDArray[Any]) -> tuple
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Return arrays, sparse matrices or error bars of parts as one."""
+    """Return the arrays, sparse matrices or error bars of parts as one."""
     first = parts[0]
     if first is None:
         return None
@@ -209,7 +209,7 @@ def stacked(parts: Sequence[Any]) -> Any:
 
 
 def named(X: Any, names: list[str] | None) -> Any:
-    """Return samples as a frame if their features have names, and pandas is installed."""
+    """Return samples as a DataFrame if their features have names and pandas is installed."""
     if names is None or sp.issparse(X):
         return X
     try:

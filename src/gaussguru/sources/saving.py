@@ -11,7 +11,7 @@ from gaussguru._files import replacing
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 
-# Bytes of the header of a ``.npy`` file, which is written last: only then the number of rows is known.
+# Bytes of the header of a ``.npy`` file, which is written last because the number of rows is known last.
 HEADER = 128
 
 
@@ -27,8 +27,8 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     method : callable
         Method of a fitted estimator that returns one array, as ``model.predict_proba``.
     X, X_err : as in the method
-        A source, and column names or arrays. Dask has its own way to disk: ``dask.array.to_npy_stack`` for what the
-        method returns.
+        A source, and column names or arrays. For Dask, write the result of the method with
+        ``dask.array.to_npy_stack``.
 
     Returns
     -------
@@ -60,15 +60,15 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
             if not part.X.shape[0]:
                 continue
             given = {} if part.X_err is None else {"X_err": part.X_err}
-            found = _without_objects(np.ascontiguousarray(method(named(part.X, names), **given)), model)
-            like = found if like is None else like
-            if (len(found), found.dtype, found.shape[1:]) != (part.X.shape[0], like.dtype, like.shape[1:]):
+            rows = _without_objects(np.ascontiguousarray(method(named(part.X, names), **given)), model)
+            like = rows if like is None else like
+            if (len(rows), rows.dtype, rows.shape[1:]) != (part.X.shape[0], like.dtype, like.shape[1:]):
                 raise ValueError(
                     f"method must return a row for each sample, of one dtype and shape in all parts; for "
-                    f"{part.X.shape[0]} samples it returned {found.dtype} of shape {found.shape}"
+                    f"{part.X.shape[0]} samples it returned {rows.dtype} of shape {rows.shape}"
                 )
-            file.write(found.data)
-            n_rows += len(found)
+            file.write(rows.data)
+            n_rows += len(rows)
         if like is None:
             raise ValueError("X must have at least one sample; all partitions are empty")
         file.seek(0)
@@ -79,11 +79,11 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     return saved
 
 
-def _without_objects(found: NDArray[Any], model: Any) -> NDArray[Any]:
-    """Return labels that are texts, as those of tables are, as an array that a file can hold."""
-    if found.dtype.hasobject:
+def _without_objects(rows: NDArray[Any], model: Any) -> NDArray[Any]:
+    """Return predictions with labels of type object, as tables have them, as an array of texts."""
+    if rows.dtype.hasobject:
         classes = np.asarray(getattr(model, "classes_", [None]))
         if not all(isinstance(label, str) for label in classes):
             raise TypeError("labels that are Python objects cannot be saved; fit to texts or numbers")
-        return found.astype(classes.astype(str).dtype)
-    return found
+        return rows.astype(classes.astype(str).dtype)
+    return rows

@@ -9,17 +9,18 @@ from typing import Any
 
 from gaussguru._data.streams import Part
 from gaussguru._frames import take_rows
+from gaussguru.sources.arrays import row_slices
 from gaussguru.sources.base import Derived, Fields, needed
 
-# Parts that are held while their pieces are asked for: one for each of a few threads.
+# Parts kept in memory while their pieces are read: one for each of a few threads.
 HELD = 4
 
 
 @dataclass(frozen=True)
 class SplitSource(Derived):
-    """A source whose parts are cut into pieces of so many rows at most, for what takes much memory for each row.
+    """A source whose parts are cut into pieces of at most ``rows`` rows, for functions that need much memory per row.
 
-    A part is read once for all of its pieces, which are asked for one after the other.
+    A part is read once for all of its pieces, which are read one after the other.
     """
 
     rows: int
@@ -35,11 +36,11 @@ class SplitSource(Derived):
             return None
         recent, pieces = _Recent(), []
         for number, (read, n) in enumerate(zip(parts, self.source.part_rows(fields, names), strict=True)):
-            pieces += [partial(_piece_of, recent, number, read, where) for where in self._pieces(n)]
+            pieces += [partial(_piece_of, recent, number, read, where) for where in row_slices(n, self.rows)]
         return pieces
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
-        """Return what iterates over the pieces."""
+        """Return a function that returns an iterator over the pieces."""
         assert self.source.stream is not None
         return partial(_pieces, self.source.stream(fields), self.rows)
 
@@ -49,12 +50,8 @@ class SplitSource(Derived):
         return [
             cut(part, where)
             for part, n in zip(self.source.delayed(fields, names), self.source.part_rows(fields, names), strict=True)
-            for where in self._pieces(n)
+            for where in row_slices(n, self.rows)
         ]
-
-    def _pieces(self, n: int) -> list[slice]:
-        """Return the rows of the pieces of a part; of an empty one there is one."""
-        return [slice(first, min(n, first + self.rows)) for first in range(0, max(n, 1), self.rows)]
 
 
 def cut_rows(part: Part, where: slice) -> Part:
@@ -64,7 +61,7 @@ def cut_rows(part: Part, where: slice) -> Part:
 
 
 class _Recent:
-    """The parts that were read last; whoever asks for one that another thread is reading waits for it."""
+    """The parts read last; a thread that needs a part which another one is reading waits for it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -73,13 +70,13 @@ class _Recent:
     def get(self, number: int, read: Callable[[], Part]) -> Part:
         """Return a part."""
         with self._lock:
-            own, found = self._held.setdefault(number, (Lock(), []))
+            part_lock, part = self._held.setdefault(number, (Lock(), []))
             while len(self._held) > HELD:
                 self._held.popitem(last=False)
-        with own:
-            if not found:
-                found.append(read())
-            return found[0]
+        with part_lock:
+            if not part:
+                part.append(read())
+            return part[0]
 
 
 def _piece_of(recent: _Recent, number: int, read: Callable[[], Part], where: slice) -> Part:
@@ -88,6 +85,5 @@ def _piece_of(recent: _Recent, number: int, read: Callable[[], Part], where: sli
 
 def _pieces(parts: Callable[[], Iterable[Part]], rows: int) -> Iterator[Part]:
     for part in parts():
-        n = part.X.shape[0]
-        for first in range(0, max(n, 1), rows):
-            yield cut_rows(part, slice(first, min(n, first + rows)))
+        for where in row_slices(part.X.shape[0], rows):
+            yield cut_rows(part, where)
