@@ -243,9 +243,9 @@ class _Evaluation:
         base, error = scores.baseline, float(np.sqrt(scores.accuracy * (1 - scores.accuracy) / n))
         counted = f"{self.right.sum()} of {n} samples; standard error {percent(error)}"
         rows = [["accuracy", percent(scores.accuracy), percent(base["accuracy"]), counted], *self._expected()]
-        rows.append(
-            ["balanced accuracy", percent(scores.balanced_accuracy), percent(1 / len(scores.classes)), "mean recall"]
-        )
+        chance = percent(1 / len(scores.classes))
+        meaning = "mean recall of the classes"
+        rows.append(["balanced accuracy", percent(scores.balanced_accuracy), chance, meaning])
         for name, title, value in (
             ("log_loss", "log loss", scores.log_loss),
             ("brier_score", "Brier score", scores.brier_score),

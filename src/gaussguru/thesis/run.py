@@ -132,7 +132,7 @@ def reproduce(
     n_jobs : int, default=-1
         Processes; -1: one for each core.
     tell : callable
-        Called with a :class:`Progress` after every piece and picture.
+        Called with a ``Progress`` (``done``, ``total``, ``reused``, ``last``) after every piece and picture.
 
     Returns
     -------
