@@ -137,6 +137,7 @@ def reproduce(
     Returns
     -------
     list of TextTable
+        Each has ``title``, ``columns``, ``rows``, ``note`` and ``markdown()``.
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
     _load_all(experiments.values(), data_home)
