@@ -39,7 +39,8 @@ from gaussguru._linalg import graded_roots
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import AffineMap, WithErrors
+from gaussguru.preprocessing import WithErrors
+from gaussguru.preprocessing.affine import AffineMap
 from gaussguru.probabilities import (
     bivariate_normal,
     lower_bound,

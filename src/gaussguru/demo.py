@@ -43,7 +43,6 @@ SCORE = 'ErrorBarClassifier(model="linear")'
 # Levels of noise on test samples, and the level for which models are fitted, in standard deviations of the features.
 LEVELS, TOLD = (0.0, 0.5, 1.0, 1.5), 1.0
 UNIT = "standard deviations of the features"
-COSTS = 4.0 ** np.arange(-6, 3)
 
 
 def run(
@@ -356,7 +355,7 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
 
 def _svm(X: Array, y: NDArray[Any]) -> Any:
     """Return a support vector machine with the C that is best under noise."""
-    search = GridSearchCV(LinearSVC(dual=False), {"C": COSTS}, cv=5, scoring=expected_accuracy_scorer)
+    search = GridSearchCV(LinearSVC(dual=False), {"C": 4.0 ** np.arange(-6, 3)}, cv=5, scoring=expected_accuracy_scorer)
     with sklearn.config_context(enable_metadata_routing=True):
         return search.fit(X, y, X_err=np.full(len(X), TOLD))
 

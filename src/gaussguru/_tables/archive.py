@@ -37,14 +37,8 @@ from gaussguru._tables.trees import replaced, with_trees, without_trees
 __all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
 
 CARD, SCHEMA = "gaussguru.json", "schema.json"
-# Fraction of the limit of an archive that its JSON may take: as Python objects it takes about 30 times its bytes.
-JSON_SHARE = 1 / 6
 # Levels of lists and dicts. Models of the command have at most 33; pipelines inside them add a few.
 DEEPEST = 50
-# Bytes of the directory of an archive. A model has about 30 entries of 100 bytes, and a pool about 70 for each fold.
-LARGEST_DIRECTORY = 1_000_000
-# Larger archives may have a second directory, which zipfile reads before the first.
-LARGE_ARCHIVE = (1 << 31) - 1
 
 _SCALARS = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_]
 _SPARSE = [sp.csr_array, sp.csr_matrix]
@@ -200,7 +194,8 @@ class Archive:
 
     def _json(self, content: bytes) -> Any:
         """Return parsed JSON; raise if it is too large or too deep."""
-        self._check_size(int(len(content) / JSON_SHARE))
+        # As Python objects, JSON takes about 30 times its bytes: it may have a sixth of the limit.
+        self._check_size(6 * len(content))
         parsed = json.loads(content)
         level, depth = [parsed], 0
         while level := [part for node in level for part in _parts(node)]:
@@ -271,6 +266,8 @@ def _check_directory(file: BinaryIO) -> None:
     size = file.seek(0, os.SEEK_END)
     file.seek(-min(size, 42), os.SEEK_END)
     second, end = file.read(20), file.read(22)
-    is_large = int.from_bytes(end[12:16], "little") > LARGEST_DIRECTORY
-    if end[:4] != b"PK\5\6" or is_large or (second[:4] == b"PK\6\7" and size <= LARGE_ARCHIVE):
+    # A model has about 30 entries of 100 bytes, and a pool about 70 for each fold.
+    is_large = int.from_bytes(end[12:16], "little") > 1_000_000
+    # zipfile reads a second directory first; only archives of 2 GB or more need one.
+    if end[:4] != b"PK\5\6" or is_large or (second[:4] == b"PK\6\7" and size < (1 << 31)):
         raise ValueError("it has no directory, or a large one")

@@ -59,12 +59,8 @@ INNER = (
 CLASSIFIERS = (
     *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
-# Largest factor of a calibration: its square times a variance does not overflow.
-LARGEST_FACTOR = 1e70
 # Rounding of correlations: covariances of a fit may differ from their transposes in the last digits.
 ROUNDING = 1e-12
-# Largest gamma of a kernel, for features of spread 1: such a kernel is much narrower than any that a fit tries.
-LARGEST_GAMMA = 1e6
 
 
 def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str) -> None:
@@ -502,7 +498,8 @@ def _landmarks(thing: Any) -> dict[str, Rule]:
         whole(1, len(at.features) // 2)(at, value)
         _check_shape(at, (value,), "q")
 
-    return {"n_features": n_features, "gamma": real(0.0, LARGEST_GAMMA), "landmarks_": numbers("mq", most=FAR)}
+    # With features of spread 1, a fit tries no gamma that is nearly as large.
+    return {"n_features": n_features, "gamma": real(0.0, 1e6), "landmarks_": numbers("mq", most=FAR)}
 
 
 def _error_bars(thing: Any) -> dict[str, Rule]:
@@ -539,7 +536,7 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
 
 
 def _calibration() -> dict[str, Rule]:
-    factor = real(0.0, LARGEST_FACTOR)
+    factor = real(0.0, 1e70)  # its square times a variance does not overflow
     return {"alpha_": factor, "beta_": _beta, "kappa_": factor}
 
 

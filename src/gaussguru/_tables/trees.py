@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,19 +58,6 @@ class Trees:
         """Raise an error that names the kind of classifier, unless a condition holds."""
         if not is_right:
             raise ValueError(f"its {self.kind} {words}")
-
-
-class _NodeNames(NamedTuple):
-    """Names of properties of a node."""
-
-    left: str
-    right: str
-    feature: str
-    threshold: str
-
-
-_FOREST_NAMES = _NodeNames("left_child", "right_child", "feature", "threshold")
-_BOOSTING_NAMES = _NodeNames("left", "right", "feature_idx", "num_threshold")
 
 
 def replaced(thing: Any, function: Callable[[Any], Any]) -> Any:
@@ -187,7 +174,8 @@ def _fill_boosting(result: Any, thing: Trees, n_classes: int) -> None:
     """Replace the trees of a fitted boosting classifier."""
     like, n_each = result._predictors[0][0], result.n_trees_per_iteration_
     nodes, ends = _checked_nodes(thing, like.nodes.dtype)
-    _check_structure(thing, nodes, ends, _BOOSTING_NAMES, nodes["is_leaf"] == 0)
+    names = ("left", "right", "feature_idx", "num_threshold")
+    _check_structure(thing, nodes, ends, names, nodes["is_leaf"] == 0)
     is_number = not nodes["is_categorical"].any() and (np.abs(nodes["value"]) <= LARGEST).all()
     thing.check(is_number, "has categories, or values that are no numbers")
     thing.check(len(ends) % n_each == 0, "has no whole number of iterations")
@@ -203,7 +191,7 @@ def _fill_forest(result: Any, thing: Trees, n_classes: int) -> None:
     like = getattr(result, "estimators_", [result])[0]
     nodes, ends = _checked_nodes(thing, like.tree_.__getstate__()["nodes"].dtype)
     is_inner = nodes["left_child"] >= 0
-    _check_structure(thing, nodes, ends, _FOREST_NAMES, is_inner)
+    _check_structure(thing, nodes, ends, ("left_child", "right_child", "feature", "threshold"), is_inner)
     are_leaves = (nodes["left_child"][~is_inner] == -1) & (nodes["right_child"][~is_inner] == -1)
     thing.check(are_leaves.all(), "has children that are no nodes after their parents")
     values = _checked_values(thing, (len(nodes), n_classes))
@@ -244,23 +232,27 @@ def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ND
 
 
 def _check_structure(
-    thing: Trees, nodes: NDArray[Any], ends: NDArray[np.int64], names: _NodeNames, is_inner: NDArray[np.bool_]
+    thing: Trees, nodes: NDArray[Any], ends: NDArray[np.int64], names: tuple[str, ...], is_inner: NDArray[np.bool_]
 ) -> None:
-    """Raise unless inner nodes have children after them in their tree, each of one parent, and features that exist."""
+    """Raise unless inner nodes have children after them in their tree, each of one parent, and features that exist.
+
+    ``names`` are the properties of a node for its left and right child, feature and threshold.
+    """
+    left, right, feature, threshold = names
     sizes = np.diff(ends, prepend=0)
     first, size = np.repeat(ends - sizes, sizes)[is_inner], np.repeat(sizes, sizes)[is_inner]
     inner, position = nodes[is_inner], np.flatnonzero(is_inner)
-    children = np.stack([inner[names.left], inner[names.right]]).astype(np.int64)
+    children = np.stack([inner[left], inner[right]]).astype(np.int64)
     are_after = (children > position - first) & (children < size)
     thing.check(are_after.all(), "has children that are no nodes after their parents")
     n_parents = np.bincount((children + first).ravel(), minlength=len(nodes))
     has_parent = np.ones(len(nodes), dtype=bool)
     has_parent[ends - sizes] = False  # roots
     thing.check(np.array_equal(n_parents, has_parent), "has nodes that are not one child of one parent")
-    features = inner[names.feature]
+    features = inner[feature]
     are_known = (features >= 0) & (features < thing.n_features)
     thing.check(are_known.all(), "has nodes of features that it does not have")
-    thing.check(not np.isnan(inner[names.threshold]).any(), "has thresholds that are no numbers")
+    thing.check(not np.isnan(inner[threshold]).any(), "has thresholds that are no numbers")
 
 
 def _tree(like: Any, nodes: NDArray[Any], values: Array) -> Any:

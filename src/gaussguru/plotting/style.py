@@ -15,8 +15,6 @@ REFERENCE = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 ALARM = PALETTE[1]
 TITLE, LABEL, SMALL = 10, 9, 8
 SIZE = (6.4, 3.6)
-# Legends lie below figures of less width, in inches.
-NARROW = 4.4
 # More points than this are rasterised.
 MANY = 2000
 
@@ -86,7 +84,7 @@ def _legend_options(ax: Any) -> dict[str, Any]:
     figure = ax.figure
     if figure.get_layout_engine() is None:
         return {"loc": "best"}
-    if figure.get_size_inches()[0] >= NARROW:
+    if figure.get_size_inches()[0] >= 4.4:  # inches
         return {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "borderaxespad": 0.0, "frameon": False}
     from matplotlib.transforms import ScaledTranslation  # noqa: PLC0415 - optional
 

@@ -256,7 +256,11 @@ class CurvedMap:
         """
         sizes = np.bincount(self.features[self.features >= 0], minlength=self.n_groups)
         t, w = gauss_hermite()
-        rules = [(t[:, np.newaxis], w) if size <= 1 else _equal(spheres(int(size))) for size in sizes]
+        rules = [(t[:, np.newaxis], w)] * len(sizes)
+        for group, size in enumerate(sizes.tolist()):
+            if size > 1:
+                points = spheres(size)
+                rules[group] = points, np.full(len(points), 1.0 / len(points))
         n_points = max((len(w) for _, w in rules), default=1)
         normals, weights = np.zeros((n_points, len(self.features))), np.zeros((n_points, len(self.outputs)))
         for group, (points, w) in enumerate(rules):
@@ -310,11 +314,6 @@ class CurvedMap:
         x = at[:, :, self.sources]
         beyond = self.above * np.maximum(x - self.high, 0.0)
         return np.asarray(values + beyond + self.below * np.minimum(x - self.low, 0.0))
-
-
-def _equal(points: Array) -> tuple[Array, Array]:
-    """Return points and their weights."""
-    return points, np.full(len(points), 1.0 / len(points))
 
 
 def _dependence(function: Function, X: Any, rows: Array, values: Array) -> NDArray[np.bool_]:

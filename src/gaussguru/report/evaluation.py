@@ -64,8 +64,6 @@ REPEATS, VALUES = (10, 100), 30_000_000
 CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
 # Number of samples for reliabilities and for the prediction by errors alone: both are then known to 0.01.
 SURVEYED = 10_000
-# Areas under the ROC curve of a prediction by errors alone: harmless below the first, a warning above the second.
-HARMLESS, SELECTED = 0.6, 0.75
 BY_ERRORS = "the label depends on the errors as well as on the values"
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
@@ -245,9 +243,9 @@ class _Evaluation:
         base, error = scores.baseline, float(np.sqrt(scores.accuracy * (1 - scores.accuracy) / n))
         counted = f"{self.right.sum()} of {n} samples; standard error {percent(error)}"
         rows = [["accuracy", percent(scores.accuracy), percent(base["accuracy"]), counted], *self._expected()]
-        rows.append(
-            ["balanced accuracy", percent(scores.balanced_accuracy), percent(1 / len(scores.classes)), "mean recall"]
-        )
+        chance = percent(1 / len(scores.classes))
+        meaning = "mean recall of the classes"
+        rows.append(["balanced accuracy", percent(scores.balanced_accuracy), chance, meaning])
         for name, title, value in (
             ("log_loss", "log loss", scores.log_loss),
             ("brier_score", "Brier score", scores.brier_score),
@@ -532,9 +530,9 @@ class _CalibratedEvaluation(_Evaluation):
             f"The sizes of the errors alone predict the class with an area under the ROC curve of {area:.3f} (0.5: not "
             "at all). "
         )
-        if area < HARMLESS:
+        if area < 0.6:
             text += "So the errors hardly depend on the class."
-        elif area < SELECTED:
+        elif area < 0.75:
             text += (
                 "So the errors depend somewhat on the class. This model uses them only as error bars; a model with "
                 "errors as features would rely on this dependence, and fail if samples are selected in another way."

@@ -16,15 +16,9 @@ import numpy as np
 from gaussguru._files import replacing
 from gaussguru.plotting import style
 
-# Size of a figure in inches, narrow enough to be read on a phone.
-FIGURE = (4.0, 3.0)
-# Smallest and largest number of pixels for an inch of a figure; on a narrower screen the figure scrolls.
-INCH = (70, 180)
 # Number of entries of a list that a model card shows.
 SHOWN = 60
 _NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
-# Words with hyphens are kept on one line up to this length.
-WORD = 24
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
@@ -172,7 +166,8 @@ class Report:
         figure = getattr(figure, "figure_", figure)
         figure = getattr(figure, "figure", None) or figure
         below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-        least, greatest = (round(figure.get_figwidth() * pixels) for pixels in INCH)
+        # 70 to 180 pixels for an inch; on a narrower screen the figure scrolls.
+        least, greatest = (round(figure.get_figwidth() * pixels) for pixels in (70, 180))
         size = f"min-width:{least}px;max-width:{greatest}px"
         source = f"data:image/svg+xml;base64,{_drawn(figure)}"
         image = f'<img style="{size}" alt="{escape(alt or caption)}" src="{source}">'
@@ -215,8 +210,8 @@ class Report:
 
 
 def new_axes() -> Any:
-    """Return axes of a new figure of a report, which pyplot does not know."""
-    return style.figure(1, size=FIGURE).axes[0]
+    """Return axes of a new figure, narrow enough for a phone; pyplot does not know it."""
+    return style.figure(1, size=(4.0, 3.0)).axes[0]
 
 
 def _drawn(figure: Any) -> str:
@@ -256,9 +251,8 @@ def _shown(value: Any) -> str:
         more = f", and {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return ", ".join(_shown(each) for each in value[:SHOWN]) + more
     text = escape(str(value))
-    return text if is_number(text) else re.sub(r"\S*\w-\w\S*", _kept_whole, text)
-
-
-def _kept_whole(word: re.Match[str]) -> str:
-    text = word[0]
-    return f'<span class="word">{text}</span>' if len(text) <= WORD else text
+    if is_number(text):
+        return text
+    # Words with hyphens, of up to 24 letters, are kept on one line.
+    span = '<span class="word">{}</span>'
+    return re.sub(r"\S*\w-\w\S*", lambda word: span.format(word[0]) if len(word[0]) <= 24 else word[0], text)

@@ -181,12 +181,6 @@ def proper_scores(probabilities: Array, places: NDArray[np.intp]) -> tuple[float
     return float(-np.log(of_true).mean()), share * float(np.square(probabilities - truth).sum(axis=1).mean())
 
 
-# p-values: below the first, error bars clearly matter; above the second, there is no sign that they do.
-CLEAR, UNCLEAR = 0.01, 0.05
-# Error bars count as right if their factor is at most this, and at least 1 / this.
-ABOUT_RIGHT = 1.2
-
-
 def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
     """Return in a sentence or two whether error bars matter for probabilities, and whether they are right.
 
@@ -206,9 +200,9 @@ def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
     if pvalue is None or np.isnan(pvalue):
         return "The fit had no error bars."
     p = f"p = {pvalue:.2g}"
-    if pvalue < CLEAR:
+    if pvalue < 0.01:
         text = f"The error bars matter: probabilities that ignore them fit the labels clearly worse ({p})."
-    elif pvalue < UNCLEAR:
+    elif pvalue < 0.05:
         text = f"The error bars probably matter: probabilities that ignore them fit the labels worse ({p})."
     else:
         text = f"The labels give no sign that the error bars matter for the probabilities ({p})."
@@ -216,7 +210,7 @@ def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
         return f"{text} They are used as stated."
     if kappa == 0:
         return f"{text} The best-fitting factor on the error bars is 0: they are ignored."
-    if max(kappa, 1 / kappa) <= ABOUT_RIGHT:
+    if max(kappa, 1 / kappa) <= 1.2:
         return f"{text} Judged by the labels, their size is about right: the best-fitting factor is {kappa:.3g}."
     direction = "larger" if kappa > 1 else "smaller"
     return (

@@ -149,10 +149,6 @@ def _load(stored: StoredData, data_home: Any) -> Bunch:
     return Bunch(data=X, target=y, **names, source=source)
 
 
-def _unchanged(arrays: Arrays) -> tuple[Any, Any]:
-    return arrays["X"], arrays["y"]
-
-
 def _coded(names: list[str]) -> Callable[[Arrays], tuple[Any, Any]]:
     """Return the function that numbers labels by their names on OpenML; numbers stay."""
 
@@ -192,7 +188,7 @@ _WINE = StoredData(
     "wine",
     "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11",
     (178, 13),
-    _unchanged,
+    lambda arrays: (arrays["X"], arrays["y"]),
     unit=1e-6,
     classes=["class_0", "class_1", "class_2"],
     features=(

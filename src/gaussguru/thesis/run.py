@@ -132,11 +132,12 @@ def reproduce(
     n_jobs : int, default=-1
         Processes; -1: one for each core.
     tell : callable
-        Called with a :class:`Progress` after every piece and picture.
+        Called with a ``Progress`` (``done``, ``total``, ``reused``, ``last``) after every piece and picture.
 
     Returns
     -------
     list of TextTable
+        Each has ``title``, ``columns``, ``rows``, ``note`` and ``markdown()``.
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
     _load_all(experiments.values(), data_home)

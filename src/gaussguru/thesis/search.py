@@ -171,7 +171,11 @@ def choose(
         ``valid`` and ``test``, accuracies by level; ``chosen``, parameters by level, and ``converged``, whether their
         solver came to an end; ``unconverged``, how many of the ``candidates`` did not.
     """
-    noisy = [_noised(split, level, np.random.default_rng([seed, number])) for number, level in enumerate(noise_levels)]
+    noisy = []
+    for number, level in enumerate(noise_levels):
+        rng = np.random.default_rng([seed, number])
+        X_valid, X_test = (X + rng.uniform(-level, level, X.shape) for X in (split.X_valid, split.X_test))
+        noisy.append(split._replace(X_valid=X_valid, X_test=X_test))
     valid, test = [-1.0] * len(noisy), [0.0] * len(noisy)
     chosen: list[dict[str, float]] = [{}] * len(noisy)
     converged = [True] * len(noisy)
@@ -189,11 +193,6 @@ def choose(
         "valid": valid, "test": test, "chosen": chosen, "converged": converged, "candidates": count,
         "unconverged": unconverged,
     }  # fmt: skip
-
-
-def _noised(split: ThesisSplit, level: float, rng: np.random.Generator) -> ThesisSplit:
-    valid, test = (X + rng.uniform(-level, level, X.shape) for X in (split.X_valid, split.X_test))
-    return split._replace(X_valid=valid, X_test=test)
 
 
 def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[Array], NDArray[Any]]:

@@ -46,7 +46,8 @@ def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> Thes
     Parameters
     ----------
     name : str
-        A key of ``THESIS_SPLITS``.
+        One of "toy-a", "toy-b", "ionosphere", "pima", "splice-1-2", "usps-3-5", "usps-5-8", "usps-7-9", "toy-3",
+        "toy-4", "usps-3-5-8", "usps-0-9", "splice", "wine".
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     random_state : int, RandomState instance or None, default=None
