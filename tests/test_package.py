@@ -52,6 +52,7 @@ LAYERS = [
     ["_estimators.path"],
     ["_estimators.cross_validation"],
     ["preprocessing"],
+    ["_estimators.calibrated"],
     ["calibration"],
     ["_estimators.posteriors"],
     ["_estimators.class_populations", "_estimators.features"],

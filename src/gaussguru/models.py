@@ -33,12 +33,12 @@ import gaussguru
 from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits as LimitErrors
 from gaussguru._errors import measured
+from gaussguru._estimators.base import ByProbability
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.archive import TRUSTED, Archive, ModelError, pack
 from gaussguru._tables.files import Limits, TableError, quoted, writing
 from gaussguru._tables.model_checks import check_estimator
 from gaussguru._tables.schema import MISSING, Layout, label_value
-from gaussguru.calibration import ByProbability
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import SIDES
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain

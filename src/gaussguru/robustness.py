@@ -46,11 +46,11 @@ from gaussguru._errors import (
     split_errors,
     standard_deviations,
 )
-from gaussguru._estimators.base import Classifier
+from gaussguru._estimators.base import ByProbability, Classifier
+from gaussguru._estimators.calibrated import last_step, score_distribution
 from gaussguru._estimators.validation import ParameterError, check_choice, check_count, check_flag, check_real
 from gaussguru._frames import as_numbers, like, take_rows
 from gaussguru._linalg import EPS, Array, Index, graded_roots
-from gaussguru.calibration import ByProbability, last_step, score_distribution
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import NotLinearError, WithErrors, as_table, final_estimator, linear_scores
 from gaussguru.preprocessing.affine import dense

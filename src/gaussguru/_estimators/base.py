@@ -232,6 +232,79 @@ class LinearScores:
         return scores[:, 0] if len(self.coef_) == 1 else scores
 
 
+class ByProbability:
+    """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
+
+    classes_: NDArray[Any]
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of the probabilities."""
+        raise NotImplementedError
+
+    @by_parts
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class, given the measured values and their error bars.
+
+        For samples with error bars and more than three classes, one direction of the noise is integrated exactly and
+        the others at quasi-random points, with an error of about 1e-3; otherwise the probabilities are exact.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X, X_err))
+
+    @by_parts
+    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+        """Return the class with the highest probability.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        float
+        """
+        source = as_source(X)
+        if source is not None:
+            return accuracy(self, source, Fields(y, sample_weight, X_err))
+        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
+
+
 class FillsGaps:
     """What was not measured, replaced by what the measured values of the sample let expect, in fits and predictions."""
 

@@ -74,7 +74,7 @@ _OURS = [
     "gaussguru._estimators.members.FittedMember",
     "gaussguru._estimators.pool.OpinionPool",
     "gaussguru._estimators.probit.ProbitWithErrors",
-    "gaussguru.calibration.CalibratedWithErrorsCV",
+    "gaussguru._estimators.calibrated.CalibratedWithErrorsCV",
     "gaussguru.losses.Gaussian",
     "gaussguru.losses.Logistic",
     "gaussguru.losses.Quadratic",
