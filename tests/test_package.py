@@ -47,6 +47,7 @@ LAYERS = [
     ["_estimators.problem"],
     ["_estimators.streamed"],
     ["_estimators.base"],
+    ["_estimators.affine", "_estimators.deconvolve"],
     ["population"],
     ["_estimators.linear", "_estimators.kernel", "_estimators.ball", "_estimators.adversary", "_estimators.probit"],
     ["_estimators.path"],

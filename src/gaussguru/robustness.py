@@ -46,6 +46,7 @@ from gaussguru._errors import (
     split_errors,
     standard_deviations,
 )
+from gaussguru._estimators.affine import dense
 from gaussguru._estimators.base import ByProbability, Classifier
 from gaussguru._estimators.calibrated import last_step, score_distribution
 from gaussguru._estimators.validation import ParameterError, check_choice, check_count, check_flag, check_real
@@ -53,7 +54,6 @@ from gaussguru._frames import as_numbers, like, take_rows
 from gaussguru._linalg import EPS, Array, Index, graded_roots
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import NotLinearError, WithErrors, as_table, final_estimator, linear_scores
-from gaussguru.preprocessing.affine import dense
 from gaussguru.probabilities import (
     bivariate_normal,
     covariance_roots,

@@ -244,7 +244,7 @@ def test_measurements(client, monkeypatch):
     X[rng.random(X.shape) < 0.05] = np.nan
     dx, dy, de = chunked(X), chunked(y), chunked(errors)
     monkeypatch.setattr(sources.reading, "MOST_DRAWN", 1000)
-    monkeypatch.setattr("gaussguru.population.PART_NUMBERS", 9 * 500)
+    monkeypatch.setattr("gaussguru._estimators.deconvolve.PART_NUMBERS", 9 * 500)
     local = sources.Arrays(X, rows=700)
     tight = {"tol": 1e-12, "max_iter": 3000}
     one, other = Deconvolve(**tight).fit(X, X_err=errors), Deconvolve(**tight).fit(unknown(dx), X_err=unknown(de))

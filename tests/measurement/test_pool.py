@@ -23,13 +23,13 @@ from sklearn.svm import LinearSVC
 
 from gaussguru import ErrorBarClassifier, PopulationClassifier
 from gaussguru._estimators import error_bar
+from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.features import FeatureColumns, with_noise
 from gaussguru._estimators.members import ExpectedKernel, LabelledColumns
 from gaussguru._estimators.pool import _weighted
 from gaussguru._estimators.posteriors import View
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing.affine import NotLinearError
 
 # One pass over two folds; an integer would be three of them.
 FOLDS = StratifiedKFold(2, shuffle=True, random_state=0)

@@ -45,6 +45,7 @@ from gaussguru import (
     models,
 )
 from gaussguru._estimators import error_bar, members
+from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.families import linear_families
 from gaussguru._tables.archive import CARD
 from gaussguru._tables.files import TableError
@@ -56,7 +57,6 @@ from gaussguru.errors import Limits, Measured
 from gaussguru.models import FORMAT, TRUSTED, Model, ModelError, read_model, save_model
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.robustness import remeasure_gain
 
 

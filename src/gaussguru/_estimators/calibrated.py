@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._blocks import row_blocks
 from gaussguru._errors import Measured, check_products, measured, split_errors
+from gaussguru._estimators.affine import NotLinearError, linear_scores
 from gaussguru._estimators.base import ByProbability
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
@@ -41,7 +42,6 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._frames import is_frame, take_rows, unmasked
 from gaussguru._linalg import Array, Index
-from gaussguru.preprocessing import NotLinearError, linear_scores
 from gaussguru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru.sources import Fields, as_source, subsample
 

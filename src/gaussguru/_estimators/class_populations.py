@@ -7,10 +7,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._estimators.base import ByProbability, Classifier, check_errors_given, seed_of
+from gaussguru._estimators.deconvolve import Deconvolve
 from gaussguru._estimators.posteriors import checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts
 from gaussguru._linalg import Array, log_sum
-from gaussguru.population import Deconvolve
 
 # Weight of a unit-information prior, in samples.
 ONE = 1.0

@@ -21,9 +21,11 @@ from gaussguru._data.streams import Part
 from gaussguru._data.threads import Pool as Threads
 from gaussguru._data.threads import n_threads
 from gaussguru._errors import LowRank, scaled, split_errors, standard_deviations
+from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.base import ByProbability, Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._estimators.calibrated import CalibratedWithErrorsCV, score_distribution
 from gaussguru._estimators.comparison import Candidate, compare, selection_rows
+from gaussguru._estimators.deconvolve import Deconvolve
 from gaussguru._estimators.families import fitted_to, linear_families
 from gaussguru._estimators.features import FeatureColumns
 from gaussguru._estimators.link import Calibration
@@ -41,8 +43,6 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
-from gaussguru.population import Deconvolve
-from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
 
 # Attributes of a linear model, and of a pool.

@@ -8,10 +8,10 @@ from sklearn.utils.validation import validate_data
 
 from gaussguru._data.rows import BlockMap
 from gaussguru._errors import AffineComponents, Measured, scaled, split_errors
+from gaussguru._estimators.deconvolve import Deconvolve
 from gaussguru._estimators.validation import Samples, check_samples, check_weights, warn_of_error_columns
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
-from gaussguru.population import Deconvolve
 
 # Covariances of the population have few factors where there are more features than this, or fewer samples for each:
 # time and memory go with their cube and square, and a full covariance of so few samples is mostly chance.

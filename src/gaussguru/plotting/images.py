@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._estimators.adversary import sample_noise
+from gaussguru._estimators.affine import dense
 from gaussguru._estimators.validation import check_count
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
 from gaussguru.preprocessing import as_table
-from gaussguru.preprocessing.affine import dense
 
 
 class AdversarialSamplesDisplay:

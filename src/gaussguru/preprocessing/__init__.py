@@ -1,6 +1,6 @@
 """Error bars from tables and repeated measurements, and through the steps of a pipeline."""
 
-from gaussguru.preprocessing.affine import AffineMap, NotLinearError, as_table, final_estimator, linear_scores
+from gaussguru._estimators.affine import AffineMap, NotLinearError, as_table, final_estimator, linear_scores
 from gaussguru.preprocessing.replicates import ReplicateNoise, errors_from_replicates, noise_from_replicates
 from gaussguru.preprocessing.tables import (
     LIMIT,
