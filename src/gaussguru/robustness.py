@@ -480,7 +480,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     n, d = X.shape
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
     of_block = _block_gain
-    if getattr(final_estimator(model), "method_", None) == "pool":
+    if not getattr(final_estimator(model), "_is_linear", True):
         of_block = _drawn_gain
     better = _better_errors(X, errors, new_err, stds=per_feature or of_block is _drawn_gain)
     parts = [

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
 from gaussguru._data.streams import Part
 from gaussguru._estimators import error_bar
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators.candidates import linear_families
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank

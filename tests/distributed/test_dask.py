@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, sources
 from gaussguru._data import cluster as cluster_module
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators.candidates import linear_families
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Measured

@@ -18,8 +18,8 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier
-from gaussguru._estimators import comparison, error_bar
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators import candidates, error_bar
+from gaussguru._estimators.candidates import linear_families
 from gaussguru._estimators.pool import warn_if_uninformed
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.errors import LowRank, Measured
@@ -143,8 +143,8 @@ def test_the_rule_of_one_standard_error():
     preferred = np.array([False, False, True, True])
     for above, expected in ((0.9, 2), (1.1, 1)):
         losses = np.stack([first + 0.5, first, first + apart + above * error, first + 1.0])
-        assert comparison._preferred(losses, weights, preferred) == expected
-        assert comparison._preferred(losses, weights, np.zeros(4, dtype=bool)) == 1
+        assert candidates._best(losses, weights, preferred) == expected
+        assert candidates._best(losses, weights, np.zeros(4, dtype=bool)) == 1
 
 
 def test_probabilities_are_those_of_the_formula(fitted):
@@ -486,8 +486,8 @@ def test_many_rows_are_compared_on_some(monkeypatch):
     rare = (y == 1) & (np.random.default_rng(0).random(1500) < 0.9)
     X, err, y = X[~rare], err[~rare], y[~rare]
     whole = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
-    monkeypatch.setattr(comparison, "SELECTION_ROWS", 400)
-    monkeypatch.setattr(comparison, "FEWEST", 40)
+    monkeypatch.setattr(candidates, "SELECTION_ROWS", 400)
+    monkeypatch.setattr(candidates, "FEWEST", 40)
     some = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
     p, q = whole.predict_proba(X, err)[:, 1], some.predict_proba(X, err)[:, 1]
     assert q.mean() == pytest.approx(y.mean(), rel=0.3)

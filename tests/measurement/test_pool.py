@@ -25,8 +25,7 @@ from gaussguru import ErrorBarClassifier, PopulationClassifier
 from gaussguru._estimators import error_bar
 from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.features import FeatureColumns, with_noise
-from gaussguru._estimators.members import ExpectedKernel, LabelledColumns
-from gaussguru._estimators.pool import _weighted
+from gaussguru._estimators.pool import ExpectedKernel, LabelledColumns, _weighted
 from gaussguru._estimators.posteriors import View
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
@@ -607,13 +606,13 @@ def test_groups_stay_together(kind, weighted, monkeypatch):
     weights = np.random.default_rng(1).choice([0.0, 1.0], 120) if weighted else np.ones(120)
     seen = []
 
-    class Recorded(error_bar.Trial):
-        @classmethod
-        def of(cls, features, samples, folds, *more):
-            seen.extend(folds)
-            return super().of(features, samples, folds, *more)
+    pool_folds = error_bar.pool_folds
 
-    monkeypatch.setattr(error_bar, "Trial", Recorded)
+    def recorded(features, samples, folds, *more):
+        seen.extend(folds)
+        return pool_folds(features, samples, folds, *more)
+
+    monkeypatch.setattr(error_bar, "pool_folds", recorded)
     cv = 3 if kind == "number" else error_bar.StratifiedGroupKFold(3)
     ErrorBarClassifier(**RBF | {"cv": cv}).fit(X, y, weights, err, groups)
     assert len(seen) == (9 if kind == "number" else 3)

@@ -209,15 +209,7 @@ class LinearScores:
         """
         components = getattr(X, "components", None)
         X, X_err = self._measured(X, X_err)
-        if components is not None:
-            means, noise = components.scores(self.coef_, self.intercept_)
-            return np.asarray(components.weights), means, covariance_roots(noise) if rooted else noise
-        n, n_scores = X.shape[0], len(self.coef_)
-        means = self._scores(X).reshape(n, 1, n_scores)
-        if X_err is None:
-            return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
-        noise = (score_roots if rooted else score_covariance)(self.coef_, check_products(X_err, X))
-        return np.ones((n, 1)), means, noise[:, np.newaxis]
+        return score_mixtures(self.coef_, self.intercept_, X, X_err, components, n_jobs=self.n_jobs, rooted=rooted)
 
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""
@@ -226,10 +218,38 @@ class LinearScores:
         return check_features(X, estimator=self), X_err
 
     def _scores(self, X: Any) -> Array:
-        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
-            scores = linear_scores(X, self.coef_, mapped)
-        scores += self.intercept_
+        scores = _scores_of(self.coef_, self.intercept_, X, self.n_jobs)
         return scores[:, 0] if len(self.coef_) == 1 else scores
+
+
+def score_mixtures(
+    coef: Array,
+    intercept: Array,
+    X: Any,
+    X_err: Any,
+    components: Any,
+    *,
+    n_jobs: int | None = 1,
+    rooted: bool = False,
+) -> tuple[Array, Array, Array]:
+    """Return weights, means and covariances of linear scores, or roots of these: `LinearScores._score_moments`."""
+    if components is not None:
+        means, noise = components.scores(coef, intercept)
+        return np.asarray(components.weights), means, covariance_roots(noise) if rooted else noise
+    n, n_scores = X.shape[0], len(coef)
+    means = _scores_of(coef, intercept, X, n_jobs).reshape(n, 1, n_scores)
+    if X_err is None:
+        return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
+    noise = (score_roots if rooted else score_covariance)(coef, check_products(X_err, X))
+    return np.ones((n, 1)), means, noise[:, np.newaxis]
+
+
+def _scores_of(coef: Array, intercept: Array, X: Any, n_jobs: int | None) -> Array:
+    """Return ``X W' + b``, (n_samples, n_scores)."""
+    with block_map(X, n_jobs, len(coef)) as mapped:
+        scores = linear_scores(X, coef, mapped)
+    scores += intercept
+    return scores
 
 
 class ByProbability:

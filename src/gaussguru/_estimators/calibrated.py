@@ -30,7 +30,14 @@ from gaussguru._errors import Measured, check_products, measured, split_errors
 from gaussguru._estimators.affine import NotLinearError, linear_scores
 from gaussguru._estimators.base import ByProbability
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.link import ManyClasses, Margins, TwoClasses, exact_log_probabilities, fit_calibration
+from gaussguru._estimators.link import (
+    Calibration,
+    ManyClasses,
+    Margins,
+    TwoClasses,
+    exact_log_probabilities,
+    fit_calibration,
+)
 from gaussguru._estimators.streamed import by_parts, takes_sources
 from gaussguru._estimators.validation import (
     check_flag,
@@ -146,7 +153,46 @@ def takes_errors(estimator: Any) -> bool:
     return bool(has_fit_parameter(estimator, "X_err"))
 
 
-class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class CalibratedScores(ByProbability):
+    """Probabilities of the scores of ``estimator_``, calibrated by ``alpha_``, ``beta_`` and ``kappa_``."""
+
+    estimator_: Any
+    alpha_: float
+    beta_: Any
+    kappa_: float
+    kappa_pvalue_: float
+
+    def _keep_calibration(self, found: Calibration, n_classes: int, *, scale_errors: bool) -> None:
+        self.alpha_, beta, self.kappa_ = found.scaled if scale_errors else found.stated
+        self.beta_ = float(beta[1]) if n_classes == 2 else beta
+        self.kappa_pvalue_ = found.pvalue
+
+    def _calibrated_logs(self, X: Any) -> Array:
+        """Return the log probabilities of samples, which are Measured or exact, (n_samples, n_classes)."""
+        n = len(X) if isinstance(X, Measured) else X.shape[0]
+        blocks = row_blocks(n, len(self.classes_) ** 2)
+        parts = []
+        for block in blocks or [slice(0)]:
+            part = X if len(blocks) < 2 else take_rows(X, np.arange(block.start, block.stop))
+            parts.append(self._calibrated_block(part))
+        return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
+
+    def _calibrated_block(self, X: Any) -> Array:
+        n_classes = len(self.classes_)
+        if n_classes == 2:
+            margins = Margins.of(*score_moments(self.estimator_, X))
+            return TwoClasses(margins).logs(self.alpha_, np.array([0.0, self.beta_]), self.kappa_)
+        weights, means, roots = score_distribution(self.estimator_, X, rooted=True)
+        margins = Margins.of(weights, means, roots @ np.swapaxes(roots, 2, 3))
+        parameters = self.alpha_, np.asarray(self.beta_), self.kappa_
+        noisy = (self.alpha_ * self.kappa_ * roots).any(axis=(1, 2, 3))
+        logs = np.empty((len(roots), n_classes))
+        logs[~noisy] = ManyClasses(margins.take(~noisy)).logs(*parameters)
+        logs[noisy] = exact_log_probabilities(margins.take(noisy), roots[noisy], *parameters)
+        return logs
+
+
+class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Calibrated probabilities that account for error bars, fitted by cross-validation.
 
     A sample has a score ``m`` with a spread ``s`` under its error bars (:func:`margin_and_spread`). The probability of
@@ -277,38 +323,6 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
             if groups is not None:
                 raise ValueError("groups are for samples in memory; got them with a source")
             X, y, sample_weight, X_err = subsample(source, *fields)
-        samples, values, y, classes, labels = self._checked(X, y, X_err)
-        weights = check_weights(sample_weight, len(labels))
-        estimator = self._estimator()
-        seen = values if isinstance(samples, Measured) and not takes_errors(estimator) else samples
-        routed = self._routed(sample_weight if weights is None else weights, X_err, groups, params, estimator)
-        folds = self._folds(values, y, labels, classes, weights, routed.splitter.split)
-        job = _Fold(estimator, seen, samples, y, routed.estimator.fit, classes)
-        parts = Parallel(n_jobs=self.n_jobs)(delayed(job.run)(train, test) for train, test in folds)
-        order = np.concatenate([test for _, test in folds])
-        fitted = fit_calibration(
-            Margins.joined(parts), labels[order], np.ones(len(order)) if weights is None else weights[order],
-            len(classes),
-        )  # fmt: skip
-        if source is not None and takes_sources(estimator):
-            final = clone(estimator).fit(source, fields.y, sample_weight=fields.weight, X_err=fields.X_err)
-        else:
-            final = _fit(clone(estimator), seen, y, routed.estimator.fit)
-        self.estimator_, self.classes_ = final, classes
-        self.alpha_, beta, self.kappa_ = fitted.scaled if self.scale_errors else fitted.stated
-        self.beta_ = float(beta[1]) if len(classes) == 2 else beta
-        self.kappa_pvalue_ = fitted.pvalue
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(final, name):
-                setattr(self, name, getattr(final, name))
-        return self
-
-    def _estimator(self) -> Any:
-        return GuruClassifier() if self.estimator is None else self.estimator
-
-    def _checked(self, X: Any, y: Any, X_err: Any) -> tuple[Any, Any, NDArray[Any], NDArray[Any], Index]:
-        """Return the samples with their errors and without, labels, classes, and places of labels among them."""
         if y is None:
             raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
         samples = measured(_rows_of(X), X_err)
@@ -317,7 +331,33 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         if len(labels) != values.shape[0]:
             raise ValueError(f"X and y must have the same number of samples; got {values.shape[0]} and {len(labels)}")
         labels = labels.astype(np.intp)
-        return samples, values, classes[labels], classes, labels
+        y = classes[labels]
+        weights = check_weights(sample_weight, len(labels))
+        estimator = self._estimator()
+        seen = values if isinstance(samples, Measured) and not takes_errors(estimator) else samples
+        routed = self._routed(sample_weight if weights is None else weights, X_err, groups, params, estimator)
+        folds = calibration_folds(self.cv, values, labels, classes, weights, routed.splitter.split)
+        job = _Fold(estimator, seen, samples, y, routed.estimator.fit, classes)
+        parts = Parallel(n_jobs=self.n_jobs)(delayed(job.run)(train, test) for train, test in folds)
+        order = np.concatenate([test for _, test in folds])
+        found = fit_calibration(
+            Margins.joined(parts), labels[order], np.ones(len(order)) if weights is None else weights[order],
+            len(classes),
+        )  # fmt: skip
+        if source is not None and takes_sources(estimator):
+            final = clone(estimator).fit(source, fields.y, sample_weight=fields.weight, X_err=fields.X_err)
+        else:
+            final = clone(estimator).fit(seen, y, **routed.estimator.fit)
+        self.estimator_, self.classes_ = final, classes
+        self._keep_calibration(found, len(classes), scale_errors=self.scale_errors)
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(final, name):
+                setattr(self, name, getattr(final, name))
+        return self
+
+    def _estimator(self) -> Any:
+        return GuruClassifier() if self.estimator is None else self.estimator
 
     def _routed(self, weights: Any, X_err: Any, groups: Any, params: dict[str, Any], estimator: Any) -> Bunch:
         """Return what the splitter and the estimator are given beside X and y."""
@@ -338,52 +378,6 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         to_fit = {} if weights is None else dict.fromkeys(_weight_names(estimator), weights)
         return Bunch(splitter=Bunch(split={"groups": groups}), estimator=Bunch(fit=to_fit))
 
-    def _folds(
-        self, X: Any, y: Any, labels: Index, classes: NDArray[Any], weights: Array | None, given: dict[str, Any]
-    ) -> list[tuple[Index, Index]]:
-        """Return the folds of samples of positive weight, without those that lack a class to fit to.
-
-        Splitters of scikit-learn divide these alone; folds listed by rows, and other splitters, are of all rows.
-        """
-        cv, rows = self.cv, np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
-        used = np.zeros(len(labels), dtype=bool)
-        used[rows] = True
-        if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-            if cv < 2:
-                raise ValueError(f"cv must be at least 2 folds; got {cv}")
-            # A class of fewer samples than folds is in all folds but as many.
-            cv = StratifiedKFold(max(2, min(int(cv), int(np.bincount(labels[rows]).max()))))
-        splitter = check_cv(cv, y, classifier=True)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The least populated class")
-            if len(rows) < len(y) and _divides_any(cv):
-                given = {name: rows_of_each(value, rows, len(y)) for name, value in given.items()}
-                split = splitter.split(take_rows(X, rows), y[rows], **given)
-                folds = [(rows[train], rows[test]) for train, test in split]
-            else:
-                split = splitter.split(X, y, **given)
-                folds = [tuple(part[used[part]] for part in map(np.asarray, fold)) for fold in split]
-        kept, without = [], set()
-        for train, test in folds:
-            counts = np.bincount(labels[train], None if weights is None else weights[train], len(classes))
-            without.update(classes[counts == 0].tolist())
-            if counts.all():
-                kept.append((train, test))
-        if not kept:
-            raise ValueError(
-                f"none of the {len(folds)} folds of cv has samples of all classes to fit to: {sorted(without)!r} are "
-                "missing. "
-                "At least two samples of a class are needed, in different folds"
-            )
-        if without:
-            warnings.warn(
-                f"{len(folds) - len(kept)} of {len(folds)} folds have no sample of {sorted(without)!r} to fit to, and "
-                "are left out of the calibration: a class needs two samples or more, in different folds",
-                UserWarning,
-                stacklevel=outside(),
-            )
-        return kept
-
     @by_parts
     def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
         """Return the logarithms of the probabilities, accurate even if these are very small.
@@ -399,28 +393,7 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         ndarray of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        X = measured(_rows_of(X), X_err)
-        n = len(X) if isinstance(X, Measured) else X.shape[0]
-        blocks = row_blocks(n, len(self.classes_) ** 2)
-        parts = []
-        for block in blocks or [slice(0)]:
-            part = X if len(blocks) < 2 else take_rows(X, np.arange(block.start, block.stop))
-            parts.append(self._log_probabilities(part))
-        return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
-
-    def _log_probabilities(self, X: Any) -> Array:
-        n_classes = len(self.classes_)
-        if n_classes == 2:
-            margins = Margins.of(*score_moments(self.estimator_, X))
-            return TwoClasses(margins).logs(self.alpha_, np.array([0.0, self.beta_]), self.kappa_)
-        weights, means, roots = score_distribution(self.estimator_, X, rooted=True)
-        margins = Margins.of(weights, means, roots @ np.swapaxes(roots, 2, 3))
-        parameters = self.alpha_, np.asarray(self.beta_), self.kappa_
-        noisy = (self.alpha_ * self.kappa_ * roots).any(axis=(1, 2, 3))
-        logs = np.empty((len(roots), n_classes))
-        logs[~noisy] = ManyClasses(margins.take(~noisy)).logs(*parameters)
-        logs[noisy] = exact_log_probabilities(margins.take(noisy), roots[noisy], *parameters)
-        return logs
+        return self._calibrated_logs(measured(_rows_of(X), X_err))
 
     @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
@@ -462,6 +435,54 @@ class CalibratedWithErrorsCV(ByProbability, ClassifierMixin, MetaEstimatorMixin,
         return tags
 
 
+def calibration_folds(
+    cv: Any, X: Any, labels: Index, classes: NDArray[Any], weights: Array | None, given: dict[str, Any]
+) -> list[tuple[Index, Index]]:
+    """Return the folds of samples of positive weight, without folds that lack a class to fit to.
+
+    Splitters of scikit-learn are given samples of positive weight only. Lists of folds, and other splitters, count all
+    rows. ``given`` are further arguments of the splitter, such as groups.
+    """
+    y = classes[labels]
+    rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+    used = np.zeros(len(labels), dtype=bool)
+    used[rows] = True
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        if cv < 2:
+            raise ValueError(f"cv must be at least 2 folds; got {cv}")
+        # More folds than the largest class has samples would be refused.
+        cv = StratifiedKFold(max(2, min(int(cv), int(np.bincount(labels[rows]).max()))))
+    splitter = check_cv(cv, y, classifier=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        if len(rows) < len(y) and _divides_any(cv):
+            given = {name: rows_of_each(value, rows, len(y)) for name, value in given.items()}
+            split = splitter.split(take_rows(X, rows), y[rows], **given)
+            folds = [(rows[train], rows[test]) for train, test in split]
+        else:
+            split = splitter.split(X, y, **given)
+            folds = [tuple(part[used[part]] for part in map(np.asarray, fold)) for fold in split]
+    kept, without = [], set()
+    for train, test in folds:
+        counts = np.bincount(labels[train], None if weights is None else weights[train], len(classes))
+        without.update(classes[counts == 0].tolist())
+        if counts.all():
+            kept.append((train, test))
+    if not kept:
+        raise ValueError(
+            f"none of the {len(folds)} folds of cv has samples of all classes to fit to: {sorted(without)!r} are "
+            "missing. At least two samples of a class are needed, in different folds"
+        )
+    if without:
+        warnings.warn(
+            f"{len(folds) - len(kept)} of {len(folds)} folds have no sample of {sorted(without)!r} to fit to, and "
+            "are left out of the calibration: a class needs two samples or more, in different folds",
+            UserWarning,
+            stacklevel=outside(),
+        )
+    return kept
+
+
 def _rows_of(X: Any) -> Any:
     """Return X as something of which rows can be taken."""
     if sp.issparse(X):
@@ -489,10 +510,6 @@ def _weight_names(estimator: Any) -> list[str]:
     return ["sample_weight"] if has_fit_parameter(estimator, "sample_weight") else []
 
 
-def _fit(estimator: Any, X: Any, y: Any, given: dict[str, Any]) -> Any:
-    return estimator.fit(X, y, **given)
-
-
 class _Fold(NamedTuple):
     """What the fits of all folds share: samples as the estimator is fitted to them, and with all their errors."""
 
@@ -507,7 +524,7 @@ class _Fold(NamedTuple):
         """Return the scores of the samples that were left out."""
         n = len(self.y)
         given = {name: rows_of_each(value, train, n) for name, value in self.given.items()}
-        fitted = _fit(clone(self.estimator), self._take(self.seen, train, train), self.y[train], given)
+        fitted = clone(self.estimator).fit(self._take(self.seen, train, train), self.y[train], **given)
         if not np.array_equal(fitted.classes_, self.classes):
             raise ValueError(f"estimator must know the classes {self.classes.tolist()!r}; it has {fitted.classes_!r}")
         n_scores = 1 if len(self.classes) == 2 else len(self.classes)

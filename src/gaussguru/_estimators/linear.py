@@ -262,7 +262,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             return self._or_unchanged(self._partial_fit_source, source, Fields(y, sample_weight, X_err), classes)
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, start: tuple[Array, Array] | None = None) -> Self:
+        """Fit samples in memory, from coefficients and intercepts on if these are given."""
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         X, X_err, population = self._prepared(X, X_err, sample_weight)
@@ -271,7 +272,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         try:
             with self._threads(samples, model, X_err) as mapped:
                 posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
-                result = self._minimise(posed, samples.classes, self._start(samples))
+                first = self._start(samples) if start is None else _of_solver(*start)
+                result = self._minimise(posed, samples.classes, first)
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
         self.population_ = population
@@ -444,7 +446,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
     def _certified(self, posed: Posed) -> Certificate:
         """Return the certificate of the classifier in a problem."""
-        start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
+        start = posed.start(*_of_solver(self.coef_, self.intercept_))
         return posed.certificate(certify(posed.problem, *start)[0])
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
@@ -453,7 +455,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             return None
         if self.coef_.shape[1] != samples.X.shape[1] or not np.array_equal(self.classes_, samples.classes):
             return None
-        coef, intercept = _binary(self) if len(self.coef_) == 1 else (self.coef_.copy(), self.intercept_.copy())
+        coef, intercept = _of_solver(self.coef_, self.intercept_)
         return coef, intercept if self.fit_intercept else 0 * intercept
 
     def _scale(self) -> float:
@@ -521,6 +523,6 @@ def sigma_max(
         raise explain_not_finite(samples.X) from None
 
 
-def _binary(model: GuruClassifier) -> tuple[Array, float]:
-    """Return the classifier of two classes."""
-    return model.coef_[0].copy(), float(model.intercept_[0])
+def _of_solver(coef: Array, intercept: Array) -> tuple[Array, Any]:
+    """Return coefficients and intercepts, copied, in the shapes of a solver: (d,) and a float for two classes."""
+    return (coef[0].copy(), float(intercept[0])) if len(coef) == 1 else (coef.copy(), intercept.copy())

@@ -1,17 +1,15 @@
 """Posteriors of the true values under a population of all samples, in units of its spread."""
 
-import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from gaussguru._data.rows import BlockMap
 from gaussguru._errors import AffineComponents, Measured, scaled, split_errors
 from gaussguru._estimators.deconvolve import Deconvolve
 from gaussguru._estimators.validation import Samples, check_samples, check_weights, warn_of_error_columns
 from gaussguru._frames import take_rows
-from gaussguru._linalg import Array, Index
+from gaussguru._linalg import Array
 
 # Covariances of the population have few factors where there are more features than this, or fewer samples for each:
 # time and memory go with their cube and square, and a full covariance of so few samples is mostly chance.
@@ -79,71 +77,3 @@ class View(NamedTuple):
         if found.components is not None:
             components = AffineComponents(found.components, np.diag(1 / self.scale), -self.centre / self.scale)
         return Measured.checked((found.X - self.centre) / self.scale, scaled(found.err, 1 / self.scale), components)
-
-
-class Fold(NamedTuple):
-    """Posteriors of the samples to fit to, with labels and weights, and of those that are left out.
-
-    ``train`` and ``test`` say which rows of the table they are.
-    """
-
-    samples: Samples
-    inside: Any
-    outside: Any
-    mapped: BlockMap
-    table: "Table"
-    train: Index
-    test: Index
-
-    @property
-    def errors(self) -> Any:
-        """The posterior covariances of the samples to fit to."""
-        return split_errors(self.inside)[1]
-
-
-class Table(NamedTuple):
-    """The samples of a fit, their labels, and the view of their population."""
-
-    view: View
-    X: Array
-    X_err: Any
-    weights: Array | None
-    labelled: Samples
-    seed: int
-
-    def posterior(self, rows: Any, population: Deconvolve | None = None) -> Any:
-        """Return what is known of the truth of some rows, under the population of all or another one."""
-        view = self.view if population is None else self.view._replace(population=population)
-        return view.posterior(*self.measured(rows))
-
-    def measured(self, rows: Any) -> tuple[Array, Any]:
-        """Return the measured values of some rows, and their errors."""
-        return self.X[rows], None if self.X_err is None else take_rows(self.X_err, rows)
-
-    def samples(self, seen: Any, rows: Any, weights: Array) -> Samples:
-        """Return rows with their labels."""
-        return Samples(split_errors(seen)[0], self.labelled.classes, self.labelled.labels[rows], weights[rows])
-
-    def fold(self, train: Index, test: Index, weights: Array, mapped: BlockMap) -> Fold:
-        """Return a fold, with the population of its training samples."""
-        population = self._population(train)
-        inside = self.posterior(train, population)
-        outside = self.posterior(test, population)
-        return Fold(self.samples(inside, train, weights), inside, outside, mapped, self, train, test)
-
-    def single_threaded(self) -> "Table":
-        """Return the same for one thread of several."""
-        population = copy.copy(self.view.population)
-        population.n_jobs = 1
-        return self._replace(view=self.view._replace(population=population))
-
-    def _population(self, rows: Index) -> Deconvolve:
-        """Return the population of some rows; that of all where some feature is not among them."""
-        whole = self.view.population
-        if self.X_err is None:
-            return whole
-        weights = None if self.weights is None else self.weights[rows]
-        try:
-            return whole.refit_population(*self.measured(rows), weights)
-        except ValueError:
-            return whole

@@ -200,7 +200,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         check_flag("warm_start", self.warm_start)
         check_jobs("n_jobs", self.n_jobs)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, start: tuple[Array, Array] | None = None) -> Self:
+        """Fit samples in memory, from coefficients and intercepts on if these are given."""
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
@@ -208,7 +209,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         width = samples.X.shape[1] if np.ndim(X_err) == 3 else samples.width
         with block_map(samples.X, self.n_jobs, width) as mapped:
             errors = None if X_err is None else check_products(X_err, samples.X)
-            found = self._found(rows_of(samples, errors, mapped), self._start(samples))
+            found = self._found(rows_of(samples, errors, mapped), start or self._start(samples))
         return self._keep(samples.classes, found)
 
     def _fit_source(self, source: Source, fields: Fields) -> Self:

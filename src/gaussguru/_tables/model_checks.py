@@ -36,8 +36,7 @@ from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.features import FAR, FeatureColumns
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.members import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember
-from gaussguru._estimators.pool import OpinionPool
+from gaussguru._estimators.pool import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember, OpinionPool
 from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
@@ -512,7 +511,6 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
             **_calibration(),
             "method_": one_of("shrunk", "posterior", "probit"),
             "kappa_pvalue_": real(0.0, nan=True),
-            "_calibrated": part(CalibratedWithErrorsCV),
             "estimator_": part(GuruClassifier, ProbitWithErrors),
         }
     else:
