@@ -35,6 +35,7 @@ from gaussguru import (
 )
 from gaussguru._data.em import population_of
 from gaussguru._errors import check_errors
+from gaussguru._estimators.under_noise import with_larger_errors
 from gaussguru._linalg import graded_roots
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import LowRank, Measured
@@ -58,7 +59,6 @@ from gaussguru.robustness import (
     flip_probability,
     log_loss_scorer,
     robustness_curve,
-    with_larger_errors,
 )
 
 DRAWS = 40_000

@@ -12,13 +12,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru._estimators.remeasure import _mixture_gain, _pair_gain
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.datasets import make_measured
 from gaussguru.errors import Asymmetric, Measured
 from gaussguru.plotting import RemeasureDisplay
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.robustness import _mixture_gain, _pair_gain, remeasure_gain
+from gaussguru.robustness import remeasure_gain
 
 mpl.use("Agg")
 N_DRAWS = 3000

@@ -136,7 +136,7 @@ FORGED = [
         ]
         for value in (ABSENT, "text", np.zeros(2), [1.0])
     ),
-    *(("measured", f"classify.{name}", 5) for name in ("predict", "predict_proba", "_posteriors", "margin_and_spread")),
+    *(("measured", f"classify.{name}", 5) for name in ("predict", "predict_proba", "_calibrated_logs", "_posteriors", "margin_and_spread")),
     *(("measured", f"classify.population_.{name}", 5) for name in ("transform", "reliability", "_rows", "weights_")),
     ("measured", "classify.population_.population_.moments", 5),
     ("measured", "classify.estimator", 5),
@@ -200,7 +200,7 @@ FORGED = [
     ("pool", "classify.features_.columns", 5),
     ("pool", "classify.members_", {}),
     ("pool", "classify.weights_", np.ones((2, 6))),
-    ("pool", "classify._pooled", 5),
+    ("pool", "classify._measured", 5),
     ("pool", "classify.n_jobs", 10**9),
     ("pool", "classify.n_jobs", "x"),
     ("pool", "classify.pool_.members.0.models", []),

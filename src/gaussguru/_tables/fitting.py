@@ -29,6 +29,7 @@ from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import sigma_path
 from gaussguru._estimators.pool import MODELS
+from gaussguru._estimators.under_noise import check_levels, fill_unmeasured
 from gaussguru._estimators.validation import ParameterError
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
@@ -44,7 +45,7 @@ from gaussguru.report.reliability import (
     larger_error_scores,
     proper_scores,
 )
-from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
+from gaussguru.robustness import class_probabilities, expected_accuracy, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
 __all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table"]

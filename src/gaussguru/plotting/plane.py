@@ -10,12 +10,12 @@ from gaussguru._errors import Measured, check_errors, measured, split_errors
 from gaussguru._estimators.adversary import worst_case_covariance
 from gaussguru._estimators.affine import dense
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
+from gaussguru._estimators.under_noise import counts_errors
 from gaussguru._estimators.validation import check_kind, check_real
 from gaussguru._frames import column_names, is_frame, like
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
 from gaussguru.preprocessing import as_table, final_estimator
-from gaussguru.robustness import counts_errors
 
 RESOLUTION = 301
 # Of boundaries, and of entries in legends that stand for all classes.

@@ -277,6 +277,11 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         return self._map.method
 
     @property
+    def _counts_errors(self) -> bool:
+        """Whether the transformed values depend on the error bars."""
+        return self.method_ != "affine"
+
+    @property
     def matrix_(self) -> Any:
         """``A``, dense unless the transformer was fitted to a sparse X."""
         check_is_fitted(self)

@@ -19,6 +19,7 @@ from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, no
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
+from gaussguru._estimators.under_noise import check_levels, counts_errors, fill_unmeasured
 from gaussguru._estimators.validation import check_real
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
@@ -45,11 +46,8 @@ from gaussguru.robustness import (
     NotLinearError,
     RobustnessCurve,
     certified_radius,
-    check_levels,
     class_probabilities,
-    counts_errors,
     expected_accuracy,
-    fill_unmeasured,
     flip_probability,
     remeasure_gain,
     robustness_curve,
