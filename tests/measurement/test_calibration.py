@@ -551,8 +551,8 @@ def test_one_gaussian_instead_of_a_mixture_has_its_mean_and_variances():
     means, variances = rng.normal(size=(2, 4, 3)), rng.uniform(0.1, 2.0, size=(2, 4, 3))
     centre = np.einsum("ik,ikc->ic", weights, means)
     one = Margins(weights, centre, means - centre[:, np.newaxis], variances).matched()
-    assert one.apart.shape == one.variances.shape == (2, 1, 3)
-    assert not one.apart.any()
+    assert one.deviations.shape == one.variances.shape == (2, 1, 3)
+    assert not one.deviations.any()
     np.testing.assert_array_equal(one.weights, 1.0)
     for i in range(2):
         drawn = rng.choice(4, p=weights[i], size=400_000)

@@ -136,7 +136,10 @@ FORGED = [
         ]
         for value in (ABSENT, "text", np.zeros(2), [1.0])
     ),
-    *(("measured", f"classify.{name}", 5) for name in ("predict", "predict_proba", "_calibrated_logs", "_posteriors", "margin_and_spread")),
+    *(
+        ("measured", f"classify.{name}", 5)
+        for name in ("predict", "predict_proba", "_calibrated_logs", "_posteriors", "margin_and_spread")
+    ),
     *(("measured", f"classify.population_.{name}", 5) for name in ("transform", "reliability", "_rows", "weights_")),
     ("measured", "classify.population_.population_.moments", 5),
     ("measured", "classify.estimator", 5),

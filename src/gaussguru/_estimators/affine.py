@@ -71,13 +71,13 @@ class AffineMap:
         return cls(centre, offset, matrix, _monomial(matrix))
 
     def __call__(self, X: Any) -> Array:
-        """Return what the map makes of X."""
+        """Return the image of X."""
         if sp.issparse(X):
             return np.asarray(dense(X @ self.matrix) + self.offset)
         return np.asarray((as_numbers(X, "X") - self.centre) @ self.matrix + self.offset)
 
     def check(self, X: Any, values: Any, source: object) -> None:
-        """Raise unless ``values`` are what the map makes of X."""
+        """Raise unless ``values`` are the image of X, to rounding."""
         eps = max(_precision(X), _precision(values))
         away = (
             abs(X).max(axis=0).toarray().ravel()
@@ -87,10 +87,10 @@ class AffineMap:
         slopes = abs(self.matrix)
         allowed = np.sqrt(eps) * (away @ slopes + np.abs(self.offset)) + 100 * eps * (np.abs(self.centre) @ slopes)
         if sp.issparse(values) and not self.offset.any():
-            apart = abs(values - X @ self.matrix).max(axis=0).toarray().ravel()
+            difference = abs(values - X @ self.matrix).max(axis=0).toarray().ravel()
         else:
-            apart = np.abs(dense(values).reshape(X.shape[0], -1) - self(X)).max(axis=0)
-        if not np.all(apart <= allowed):
+            difference = np.abs(dense(values).reshape(X.shape[0], -1) - self(X)).max(axis=0)
+        if not np.all(difference <= allowed):
             raise ValueError(
                 f"{source} is not affine on X, so it has no exact rule for Gaussian errors; errors go through scalers, "
                 "linear maps and the selection of columns"
@@ -98,12 +98,12 @@ class AffineMap:
 
     @property
     def method(self) -> str:
-        """What users call it."""
+        """The name of the map in ``method_``."""
         return "affine"
 
     @property
     def keeps_gaps(self) -> bool:
-        """Whether what was not measured stays so: every output has a feature of its own."""
+        """Whether values that were not measured stay so: each output has a feature of its own."""
         return self.monomial is not None
 
     @property
@@ -122,18 +122,18 @@ class AffineMap:
         return source, np.sign(factors).astype(np.int8)
 
     def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
-        """Return what a transformer, which this is the map of, makes of values and of their errors."""
+        """Return transformed values and their errors; raise if the transformer is not this map."""
         transformed = transformer.transform(X)
         self.check(X, transformed, transformer)
         return transformed, self.carry(X_err)
 
     def with_components(self, found: Measured, components: Any) -> Measured:
-        """Return transformed samples with what their mixtures have become."""
+        """Return transformed samples with their transformed mixtures."""
         A = dense(self.matrix)
         return Measured.checked(found.X, found.err, AffineComponents(components, A, self.offset - self.centre @ A))
 
     def carry(self, X_err: Any) -> Any:
-        """Return the errors of what the map makes of values with these errors."""
+        """Return the errors of the image of values with these errors."""
         if self.monomial is not None:
             return self._rescale(X_err, *self.monomial)
         A = dense(self.matrix)
@@ -182,9 +182,9 @@ class AffineMap:
 def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array, offset: Array) -> Array | None:
     """Return the factors of a function that scales feature by feature, or None for any other.
 
-    Features are moved by a step, some together. Where each output depends on its own feature alone, it has one of two
-    values, to the last bit: what it has at the centre, and one that the others have no part in. That some other map
-    does the same at ``SCALING_PROBES`` random choices of features has a probability of 2 to minus that power.
+    Random subsets of the features are moved by a step. If each output depends on its own feature alone, it has one of
+    two values, to the last bit: with its feature at the centre, and with it moved. The probability that another map
+    passes with ``SCALING_PROBES`` random subsets is 2 to minus that power.
     """
     if len(offset) != len(centre):
         return None
@@ -237,7 +237,7 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
             f"estimator must have scores that depend on X alone; those of {type(final).__name__} depend on the error "
             "bars, too. For any classifier there is robustness_curve(..., method='sampling')"
         )
-    if isinstance(estimator, LinearScores):  # linear by what it is; to look takes the square of the number of features
+    if isinstance(estimator, LinearScores):  # linear by its type: to check takes the square of the number of features
         return np.asarray(estimator.decision_function(X), dtype=np.float64), estimator.coef_
     table = as_table(X)
     scores = np.asarray(estimator.decision_function(X))
@@ -262,6 +262,6 @@ def as_table(X: Any) -> Any:
 
 
 def final_estimator(estimator: Any) -> Any:
-    """Return the last step of a pipeline, of what a search found, or the estimator itself."""
+    """Return the last step of a pipeline, also of the best estimator of a search, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator

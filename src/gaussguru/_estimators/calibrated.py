@@ -340,7 +340,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
         job = _Fold(estimator, seen, samples, y, routed.estimator.fit, classes)
         parts = Parallel(n_jobs=self.n_jobs)(delayed(job.run)(train, test) for train, test in folds)
         order = np.concatenate([test for _, test in folds])
-        found = fit_calibration(
+        calibration = fit_calibration(
             Margins.joined(parts), labels[order], np.ones(len(order)) if weights is None else weights[order],
             len(classes),
         )  # fmt: skip
@@ -349,7 +349,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
         else:
             final = clone(estimator).fit(seen, y, **routed.estimator.fit)
         self.estimator_, self.classes_ = final, classes
-        self._keep_calibration(found, len(classes), scale_errors=self.scale_errors)
+        self._keep_calibration(calibration, len(classes), scale_errors=self.scale_errors)
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(final, name):
@@ -360,7 +360,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
         return GuruClassifier() if self.estimator is None else self.estimator
 
     def _routed(self, weights: Any, X_err: Any, groups: Any, params: dict[str, Any], estimator: Any) -> Bunch:
-        """Return what the splitter and the estimator are given beside X and y."""
+        """Return the metadata of the splitter and of the estimator, such as groups and weights."""
         given = {"sample_weight": weights, "groups": groups} | params
         given = {name: value for name, value in given.items() if value is not None}
         if sklearn.get_config()["enable_metadata_routing"]:
@@ -484,17 +484,17 @@ def calibration_folds(
 
 
 def _rows_of(X: Any) -> Any:
-    """Return X as something of which rows can be taken."""
+    """Return X in a form whose rows can be taken."""
     if sp.issparse(X):
         return X.tocsr()
     if isinstance(X, Measured) or is_frame(X):
         return X
-    # What the values are is for the estimator to check; that there are rows of them, here.
+    # The estimator checks the values; here only that there are rows of them.
     return check_array(unmasked(X, "X"), dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
 
 
 def _divides_any(cv: Any) -> bool:
-    """Return whether a cross-validation divides any samples that it is given, and does not know them by numbers."""
+    """Return whether a cross-validation splits any samples, rather than rows of fixed numbers."""
     return cv is None or (type(cv).__module__.startswith("sklearn.") and not isinstance(cv, PredefinedSplit))
 
 
@@ -511,7 +511,7 @@ def _weight_names(estimator: Any) -> list[str]:
 
 
 class _Fold(NamedTuple):
-    """What the fits of all folds share: samples as the estimator is fitted to them, and with all their errors."""
+    """The data of all folds: samples as the estimator is fitted to them (``seen``), and with all their errors."""
 
     estimator: Any
     seen: Any
@@ -521,7 +521,7 @@ class _Fold(NamedTuple):
     classes: NDArray[Any]
 
     def run(self, train: Index, test: Index) -> "Margins":
-        """Return the scores of the samples that were left out."""
+        """Return the scores of the samples left out."""
         n = len(self.y)
         given = {name: rows_of_each(value, train, n) for name, value in self.given.items()}
         fitted = clone(self.estimator).fit(self._take(self.seen, train, train), self.y[train], **given)

@@ -138,7 +138,8 @@ class GuruClassifierCV(GuruClassifier):
         X_err : default=None
             Error bars of the samples, see :meth:`GuruClassifier.fit`; every fold is given its own.
         **params
-            What else the splitter (``groups``) and the scorer ask for, with scikit-learn's metadata routing enabled.
+            Further metadata that the splitter (``groups``) and the scorer request, with scikit-learn's metadata routing
+            enabled.
 
         Returns
         -------
@@ -162,11 +163,11 @@ class GuruClassifierCV(GuruClassifier):
         # The classifier itself is one more fit, with the warnings of any fit.
         model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
         self._adopted(model)
-        self.population_ = population  # that of what was given; the model saw it filled in
+        self.population_ = population  # of the samples with gaps; the model saw them filled
         return self
 
     def _adopted(self, model: GuruClassifier) -> Self:
-        """Keep what a fitted model has."""
+        """Keep the attributes of a fitted model."""
         self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
         return self
 
@@ -207,7 +208,7 @@ class GuruClassifierCV(GuruClassifier):
         return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
     def _routed(self, weights: Array | None, X_err: Any, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Return what the splitter and what the scorer is given."""
+        """Return the metadata of the splitter and of the scorer."""
         given = {"sample_weight": weights, "X_err": X_err}
         given = {name: value for name, value in given.items() if value is not None} | params
         if sklearn.get_config()["enable_metadata_routing"]:
@@ -238,7 +239,7 @@ class GuruClassifierCV(GuruClassifier):
         X_err : default=None
             Error bars with which predictions are made, or for a scorer that takes them.
         **params
-            What else the scorer asks for, with scikit-learn's metadata routing enabled.
+            Further metadata that the scorer requests, with scikit-learn's metadata routing enabled.
 
         Returns
         -------
@@ -268,7 +269,7 @@ class GuruClassifierCV(GuruClassifier):
 
 
 class _Job(NamedTuple):
-    """What all folds of a cross-validation share."""
+    """The data and settings of all folds of a cross-validation."""
 
     model: GuruClassifier
     samples: Samples
@@ -283,7 +284,7 @@ class _Job(NamedTuple):
     mapped: Any
 
     def run(self, k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
-        """Return the scores of a fold along the path, and what is proven of its solutions."""
+        """Return the scores of a fold along the path, and the certificates of its solutions."""
         with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
             return self._run(k, *fold)
 
@@ -291,7 +292,7 @@ class _Job(NamedTuple):
         began = time.perf_counter()
         X, y, weights = self.samples.X, self.labels, self.samples.weights
         try:
-            mine = check_samples(
+            samples = check_samples(
                 X[train], y[train], None if weights is None else weights[train], self.model.class_weight
             )
         except ValueError as error:
@@ -303,10 +304,10 @@ class _Job(NamedTuple):
         X_err = None if self.X_err is None else rows_of_each(self.X_err, train, n)
 
         def score(step: tuple[GuruClassifier, Proof]) -> tuple[float, Proof]:
-            with Settings(assume_finite=True):  # all of X was looked at before
+            with Settings(assume_finite=True):  # all of X was checked before
                 return float(self.scorer(step[0], X_test, y_test, **params)), step[1]
 
-        path = follow(self.model, mine, self.levels, X_err, self.mapped)
+        path = follow(self.model, samples, self.levels, X_err, self.mapped)
         scores, proofs = (list(each) for each in zip(*self.mapped(score, path), strict=True))
         if self.verbose:
             best = _best(np.array(scores)[:, np.newaxis])
@@ -322,7 +323,7 @@ def _score_of(scoring: Any) -> Any:
 
 
 def _accuracy(model: GuruClassifier, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """Return what the scorer "accuracy" does, without its checks, which take longer than small fits."""
+    """Return the accuracy without the checks of the scorer "accuracy", which take longer than small fits."""
     return float(np.average(model.predict(X) == y, weights=sample_weight))
 
 

@@ -39,7 +39,7 @@ from gaussguru._data.threads import n_threads
 from gaussguru._errors import Measured, unmeasured
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.class_populations import PopulationClassifier
-from gaussguru._estimators.features import Columns, FeatureColumns, with_noise
+from gaussguru._estimators.features import FeatureColumns, MemberColumns, with_noise
 from gaussguru._estimators.validation import outside
 from gaussguru._linalg import Array, Index, log_sum
 from gaussguru.sources import stacked
@@ -65,7 +65,7 @@ MODELS = ("auto", "linear", "rbf", "boosting", "population")
 class LabelledColumns:
     """Rows to fit a classifier to, or to judge it by: columns, class numbers, and weights or None."""
 
-    table: Columns
+    table: MemberColumns
     labels: Index
     weights: Array | None
 
@@ -179,7 +179,7 @@ class ExpectedKernel(TransformerMixin, BaseEstimator):
 # The values and their errors, for a classifier that takes both.
 WITH_ERRORS = "with errors"
 # The samples as classifiers take them: the first arguments of ``predict_proba``.
-COLUMNS: dict[str, Callable[[Columns], tuple[Any, ...]]] = {
+COLUMNS: dict[str, Callable[[MemberColumns], tuple[Any, ...]]] = {
     "trees": lambda table: (table.trees,),
     "sizes": lambda table: (np.hstack([table.trees, table.sizes]),),
     "measured": lambda table: (np.where(unmeasured(table.X_err, table.X.shape), np.nan, table.X),),
@@ -438,7 +438,7 @@ class OpinionPool:
     gate: Array
     n_classes: int
 
-    def probabilities(self, table: Columns, mapped: BlockMap) -> Array:
+    def probabilities(self, table: MemberColumns, mapped: BlockMap) -> Array:
         """Return the probabilities of the classes, (n, n_classes)."""
         inputs = [COLUMNS[member.columns](table) for member in self.members]
         calls = [(model, each) for member, each in zip(self.members, inputs, strict=True) for model in member.models]
