@@ -68,7 +68,7 @@ class Given(ClassifierMixin, BaseEstimator):
 
 
 class Mixed(Given):
-    """Scores that are mixtures of two: above and below what is measured, by the error."""
+    """Scores that are mixtures of two: above and below the measured value, by the error."""
 
     shares = np.array([0.3, 0.7])
 
@@ -161,7 +161,7 @@ def top_by_hermite(means, spreads, nodes=60):
 
 @pytest.mark.parametrize("errors", [False, True])
 def test_three_classes_by_direct_likelihood(errors):
-    """Independent errors of the scores are what the likelihood is exact for."""
+    """The likelihood is exact for independent errors of the scores."""
     rng = np.random.default_rng(0)
     m, s = 2 * rng.standard_normal((300, 3)), rng.uniform(0.5, 1.0, (300, 3)) * errors
     noisy = (
@@ -301,7 +301,7 @@ def test_useless_scores(n_classes):
             assert clf.alpha_ == 0.0
             proba = clf.predict_proba(m, X_err)
             np.testing.assert_allclose(proba, np.tile(proba[:1], (len(y), 1)), rtol=1e-9)
-            np.testing.assert_allclose(proba[0], share, atol=0.03)  # up to what the targets are smoothed by
+            np.testing.assert_allclose(proba[0], share, atol=0.03)  # up to the smoothing of the targets
             assert (clf.predict(m, X_err) == 0).all()
 
 

@@ -1,4 +1,4 @@
-"""Populations of true values: posteriors against integrals, EM against what it must do."""
+"""Populations of true values: posteriors against integrals, EM against its conditions."""
 
 import copy
 import dataclasses
@@ -157,7 +157,7 @@ def test_not_measured_in_any_form_is_the_same():
         np.testing.assert_allclose(found.err, expected.err, atol=1e-7)
 
 
-def test_exact_values_stay_where_they_are():
+def test_exact_values_are_their_posteriors():
     _, x, err, _, _ = draw(200, 3)
     err[:, 0] = 0.0
     err[::2] = 0.0
@@ -522,7 +522,7 @@ def test_the_population_of_other_samples():
     assert Deconvolve(2, outliers=True).fit(x, X_err=err).refit_population(x[:300], err[:300]).n_components_ == 2
 
 
-def test_reliability_is_what_is_not_noise():
+def test_reliability_is_the_fraction_without_noise():
     rng = np.random.default_rng(0)
     n, e = 100_000, np.array([0.5, 1.0, 0.0])
     truth = rng.normal(size=(n, 3)) * [1.0, 2.0, 1.0]
@@ -629,7 +629,7 @@ def test_degenerate_populations_have_a_ridge():
         Deconvolve(2).fit(x)
 
 
-# They take what transform returns for an array, which Measured refuses to be: it would lose the errors.
+# They take the result of transform for an array, which Measured refuses to be: it would lose the errors.
 NEED_ARRAYS = [
     "check_sample_weight_equivalence_on_dense_data", "check_pipeline_consistency", "check_estimators_pickle",
     "check_transformer_data_not_an_array", "check_transformer_general", "check_transformer_preserve_dtypes",
@@ -662,7 +662,7 @@ def test_searches_and_routing():
 @pytest.mark.parametrize("correlated", [False, True])
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 9])
-def test_compiled_factors_are_those_of_numpy(d, gaps, correlated):
+def test_compiled_factors_match_numpy(d, gaps, correlated):
     rng = np.random.default_rng(d)
     n = 21  # no multiple of the samples that are taken together
     root = rng.standard_normal((d, d))

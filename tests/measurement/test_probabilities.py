@@ -229,7 +229,7 @@ def test_covariances_that_are_none():
         split_errors(X, np.nan * bad)
 
 
-# --- score, and what is asked for by default
+# --- score, and the noise by default
 
 
 def test_score_is_the_accuracy_of_predictions():

@@ -16,8 +16,8 @@ def worst_case_covariance(estimator: Any, X: Any) -> Array:
     """Return the covariance of the noise that hurts each sample most.
 
     Of two classes it depends on ``w`` alone: everything along ``w`` for noise="isotropic", everything on the features
-    with the largest ``|w_j|``, in equal shares, for "axis"; standard deviations or a covariance that were given are
-    what they are. Of more classes the noise of a sample turns against the difference ``w_c - w_k`` of its predicted
+    with the largest ``|w_j|``, in equal shares, for "axis"; standard deviations or a covariance that were given do
+    not depend on it. For more classes the noise of a sample turns against the difference ``w_c - w_k`` of its predicted
     class c to the strongest rival k: the one with the least ``score / a(w_c - w_k)`` between them, to which noise moves
     it most easily. Where ``w = 0`` every covariance is as bad, and the variance is divided equally.
 

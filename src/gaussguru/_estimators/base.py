@@ -72,7 +72,7 @@ class Settings(CleanExit):
             sklearn.set_config(**self._settings)
 
     def release(self) -> None:
-        """Set those of before, where they are others now: that takes as long as a step of a small fit."""
+        """Restore settings that have changed; to set all takes as long as a step of a small fit."""
         if sklearn.get_config() != self._before:
             sklearn.set_config(**self._before)
 
@@ -142,7 +142,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
 
 
 class LinearScores:
-    """The scores of a linear classifier, whatever it was trained for."""
+    """A classifier with linear scores: predictions, margins and spreads."""
 
     __metadata_request__decision_function: ClassVar = {"X_err": True}
     __metadata_request__predict: ClassVar = {"X_err": True}

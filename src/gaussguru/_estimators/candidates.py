@@ -203,7 +203,7 @@ def choose(
     def scored(fold: tuple[Index, Index]) -> tuple[list[Margins], list[Start]]:
         """Return the scores of left-out samples of every candidate, and its coefficients."""
         train, test = fold
-        with Settings(**config):  # those of the thread that fits: they are not those of all threads
+        with Settings(**config):  # scikit-learn has settings for each thread: these are those of the fit
             view = table.view._replace(population=_refitted(population, table, train))
             inside, outside = view.posterior(*table.measured(train)), view.posterior(*table.measured(test))
             seen = PosteriorFold(table.samples(inside, train, weights), split_errors(inside)[1], outside, pool.here)
@@ -215,7 +215,7 @@ def choose(
                 starts += path
             return scores, starts
 
-    # A candidate that does not converge in a fold is judged by its log loss. (Filters are those of all threads.)
+    # A candidate that does not converge in a fold is judged by its log loss. (Warning filters hold for all threads.)
     with warnings.catch_warnings(), pool as mapped:
         warnings.simplefilter("ignore", ConvergenceWarning)
         parts, starts = zip(*mapped(scored, folds), strict=True)

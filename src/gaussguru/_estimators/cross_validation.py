@@ -285,7 +285,7 @@ class _Job(NamedTuple):
 
     def run(self, k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
         """Return the scores of a fold along the path, and the certificates of its solutions."""
-        with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
+        with Settings(**self.config):  # scikit-learn has settings for each thread: these are those of the fit
             return self._run(k, *fold)
 
     def _run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Proof]]:

@@ -262,8 +262,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 0 leaves a sample out, weight 2 is a sample that occurs twice. But a sample
-            of weight 2 is in one fold, and two equal samples may be in two, unless they are one group: so what is
-            chosen by held-out samples may differ. Trees and kernels of a pool count rows in bins, leaves and
+            of weight 2 is in one fold, and two equal samples may be in two, unless they are one group: so the
+            choices by held-out samples may differ. Trees and kernels of a pool count rows in bins, leaves and
             landmarks, and every row has a copy of its own: there, weight 2 and two samples are nearly the same.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
                 sparse matrix, gaussguru.errors.LowRank, Limits or Asymmetric, or float, default=None
@@ -528,7 +528,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         Returns
         -------
         str
-            One line for each kind and feature, with what to do; empty if all samples are like those of training.
+            One line for each kind and feature, with advice; empty if all samples are like those of training.
         """
         if self._is_linear:
             raise ValueError('check_samples is for a pool; got model="linear"')

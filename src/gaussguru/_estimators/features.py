@@ -26,13 +26,13 @@ from gaussguru._estimators.posteriors import FULL_FEATURES, View
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 
-# Posterior means beyond so many spreads count as that, in kernels and linear functions.
+# Posterior means are clipped to this number of spreads for kernels and linear functions.
 FAR = 6.0
-# A value is beyond those of training if its error is so many times smaller than the distance.
+# A value is beyond the range of training if it is so by more than this number of its errors.
 SURE = 2.0
 # Largest number for trees, which have single precision.
 LARGEST = 1e30
-# Part of the largest component of an axis that is not rounding.
+# A component of an axis is large, not rounding, from this fraction of the largest one.
 LARGE = 0.1
 # Least error and least posterior variance of which logarithms are taken, in units of the population.
 TINY = 1e-6
@@ -111,9 +111,9 @@ class FeatureColumns:
         return cls(view, axes, largest, *ends, gaps, np.flatnonzero(sides.any(axis=0)))
 
     def unlike_training(self, X: Array, X_err: Any) -> dict[str, NDArray[np.bool_]]:
-        """Return masks of values, (n, d), unlike those of training: by value, by the size of the error, by a gap.
+        """Return masks of values, (n, d), unlike training: by value, by the size of the error, by a gap.
 
-        A value counts as beyond those of training if it is so by more than SURE of its errors.
+        A value is unlike training if it is beyond the range by more than SURE of its errors.
         """
         missing, errors = _errors_of(X, X_err)
         values = np.where(missing, self.low, X)

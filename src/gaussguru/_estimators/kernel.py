@@ -402,7 +402,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return False
         gram = Gram(kernel, samples.X, np.inf)
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
-            # The features are those of the span: until there is one, any will do.
+            # The solver makes the features, those of its span; X of the problem is not used.
             posed = pose(samples._replace(X=np.ones((n, 1))), model, mapped, centred=False)
             solution, problem = solver.minimise(
                 OfSamples(gram.product, float(np.sum(gram.squared_norms))),

@@ -196,7 +196,7 @@ def probabilities_of(model: Any, samples: tuple[Any, ...], n_classes: int) -> Ar
 
 
 def of_all_classes(probabilities: Any, known: Any, n_classes: int) -> Array:
-    """Return probabilities of known class numbers as those of all classes, (n, n_classes); 0 for the others."""
+    """Return probabilities of all classes, (n, n_classes), from those of known class numbers; 0 for the others."""
     if len(known) == n_classes:
         return np.asarray(probabilities, dtype=np.float64)
     result = np.zeros((len(probabilities), n_classes))
@@ -466,7 +466,7 @@ def fit_pool(
     members: list[Member], folds: list[PoolFold], n_jobs: int | None, say: Callable[[str], None]
 ) -> tuple[OpinionPool, dict[str, NDArray[Any]]]:
     """Return a pool, and the table of log losses of its members on held-out samples."""
-    # Few iterations of logistic regression will do: held-out samples judge. (Filters are those of all threads.)
+    # Few iterations of logistic regression suffice: held-out samples judge. (Warning filters hold for all threads.)
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
         warnings.simplefilter("ignore", ConvergenceWarning)
         # Threads share the folds, or the members of a single one.
