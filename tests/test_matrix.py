@@ -35,6 +35,7 @@ from gaussguru import (
     TotalSVC,
     models,
 )
+from gaussguru._estimators.affine import NotLinearError, final_estimator, linear_scores
 from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
 from gaussguru.certificates import duality_gap
 from gaussguru.errors import Measured
@@ -54,7 +55,6 @@ from gaussguru.plotting import (
 )
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.preprocessing.affine import NotLinearError, final_estimator, linear_scores
 from gaussguru.report import evaluation, evaluation_report, model_card, page
 from gaussguru.robustness import (
     certified_radius,

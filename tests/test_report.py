@@ -32,6 +32,7 @@ from gaussguru import (
     KernelGuruClassifier,
     PopulationClassifier,
 )
+from gaussguru._estimators.under_noise import with_larger_errors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.inspection import coefficients
@@ -47,7 +48,6 @@ from gaussguru.robustness import (
     expected_accuracy,
     flip_probability,
     remeasure_gain,
-    with_larger_errors,
 )
 
 mpl.use("Agg")

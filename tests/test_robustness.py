@@ -35,12 +35,13 @@ from gaussguru import (
 )
 from gaussguru._data.em import population_of
 from gaussguru._errors import check_errors
+from gaussguru._estimators.affine import AffineMap
+from gaussguru._estimators.under_noise import with_larger_errors
 from gaussguru._linalg import graded_roots
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.preprocessing.affine import AffineMap
 from gaussguru.probabilities import (
     bivariate_normal,
     lower_bound,
@@ -59,7 +60,6 @@ from gaussguru.robustness import (
     flip_probability,
     log_loss_scorer,
     robustness_curve,
-    with_larger_errors,
 )
 
 DRAWS = 40_000

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
 from gaussguru._data.streams import Part
 from gaussguru._estimators import error_bar
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators.candidates import linear_families
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank
@@ -122,7 +122,7 @@ def test_population_of_tables_and_streams(few, tmp_path):
 def test_posteriors_of_a_source_are_a_source(monkeypatch):
     X, errors, y, weight = measured(n=900)
     X = with_gaps(X)
-    monkeypatch.setattr("gaussguru.population.PART_NUMBERS", 9 * 70)  # pieces of 70 rows
+    monkeypatch.setattr("gaussguru._estimators.deconvolve.PART_NUMBERS", 9 * 70)  # pieces of 70 rows
     population = Deconvolve(missing_indicator=True).fit(X, X_err=errors)
     whole = population.transform(X, errors)
     parts = population.transform(Arrays(X, rows=250), errors)

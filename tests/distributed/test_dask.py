@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, sources
 from gaussguru._data import cluster as cluster_module
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators.candidates import linear_families
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Measured
@@ -244,7 +244,7 @@ def test_measurements(client, monkeypatch):
     X[rng.random(X.shape) < 0.05] = np.nan
     dx, dy, de = chunked(X), chunked(y), chunked(errors)
     monkeypatch.setattr(sources.reading, "MOST_DRAWN", 1000)
-    monkeypatch.setattr("gaussguru.population.PART_NUMBERS", 9 * 500)
+    monkeypatch.setattr("gaussguru._estimators.deconvolve.PART_NUMBERS", 9 * 500)
     local = sources.Arrays(X, rows=700)
     tight = {"tol": 1e-12, "max_iter": 3000}
     one, other = Deconvolve(**tight).fit(X, X_err=errors), Deconvolve(**tight).fit(unknown(dx), X_err=unknown(de))

@@ -1,4 +1,4 @@
-"""AdversarialSVC and TotalSVC: cone solvers as oracles, what they are in limits, and what their turns do."""
+"""AdversarialSVC and TotalSVC: cone solvers as oracles, limits, and the turns of the alternation."""
 
 import warnings
 
@@ -88,7 +88,7 @@ def loss(X, y, clf, delta, weight=None):
 
 
 class Plain:
-    """A machine of scikit-learn with what :func:`loss` asks for."""
+    """A machine of scikit-learn with the attributes that :func:`loss` reads."""
 
     def __init__(self, peer):
         self.coef_, self.intercept_, self.lam = peer.coef_, np.zeros(1), 1 / peer.C
@@ -155,7 +155,7 @@ def test_an_ordinary_machine_with_more_ridge_has_the_same_direction():
 
 
 @pytest.mark.parametrize("name", ["balanced", "breast-cancer", "unbalanced", "wide"])
-def test_without_radius_it_is_the_hinge_machine(name):
+def test_without_radius_the_fit_is_the_hinge_machine(name):
     X, y = problem(name)
     clf = AdversarialSVC(0.0, lam=2.0, fit_intercept=False, tol=1e-11).fit(X, y)
     peer = LinearSVC(loss="hinge", C=0.5, fit_intercept=False, tol=1e-8, max_iter=10**7).fit(X, y)
@@ -168,7 +168,7 @@ def test_without_radius_it_is_the_hinge_machine(name):
 
 
 @pytest.mark.parametrize("name", ["iris", "wine"])
-def test_without_radius_it_is_the_machine_of_crammer_and_singer(name):
+def test_without_radius_the_fit_is_the_machine_of_crammer_and_singer(name):
     X, y = joint_problem(name)
     clf = AdversarialSVC(0.0, lam=2.0, fit_intercept=False, tol=1e-11).fit(X, y)
     options = {"C": 0.5, "fit_intercept": False, "tol": 1e-9, "max_iter": 10**6}
@@ -290,14 +290,14 @@ def test_alternating_against_exact(name, delta, fit_intercept):
     turns = quietly(AdversarialSVC(delta, fit_intercept=fit_intercept, solver="alternating", max_iter=12), X, y)
     assert turns.objective_ == pytest.approx(loss(X, y, turns, delta), rel=1e-9)
     assert turns.objective_ == min(turns.loss_curve_)
-    # What it says about its distance to the optimum is true, and where it came to rest there is none.
+    # Its distance to the optimum is true, and 0 where it came to rest.
     allowed = 1e-6 * len(y)
     assert exact.objective_ - 2e-9 * len(y) <= turns.objective_ <= exact.objective_ + turns.dual_gap_ + 2e-9 * len(y)
     if not turns.cycle_ and turns.n_iter_ < 12:
         assert turns.objective_ <= exact.objective_ + allowed
 
 
-def test_alternating_says_that_it_cycles():
+def test_alternating_warns_of_a_cycle():
     X, y = problem("balanced")
     clf = AdversarialSVC(0.5, fit_intercept=False, solver="alternating")
     with pytest.warns(ConvergenceWarning, match="goes in a circle of 2: use solver='exact'"):
@@ -347,7 +347,7 @@ def test_total_without_radius_is_the_hinge_machine():
     np.testing.assert_allclose(total.coef_, plain.coef_, atol=1e-4)
 
 
-# --- what is said about samples ---------------------------------------------------------------------------
+# --- radii of samples -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sizes", [[40, 30], [30, 20, 40, 10]], ids=["two", "four"])

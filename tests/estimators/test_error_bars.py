@@ -1,4 +1,4 @@
-"""Error bars at fit: the optimum and its certificate, forms, limits, what was not measured, bad input."""
+"""Error bars at fit: the optimum and its certificate, forms, limits, values not measured, bad input."""
 
 import warnings
 from functools import partial
@@ -27,7 +27,7 @@ from gaussguru._problems.protocol import MAX_UNKNOWNS
 from gaussguru.errors import LowRank, Measured, Population
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer
 
-# What a generic optimiser can miss, relative to F(0).
+# The error of a generic optimiser, relative to F(0).
 SLACK = 1e-8
 
 
@@ -258,10 +258,10 @@ def test_collapse():
     np.testing.assert_allclose(clf.objective_, 40.0)
 
 
-# --- what was not measured --------------------------------------------------------------------------------
+# --- values not measured ----------------------------------------------------------------------------------
 
 
-def test_infinite_errors_stand_for_what_was_not_measured():
+def test_infinite_errors_mark_values_not_measured():
     X, y = clouds(60, 50, 3, 1.5)
     E, missing = bars(*X.shape), np.random.default_rng(0).random(X.shape) < 0.2
     gone, lost = np.where(missing, np.nan, X), np.where(missing, np.inf, E)
@@ -365,7 +365,7 @@ def test_unsupported_pairs():
 @pytest.mark.parametrize(("sigma", "l2", "fit_intercept"), [(0.0, 0.0, True), (0.3, 0.5, True), (0.3, 0.0, False)])
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
-def test_steps_are_those_of_the_formula(sigma, l2, fit_intercept, average, form):
+def test_steps_match_the_formula(sigma, l2, fit_intercept, average, form):
     X, y = clouds(30, 30, 3, 1.0)
     E, rate = bars(*X.shape), 0.2
     clf = GuruClassifier(sigma, l2=l2, fit_intercept=fit_intercept, solver="sgd", eta0=rate, average=average)
@@ -431,7 +431,7 @@ def test_forms_agree_with_their_covariances(form, compact):
 
 
 @pytest.mark.parametrize("wrong", ["columns", "rows", "names"])
-def test_tables_of_errors_must_agree_with_those_of_values(wrong):
+def test_tables_of_errors_and_values_must_agree(wrong):
     """Or the errors of one feature, or sample, would be given to another."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((40, 3)), columns=["a", "b", "c"], index=range(100, 140))

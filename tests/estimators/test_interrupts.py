@@ -28,7 +28,7 @@ from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGu
 
 # A thread that takes longer than this to end has stayed behind.
 GRACE_SECONDS = 5.0
-# A fit here takes milliseconds: after so long it waits for what never comes.
+# A fit here takes milliseconds: after this many seconds it hangs.
 HANGS_SECONDS = 100.0
 # Moments at which each kind of fit is interrupted in the suite.
 MOMENTS = 6
@@ -65,7 +65,7 @@ class Interrupt:
                 raise KeyboardInterrupt
 
     def watch(self, run):
-        """Run something and return what interrupted it."""
+        """Run a function and return the exception that interrupted it."""
         sys.setprofile(self)
         try:
             run()
@@ -93,7 +93,7 @@ class Signals:
             signal.setitimer(signal.ITIMER_REAL, self.delays.pop(0))
 
     def watch(self, run):
-        """Run something and return what interrupted it last."""
+        """Run a function and return the last exception that interrupted it."""
         error, before = None, signal.signal(signal.SIGALRM, self)
         try:
             try:
@@ -125,7 +125,7 @@ class Case:
 
     @cached_property
     def uninterrupted(self):
-        """What a fit gives that nothing interrupts, how long it takes, and all moments at which something might."""
+        """The result of a fit without interrupts, its time, and all moments at which an interrupt is possible."""
         estimator, listener, began = pickle.loads(self.before), Interrupt(), time.perf_counter()
         assert listener.watch(lambda: self.fit(estimator)) is None
         return outcome(estimator), time.perf_counter() - began, listener.places
@@ -196,7 +196,7 @@ def limits():
 
 
 def shared(case):
-    """Return what a fit changes for a while, of what it shares with everybody."""
+    """Return the global state that a fit changes while it runs."""
     return (limits(), np.geterr(), sklearn.get_config()) if case.is_fit else (limits(),)
 
 
@@ -238,10 +238,10 @@ def check_no_trace(case, watch):
 
 @pytest.fixture
 def _many_threads(monkeypatch):
-    """Use threads for small data, and for BLAS whatever the environment says; end what hangs."""
+    """Use threads for small data, and for BLAS whatever the environment says; end fits that hang."""
     for name, value in MANY_BLOCKS.items():
         monkeypatch.setattr(name, value)
-    # Python prints an interrupt in a finaliser and forgets it; what pytest does instead might be interrupted as well.
+    # Python prints an interrupt in a finaliser and forgets it; the hook of pytest might be interrupted as well.
     monkeypatch.setattr(sys, "unraisablehook", id)
     faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True, file=sys.__stderr__)
     with raised_blas():

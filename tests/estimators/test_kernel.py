@@ -79,7 +79,7 @@ def pairwise_values(clf, X):
 
 
 def is_known(name, check):
-    """Say whether a check asks for what these settings cannot give.
+    """Return whether these settings cannot pass a check.
 
     Some checks make matrices that are indefinite: random, or rounded to single precision in double; one gives features
     for a kernel matrix. One vector of
@@ -210,7 +210,7 @@ def test_agrees_with_a_generic_optimiser(name, solver, exponent):
     assert 0 <= clf.dual_gap_ <= 1e-6 * weight.sum()
     assert clf.objective_ - clf.dual_gap_ <= best + slack
     assert clf.objective_ <= best + 1e-6 * weight.sum()
-    # What it decides is what it has proven to be good.
+    # It decides by proven solutions only.
     np.testing.assert_allclose(true_objective(clf, X, y, weight), clf.objective_, rtol=1e-6, atol=slack)
 
 
@@ -263,7 +263,7 @@ def test_callables():
     check_same(integers, tight(np.round(X), y, kernel="linear"), np.round(X))
 
 
-def test_a_callable_may_keep_what_it_returns():
+def test_a_callable_may_keep_its_result():
     X, y, _ = sample()
     kept = {}
 
@@ -528,7 +528,7 @@ def by_hand(K, y, weight, order, *, sigma, l2, fit_intercept, eta0):
     ("sigma", "l2", "fit_intercept"), [(0.3, 0.0, True), (1.0, 4.0, True), (2.0, 0.0, False), (0.05, 20.0, False)]
 )
 @pytest.mark.parametrize("eta0", [0.5, 100.0])
-def test_steps_are_those_of_the_thesis(average, sigma, l2, fit_intercept, eta0):
+def test_steps_match_the_thesis(average, sigma, l2, fit_intercept, eta0):
     X, y, weight = sample()
     weight[::7] = 0.0
     options = {"sigma": sigma, "l2": l2, "fit_intercept": fit_intercept}
@@ -869,7 +869,7 @@ def test_features_of_a_factor():
 
 
 def indefinite(n):
-    """Return a matrix of which all but one pair of rows is what an inner product gives."""
+    """Return a matrix of inner products but for one pair of rows."""
     K = np.eye(n)
     K[n // 2 :, n // 2 :] = 0.0
     K[-1, -2] = K[-2, -1] = 1.0

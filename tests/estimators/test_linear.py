@@ -471,7 +471,7 @@ def test_large_noise_points_along_the_class_means(sigma):
 
 
 @with_and_without
-def test_probabilities_are_those_of_noisy_predictions(fit_intercept):
+def test_probabilities_match_noisy_predictions(fit_intercept):
     X, y, _ = sample()
     clf = GuruClassifier(0.7, fit_intercept=fit_intercept).fit(X, y)
     rng, n = np.random.default_rng(0), 40_000

@@ -1,4 +1,4 @@
-"""sigma_path and GuruClassifierCV: a path is as good as single fits, and choosing is what a loop would do."""
+"""sigma_path and GuruClassifierCV: a path is as good as single fits, and the choice is that of a loop."""
 
 import pickle
 import tracemalloc
@@ -198,7 +198,7 @@ def test_values_whose_squares_overflow(factor):
 
 
 def check_choice(X, y, weight=None, *, sigmas, folds, score, scoring, tol=1e-12, **options):
-    """Assert that a GuruClassifierCV does what a loop over sigmas and folds does."""
+    """Assert that a GuruClassifierCV equals a loop over sigmas and folds."""
     clf = GuruClassifierCV(sigmas, cv=folds, scoring=scoring, tol=tol, **options).fit(X, y, weight)
     levels = np.sort(sigmas)[::-1]
     np.testing.assert_array_equal(clf.sigmas_, levels)
@@ -232,7 +232,7 @@ SIGMAS = [0.03, 3.0, 0.1, 0.3, 1.0]
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("scoring", "score"), [(None, accuracy), ("accuracy", accuracy), ("neg_brier_score", brier)])
-def test_scores_are_those_of_a_loop(class_weight, weighted, scoring, score):
+def test_scores_match_a_loop(class_weight, weighted, scoring, score):
     X, y = clouds(70, 40, 4, 1.5, seed=1)
     folds = list(StratifiedKFold(4).split(X, y))
     weight = np.random.default_rng(0).uniform(0.3, 2.0, len(y)) if weighted else None
@@ -389,7 +389,7 @@ def test_failing_fit_leaves_the_estimator_alone():
     ],
     ids=["sample", "feature", "list", "csr", "covariance", "low-rank"],
 )
-def test_every_fold_is_given_its_own_error_bars(form):
+def test_every_fold_has_the_error_bars_of_its_rows(form):
     X, y = clouds(40, 44, 3, 1.0)
     X_err = 2 * np.random.default_rng(0).random(X.shape)
     folds = list(StratifiedKFold(3).split(X, y))

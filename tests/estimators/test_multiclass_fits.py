@@ -261,7 +261,7 @@ def test_collapse_of_many_rows_is_explained():
     assert not clf.coef_.any()
 
 
-def test_one_iteration_says_what_to_do():
+def test_one_iteration_warns_with_advice():
     X, y = groups([30, 25, 40], 3, 2.0)
     with pytest.warns(ConvergenceWarning, match="max_iter.*increase") as caught:
         clf = GuruClassifier(0.01, max_iter=1).fit(X, y)

@@ -132,7 +132,7 @@ def test_known_noise_is_whitening(model, form, fit_intercept, sizes):
     X, y = groups(sizes, 4, 2.0, seed=3)
     noise = KNOWN[model](4)
     Z, back = whitened(X, noise)
-    # Of several classes F is flat along what all share, and its certificate of first order.
+    # Of several classes F is flat along a shift common to all, and its certificate of first order.
     tol = 1e-13 if len(sizes) == 2 else 1e-12
     options = {"sigma": 0.4, "fit_intercept": fit_intercept}
     clf, plain = fit_to(tol, form(X), y, noise=noise, **options), fit_to(tol, Z, y, **options)
@@ -202,7 +202,7 @@ def test_exact_features(kind, sigma, l2, fit_intercept):
     noise = noise if kind == "deviations" else np.diag(noise**2)
     clf = fit(X, y, sigma, noise=noise, l2=l2, fit_intercept=fit_intercept)
     check_certified(clf, y)
-    # Not above what any w reaches with truly exact features, but for what their trace of noise costs.
+    # Not above F of any w with exact features, but for the cost of the least noise.
     rng = np.random.default_rng(0)
     w, b = clf.coef_[0], clf.intercept_[0]
 
@@ -259,7 +259,7 @@ def axis_minimum(name, sigma, fit_intercept, l2=0.0):
             value, start, jac=slope, constraints=inside, method="SLSQP", options={"ftol": 1e-13, "maxiter": 1000}
         )
         w, b = result.x[:d], result.x[d] if fit_intercept else 0.0
-        a = sigma * np.abs(w).max()  # what counts is F, so that this is an upper bound whatever happened
+        a = sigma * np.abs(w).max()  # F at any w is an upper bound
         best.append((float(a * oracles.loss((1 - y * (X @ w + b)) / a).sum() + 0.5 * l2 * w @ w), w, b))
     return min(best, key=lambda item: item[0])
 
@@ -336,7 +336,7 @@ def test_axis_on_many_rows(fit_intercept):
 
 
 def test_axis_with_columns_of_few_rows():
-    """Standardised flags that few rows have: what is nearly linear in the model bends as soon as they move."""
+    """Standardised flags that few rows have: the quadratic model is poor as soon as they move."""
     rng = np.random.default_rng(7)
     flags = rng.random((20_000, 12)) < np.geomspace(2e-4, 0.3, 12)
     X = np.column_stack([rng.standard_normal((20_000, 3)), flags])
@@ -390,7 +390,7 @@ def test_axis_with_many_columns():
         check_certified(fit(X, y, sigma, noise="axis"), y)
 
 
-# --- what the adversary does ------------------------------------------------------------------------------
+# --- the adversary ----------------------------------------------------------------------------------------
 
 
 @every_model
@@ -418,7 +418,7 @@ def test_worst_case_of_several_classes(model):
     scores = clf.decision_function(X)
     for i in range(0, 120, 7):
         c = int(np.argmax(scores[i]))
-        # Of all rivals and the noise each would want, the worst for this sample is what was chosen.
+        # Of all rivals and the noise each would want, the worst for this sample was chosen.
         flips = {}
         for k in set(range(3)) - {c}:
             u = clf.coef_[c] - clf.coef_[k]
@@ -438,7 +438,7 @@ def test_adversary_of_a_constant_classifier():
     assert np.isfinite(sample_noise(clf, X, 2, random_state=0)).all()
 
 
-def test_adversary_says_what_it_needs():
+def test_adversary_refuses_bad_arguments():
     X, y = clouds(10, 60, 3, 1.0, seed=1)
     with pytest.raises(ValueError, match="not fitted"):
         worst_case_covariance(GuruClassifier(), X)

@@ -1,4 +1,4 @@
-"""Bad input: the right error, naming the argument, what came and what is expected."""
+"""Bad input: errors name the argument, the value and the valid ones."""
 
 import pickle
 import warnings
@@ -147,7 +147,7 @@ def test_features_whose_squares_overflow(fit_intercept):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("noise", ["isotropic", "axis", [1.0, 2.0, 0.5], np.eye(3) + 0.5], ids=str)
 def test_noise_that_is_nothing_beside_the_features(noise, fit_intercept, unit):
-    """It may be too little to prove anything, but what is proven is true, and said: F is that of a linear program."""
+    """It may be too little to prove anything, but the bound is true: F is that of a linear program."""
     y, n = np.where(np.equal(Y, np.unique(Y)[1]), 1.0, -1.0), len(Y)
     rows = y[:, np.newaxis] * np.column_stack([X, np.full(n, float(fit_intercept)), np.diag(y)])
     cost, bounds = np.repeat([0.0, 1.0], [X.shape[1] + 1, n]), [(None, None)] * (X.shape[1] + 1) + [(0, None)] * n

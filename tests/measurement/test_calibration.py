@@ -68,7 +68,7 @@ class Given(ClassifierMixin, BaseEstimator):
 
 
 class Mixed(Given):
-    """Scores that are mixtures of two: above and below what is measured, by the error."""
+    """Scores that are mixtures of two: above and below the measured value, by the error."""
 
     shares = np.array([0.3, 0.7])
 
@@ -161,7 +161,7 @@ def top_by_hermite(means, spreads, nodes=60):
 
 @pytest.mark.parametrize("errors", [False, True])
 def test_three_classes_by_direct_likelihood(errors):
-    """Independent errors of the scores are what the likelihood is exact for."""
+    """The likelihood is exact for independent errors of the scores."""
     rng = np.random.default_rng(0)
     m, s = 2 * rng.standard_normal((300, 3)), rng.uniform(0.5, 1.0, (300, 3)) * errors
     noisy = (
@@ -301,7 +301,7 @@ def test_useless_scores(n_classes):
             assert clf.alpha_ == 0.0
             proba = clf.predict_proba(m, X_err)
             np.testing.assert_allclose(proba, np.tile(proba[:1], (len(y), 1)), rtol=1e-9)
-            np.testing.assert_allclose(proba[0], share, atol=0.03)  # up to what the targets are smoothed by
+            np.testing.assert_allclose(proba[0], share, atol=0.03)  # up to the smoothing of the targets
             assert (clf.predict(m, X_err) == 0).all()
 
 
@@ -551,8 +551,8 @@ def test_one_gaussian_instead_of_a_mixture_has_its_mean_and_variances():
     means, variances = rng.normal(size=(2, 4, 3)), rng.uniform(0.1, 2.0, size=(2, 4, 3))
     centre = np.einsum("ik,ikc->ic", weights, means)
     one = Margins(weights, centre, means - centre[:, np.newaxis], variances).matched()
-    assert one.apart.shape == one.variances.shape == (2, 1, 3)
-    assert not one.apart.any()
+    assert one.deviations.shape == one.variances.shape == (2, 1, 3)
+    assert not one.deviations.any()
     np.testing.assert_array_equal(one.weights, 1.0)
     for i in range(2):
         drawn = rng.choice(4, p=weights[i], size=400_000)

@@ -44,7 +44,7 @@ def oracle(gaussians, X, err):
 
 
 @pytest.mark.parametrize("n_components", [1, 2])
-def test_probabilities_are_those_of_the_formula(n_components):
+def test_probabilities_match_the_formula(n_components):
     _, X, err, y, _ = clouds(200)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     clf = PopulationClassifier(n_components, class_weight={0: 1.0, 1: 3.0, 2: 0.5}).fit(X, y, weights, X_err=err)
@@ -66,7 +66,7 @@ def test_probabilities_are_those_of_the_formula(n_components):
     np.testing.assert_allclose(clf.class_prior_, shares / shares.sum())
 
 
-def test_exact_values_are_those_of_discriminant_analysis():
+def test_exact_values_match_discriminant_analysis():
     truth, _, _, y, _ = clouds(30_000)
     ours = PopulationClassifier(1).fit(truth, y)
     peer = QuadraticDiscriminantAnalysis().fit(truth, y)
@@ -145,7 +145,7 @@ def test_units_of_a_constant_feature_do_not_matter(model, errors, constant):
         np.testing.assert_allclose(again, expected, atol=1e-6)
 
 
-def test_few_samples_of_a_class_and_a_feature_it_never_has():
+def test_few_samples_of_a_class_without_any_value_of_a_feature():
     _, X, err, y, _ = clouds(300)
     rare = y == 2
     X[rare, 1] = np.nan
@@ -189,7 +189,7 @@ def test_many_features_have_populations_of_few_factors():
     assert clf.score(X, y, X_err=0.3) > 0.9
 
 
-def test_bad_input_is_refused_and_leaves_the_estimator_as_it_was():
+def test_bad_input_is_refused_and_leaves_the_estimator_unchanged():
     _, X, err, y, _ = clouds(60)
     clf = PopulationClassifier(1).fit(X, y, X_err=err)
     before = clf.__dict__.copy()

@@ -1,4 +1,4 @@
-"""ErrorBarClassifier(model="linear"): what it chooses, fits and predicts, against loops and formulas by hand."""
+"""ErrorBarClassifier(model="linear"): choice, fit and predictions, against loops and formulas by hand."""
 
 import pickle
 import warnings
@@ -18,8 +18,8 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier
-from gaussguru._estimators import comparison, error_bar
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators import candidates, error_bar
+from gaussguru._estimators.candidates import linear_families
 from gaussguru._estimators.pool import warn_if_uninformed
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru.errors import LowRank, Measured
@@ -68,7 +68,7 @@ def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
 
-# --- what is chosen, and what becomes of it ---------------------------------------------------------------
+# --- the choice, and the fit of the candidate --------------------------------------------------------------
 
 
 def calibrated(m, s, y):
@@ -121,11 +121,11 @@ def test_the_loop_over_folds_is_that_of_one_written_by_hand(method, only):
     np.testing.assert_allclose(clf.estimator_.coef_, everywhere.coef_, rtol=1e-2, atol=1e-3)
 
 
-def test_the_likelihood_is_preferred_where_it_is_as_good(fitted):
+def test_probit_is_preferred_within_a_standard_error(fitted):
     clf, _, _, _ = fitted
     scores = clf.cv_scores_
     likelihood = scores["method"] == "probit"
-    # It is the model of these data: what another method has less is chance.
+    # It is the model of these data: a lower log loss of another method is chance.
     assert clf.method_ == "probit"
     assert clf.ridge_ == scores["level"][likelihood][np.argmin(scores["log_loss"][likelihood])]
     assert set(scores["method"]) == {"shrunk", "posterior", "probit"}
@@ -143,11 +143,11 @@ def test_the_rule_of_one_standard_error():
     preferred = np.array([False, False, True, True])
     for above, expected in ((0.9, 2), (1.1, 1)):
         losses = np.stack([first + 0.5, first, first + apart + above * error, first + 1.0])
-        assert comparison._preferred(losses, weights, preferred) == expected
-        assert comparison._preferred(losses, weights, np.zeros(4, dtype=bool)) == 1
+        assert candidates._best(losses, weights, preferred) == expected
+        assert candidates._best(losses, weights, np.zeros(4, dtype=bool)) == 1
 
 
-def test_probabilities_are_those_of_the_formula(fitted):
+def test_probabilities_match_the_formula(fitted):
     clf, X, err, _ = fitted
     m, s = clf.margin_and_spread(X, err)
     z = (clf.alpha_ * m + clf.beta_) / np.sqrt(1 + (clf.alpha_ * clf.kappa_ * s) ** 2)
@@ -305,7 +305,7 @@ def test_single_precision_and_names():
 # --- without errors ---------------------------------------------------------------------------------------
 
 
-def test_without_errors_it_is_a_plain_calibrated_classifier():
+def test_without_errors_the_fit_is_a_plain_calibrated_classifier():
     truth, _, _, y = table(600, seed=5)
     test, _, _, labels = table(4000, seed=6)
     clf = ErrorBarClassifier(model="linear").fit(truth, y)
@@ -418,7 +418,7 @@ def test_few_samples_of_a_class():
 
 
 def test_a_mixture_is_kept():
-    """Two clusters: what lies between them, with large errors, is in one of them and not between."""
+    """Two clusters: a sample between them, with large errors, is in one of them and not between."""
     rng = np.random.default_rng(8)
     side = rng.choice([-3.0, 3.0], 400)
     truth = np.column_stack([side + 0.3 * rng.standard_normal(400), rng.standard_normal(400)])
@@ -469,7 +469,7 @@ def test_many_features_have_a_population_of_few_factors():
 
 
 def test_scaled_errors():
-    """Errors stated a third of what they are: kappa is above 1, and the log loss not worse for it."""
+    """Errors stated at a third of their size: kappa is above 1, and the log loss not worse for it."""
     _, X, err, y = table(2000, low=0.1, high=1.5, seed=9)
     stated = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err / 3)
     scaled = ErrorBarClassifier(**QUICK, scale_errors=True).fit(X, y, X_err=err / 3)
@@ -486,8 +486,8 @@ def test_many_rows_are_compared_on_some(monkeypatch):
     rare = (y == 1) & (np.random.default_rng(0).random(1500) < 0.9)
     X, err, y = X[~rare], err[~rare], y[~rare]
     whole = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
-    monkeypatch.setattr(comparison, "SELECTION_ROWS", 400)
-    monkeypatch.setattr(comparison, "FEWEST", 40)
+    monkeypatch.setattr(candidates, "SELECTION_ROWS", 400)
+    monkeypatch.setattr(candidates, "FEWEST", 40)
     some = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
     p, q = whole.predict_proba(X, err)[:, 1], some.predict_proba(X, err)[:, 1]
     assert q.mean() == pytest.approx(y.mean(), rel=0.3)
@@ -565,7 +565,7 @@ def with_one(errors, value):
         (lambda X, e, y: (X, None, e), ValueError, "y is required"),
     ],
 )
-def test_bad_input_is_refused_and_leaves_the_estimator_as_it_was(change, error, match):
+def test_bad_input_is_refused_and_leaves_the_estimator_unchanged(change, error, match):
     _, X, err, y = table(80)
     clf = ErrorBarClassifier(**ONE).fit(X, y, X_err=err)
     before = dict(vars(clf))

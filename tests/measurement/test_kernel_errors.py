@@ -105,7 +105,7 @@ def objective(K, G, S, own, beta, b, y, weight, sigma, l2=0.0):
 
 @every_kernel
 @diagonal_or_full
-def test_moments_are_those_of_a_simulation(kernel, full):
+def test_moments_match_a_simulation(kernel, full):
     rng = np.random.default_rng(3)
     X, points, X_err = rng.standard_normal((3, 2)), rng.standard_normal((4, 2)), noise_of(3, 2, full, seed=1)
     kind, V = kind_of(kernel), check_errors(X_err, X).dense()
@@ -113,7 +113,7 @@ def test_moments_are_those_of_a_simulation(kernel, full):
     for i, S in enumerate(matrices(X_err, 3, 2)):
         draws = rng.multivariate_normal(X[i], S, 100_000)
         k = kernel(draws, points)
-        # What is far below 1 is a mean of few draws, which have no standard error to speak of.
+        # A value far below 1 is a mean of few draws, which have no standard error to speak of.
         error = k.std(axis=0) / np.sqrt(len(k))
         assert np.all(np.abs(found.values[i] - k.mean(axis=0)) <= FAR * error + 1e-6)
         products = k[:, :, None] * k[:, None]
@@ -123,7 +123,7 @@ def test_moments_are_those_of_a_simulation(kernel, full):
 
 @every_kernel
 @diagonal_or_full
-def test_moments_are_those_of_quadrature(kernel, full):
+def test_moments_match_quadrature(kernel, full):
     rng = np.random.default_rng(0)
     X, points, X_err = rng.standard_normal((5, 2)), rng.standard_normal((6, 2)), noise_of(5, 2, full)
     kind, V = kind_of(kernel), check_errors(X_err, X).dense()
@@ -136,7 +136,7 @@ def test_moments_are_those_of_quadrature(kernel, full):
 
 
 @every_kernel
-def test_without_errors_they_are_the_kernel(kernel):
+def test_without_errors_expected_values_are_the_kernel(kernel):
     rng = np.random.default_rng(0)
     X, points = rng.standard_normal((5, 2)), rng.standard_normal((6, 2))
     kind, K = kind_of(kernel), kernel(X, points)
@@ -169,7 +169,7 @@ def jacobians(kernel, X, X_err, points, space, h=1e-6):
 
 @every_kernel
 @diagonal_or_full
-def test_products_are_those_of_the_covariances(kernel, full):
+def test_products_match_the_covariances(kernel, full):
     X, X_err, points, space, Z, errors = spaces(kernel, full)
     assert isinstance(errors, KernelErrors)
     J = jacobians(kernel, X, X_err, points, space)
@@ -198,7 +198,7 @@ def test_products_are_those_of_the_covariances(kernel, full):
 
 
 @every_kernel
-def test_the_length_bounds_what_the_noise_carries(kernel):
+def test_the_length_bounds_the_noise(kernel):
     *_, errors = spaces(kernel, full=True)
     rng, t, own = np.random.default_rng(0), np.random.default_rng(1).random(12), 0.3
     v = rng.standard_normal(errors.points.factor.shape[0])
@@ -387,7 +387,7 @@ def test_warm_starts():
 @every_name
 @diagonal_or_full
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_scores_and_spreads_are_those_of_a_simulation(name, full, n_classes):
+def test_scores_and_spreads_match_a_simulation(name, full, n_classes):
     X, y = groups([15] * n_classes, 2)
     X_err = noise_of(len(y), 2, full) * 0.3
     clf = model(name, 0.1, n_components=10, random_state=0).fit(X, y, X_err=X_err)
@@ -556,7 +556,7 @@ def test_kernels_without_closed_forms_say_why(kernel, reason):
                 call(samples, np.ones(20))
 
 
-def test_bad_errors_say_what_is_wrong():
+def test_bad_errors_are_refused():
     X, y = moons(20)
     good = np.full(X.shape, 0.1)
     for bad, words in [

@@ -50,7 +50,7 @@ def forms(which):
     """Return errors of growing size in every form, of the features asked for.
 
     They are correlated where both grow. (A large error that is correlated with a small one is no missing value: it
-    tells what the small one is not.)
+    tells that the small one is different.)
     """
     std = np.where(which, SIZES[:, np.newaxis], 0.3)
     finite = np.where(np.isfinite(std), std, 0.0) * all(which)
@@ -102,7 +102,7 @@ def test_probabilities_through_a_quantile_transform_are_continuous():
 
 
 @pytest.mark.parametrize("spread", [5.0, 100.0])
-def test_a_class_does_not_win_by_what_counts_as_not_measured(spread):
+def test_errors_far_beyond_the_data_favour_no_class(spread):
     """Classes of one mean and different spreads: at errors far beyond both nothing is known, at any of them."""
     y = np.arange(300) % 2
     X = np.random.default_rng(7).normal(size=(300, 1)) * np.where(y, spread, 1.0)[:, np.newaxis]
@@ -130,7 +130,7 @@ def test_posteriors_are_continuous_in_the_errors(rank):
     assert np.abs(found.X[-1] - found.X[SIZES > 1e7]).max() < 1e-7
 
 
-def test_an_error_that_features_share_hides_them_as_it_grows():
+def test_a_growing_error_that_features_share_hides_them():
     """Beyond 1e8 spreads the difference of two values is lost in the rounding of their covariance, and not before."""
     rng = np.random.default_rng(3)
     truth = rng.normal(size=(300, 2)) * [2.0, 1.0]

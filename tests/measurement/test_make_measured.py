@@ -1,4 +1,4 @@
-"""Data with error bars: what is made is what is said of it, the oracle is one, and files are what they should be."""
+"""Data with error bars: distributions of values and errors, the oracle, and files."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from gaussguru.errors import Measured
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS)
 
 
-# --- what is made -------------------------------------------------------------------------------------------
+# --- the data ---------------------------------------------------------------------------------------------
 
 
 @every_pattern

@@ -1,4 +1,4 @@
-"""What was not measured, or only in part: gaps, limits, and error bars with two sides."""
+"""Values not measured, or only in part: gaps, limits, and error bars with two sides."""
 
 import astropy.units as u
 import numpy as np
@@ -311,7 +311,7 @@ def test_one_and_two_limits_are_integrals(rho, sides, bounds, r):
 
 
 @pytest.mark.parametrize("d", [3, 5])
-def test_many_limits_are_those_of_draws(d):
+def test_many_limits_match_draws(d):
     rng = np.random.default_rng(d)
     root = rng.normal(size=(d, d)) / 2 + np.eye(d)
     mean, bounds, sides = rng.normal(size=d), rng.normal(size=d), rng.choice([-1, 1], size=d)
@@ -353,7 +353,7 @@ def test_limits_far_away(bound):
 
 
 def test_limits_are_part_of_the_population():
-    """What is too faint to be seen is not what was seen."""
+    """Values too faint to be seen differ from values that were seen."""
     rng = np.random.default_rng(0)
     n = 5000
     truth = rng.normal(size=(n, 2)) @ np.array([[1.0, 0.7], [0.0, 0.7]])
@@ -465,7 +465,7 @@ def test_tables_of_astropy(kind):
 
 
 def test_masked_and_swapped_columns_of_astropy():
-    """What is masked was not measured; columns of FITS files have the other order of bytes."""
+    """Masked values were not measured; columns of FITS files have the other order of bytes."""
     flux = MaskedColumn(np.array([1.0, 2.0, 3.0], dtype=">f4"), mask=[False, True, False])
     table = Table({"flux": flux, "flux_err": [0.1, 0.2, 0.3], "n": MaskedColumn([1, 2, 3], mask=[True, False, False])})
     X, X_err = errors_from_frame(table)
@@ -582,6 +582,6 @@ def test_there_are_no_columns_of_gaps_where_nothing_is_missing():
     told = ErrorBarClassifier(model="rbf", cv=2, n_components=1).fit(X, y, X_err=err)
     exact = ErrorBarClassifier(model="rbf", cv=2, n_components=1).fit(X, y)
     assert len(told.features_.gaps) == len(exact.features_.gaps) == 0
-    # What was never missing in training may be in use.
+    # A feature without gaps in training may have gaps in use.
     X[:, 1] = np.nan
     assert np.isfinite(told.predict_proba(X, err)).all()

@@ -23,13 +23,12 @@ from sklearn.svm import LinearSVC
 
 from gaussguru import ErrorBarClassifier, PopulationClassifier
 from gaussguru._estimators import error_bar
+from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.features import FeatureColumns, with_noise
-from gaussguru._estimators.members import ExpectedKernel, LabelledColumns
-from gaussguru._estimators.pool import _weighted
+from gaussguru._estimators.pool import ExpectedKernel, LabelledColumns, _weighted
 from gaussguru._estimators.posteriors import View
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing.affine import NotLinearError
 
 # One pass over two folds; an integer would be three of them.
 FOLDS = StratifiedKFold(2, shuffle=True, random_state=0)
@@ -82,7 +81,7 @@ def posterior(view, x, S):
     return mean / scale, (T - gain @ T[known]) / np.outer(scale, scale)
 
 
-def test_features_are_those_of_the_formulas():
+def test_features_match_the_formulas():
     X, err, view = gaussian()
     mu, T = view.population.means_[0], view.population.covariances_[0]
     scale = np.sqrt(np.diag(T))
@@ -152,12 +151,12 @@ def test_columns_of_gaps_and_limits():
     np.testing.assert_array_equal(table.trees[:, :3][gone], 0.0)
     # Of samples without limits.
     np.testing.assert_array_equal(features.columns(X, err).gaps, 0.0)
-    # What a gap holds is nothing.
+    # The value of a gap does not matter.
     other = features.columns(np.where(gone, 1e9, X), given)
     np.testing.assert_array_equal(other.trees, table.trees)
 
 
-def test_features_of_growing_errors_tend_to_those_of_a_gap():
+def test_features_of_growing_errors_tend_to_the_features_of_a_gap():
     X, err, view = gaussian()
     features = FeatureColumns.of(view, X, err, high=3.0)
     sizes = np.concatenate([np.geomspace(1e-2, 1e6, 801), np.geomspace(1e7, 1e300, 50), [np.inf]])
@@ -208,7 +207,7 @@ def test_noise_of_copies():
     assert kstest(z, ndtr).pvalue > 1e-4
 
 
-def test_errors_of_copies_are_those_of_other_samples():
+def test_errors_of_copies_match_other_samples():
     donors = np.array([[0.1, 1.0], [0.2, 0.3], [5.0, 0.7]])
     _, err = noisier(np.zeros((9000, 2)), np.zeros((9000, 2)), donors, (0.5, 3.0))
     which = np.abs(np.log(err[:, :1] / err[:, 1:]) - np.log(donors[:, 0] / donors[:, 1])).argmin(axis=1)
@@ -235,7 +234,7 @@ def test_covariances_of_copies_are_larger_in_every_direction(rank):
         assert np.linalg.eigvalsh(new - factor**2 * D).min() > -1e-9
         np.testing.assert_allclose(new, new.transpose(0, 2, 1), atol=1e-12)
         assert np.isfinite(values).all()
-    # Nothing is added to what is larger already.
+    # No noise is added to a larger error.
     values, same = noisier(X, C + 100 * np.eye(d), D, (1.0, 1.0))
     np.testing.assert_allclose(same, C + 100 * np.eye(d), atol=1e-12)
     np.testing.assert_allclose(values, X, atol=1e-12)
@@ -255,7 +254,7 @@ def test_covariance_of_the_noise_of_copies():
     assert np.all(np.abs(found - added) < 4.5 * error + 1e-12)
 
 
-def test_what_was_not_measured_stays_as_it_is_in_copies():
+def test_copies_keep_values_that_were_not_measured():
     X, err, _ = gaussian(60)
     gone = np.random.default_rng(0).random(X.shape) < 0.3
     sides = np.random.default_rng(1).choice([-1, 0, 1], X.shape).astype(np.int8)
@@ -349,7 +348,7 @@ def held_out(n, m, seed, shift=1.0, sets=2):
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("m", "sets"), [(2, 2), (4, 2), (3, 1), (1, 2)])
-def test_weights_are_those_of_greatest_posterior_probability(m, sets, seed):
+def test_weights_match_greatest_posterior_probability(m, sets, seed):
     """Each weight counts as if one sample more had been of this member."""
     found, truth = held_out(150, m, seed, sets=sets)
     pool = _weighted([None] * m, found, truth, 3)
@@ -370,7 +369,7 @@ def test_weights_are_those_of_greatest_posterior_probability(m, sets, seed):
 
 
 @pytest.mark.parametrize("sets", [1, 2])
-def test_powers_are_those_of_greatest_posterior_probability(sets):
+def test_powers_match_greatest_posterior_probability(sets):
     """With a prior N(1, 1) on each power."""
     found, truth = held_out(150, 3, 0, sets=sets)
     found = [[softmax(0.5 * np.log(p), axis=1) for p in opinions] for opinions in found]  # too close to 1/3
@@ -448,7 +447,7 @@ def test_probabilities_are_the_average_of_the_members(fitted):
     assert clf.method_ == "pool"
 
 
-def test_held_out_log_losses_are_those_of_a_loop():
+def test_held_out_log_losses_match_a_loop():
     X, err, y = ring(120)
     clf = ErrorBarClassifier(model="population", cv=FOLDS).fit(X, y, X_err=err)
     total = 0.0
@@ -607,13 +606,13 @@ def test_groups_stay_together(kind, weighted, monkeypatch):
     weights = np.random.default_rng(1).choice([0.0, 1.0], 120) if weighted else np.ones(120)
     seen = []
 
-    class Recorded(error_bar.Trial):
-        @classmethod
-        def of(cls, features, samples, folds, *more):
-            seen.extend(folds)
-            return super().of(features, samples, folds, *more)
+    pool_folds = error_bar.pool_folds
 
-    monkeypatch.setattr(error_bar, "Trial", Recorded)
+    def recorded(features, samples, folds, *more):
+        seen.extend(folds)
+        return pool_folds(features, samples, folds, *more)
+
+    monkeypatch.setattr(error_bar, "pool_folds", recorded)
     cv = 3 if kind == "number" else error_bar.StratifiedGroupKFold(3)
     ErrorBarClassifier(**RBF | {"cv": cv}).fit(X, y, weights, err, groups)
     assert len(seen) == (9 if kind == "number" else 3)
@@ -772,7 +771,7 @@ def test_there_is_no_one_score(fitted):
         clf.margin_and_spread(X, err)
 
 
-# --- estimators of users, and what is refused -------------------------------------------------------------
+# --- estimators of users, and refused input ---------------------------------------------------------------
 
 
 def test_another_estimator():

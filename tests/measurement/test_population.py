@@ -1,4 +1,4 @@
-"""Populations of true values: posteriors against integrals, EM against what it must do."""
+"""Populations of true values: posteriors against integrals, EM against its conditions."""
 
 import copy
 import dataclasses
@@ -157,7 +157,7 @@ def test_not_measured_in_any_form_is_the_same():
         np.testing.assert_allclose(found.err, expected.err, atol=1e-7)
 
 
-def test_exact_values_stay_where_they_are():
+def test_exact_values_are_their_posteriors():
     _, x, err, _, _ = draw(200, 3)
     err[:, 0] = 0.0
     err[::2] = 0.0
@@ -662,7 +662,7 @@ def test_searches_and_routing():
 @pytest.mark.parametrize("correlated", [False, True])
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 9])
-def test_compiled_factors_are_those_of_numpy(d, gaps, correlated):
+def test_compiled_factors_match_numpy(d, gaps, correlated):
     rng = np.random.default_rng(d)
     n = 21  # no multiple of the samples that are taken together
     root = rng.standard_normal((d, d))

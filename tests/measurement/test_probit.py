@@ -56,7 +56,7 @@ def best(X, y, V, weight, ridge):
 
 @every_form
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_derivatives_are_those_of_finite_differences(form, fit_intercept):
+def test_derivatives_match_finite_differences(form, fit_intercept):
     X, y, weight = problem()
     errors = check_errors(form(*X.shape), X)
     posed = posed_of(X, y, weight, errors, np.array([1.0, 2.0, 0.5, 3.0]), 0.3, fit_intercept)
@@ -123,7 +123,7 @@ def test_optimum_is_that_of_scipy(form, ridge):
 
 
 @pytest.mark.parametrize("X_err", [None, 0.0, 1e-9])
-def test_without_errors_it_is_plain_probit_regression(X_err):
+def test_without_errors_the_fit_is_plain_probit_regression(X_err):
     X, y, weight = problem()
     errors = None if X_err is None else np.full(X.shape, X_err)
     model = ProbitWithErrors(0.5, tol=1e-9).fit(X, y, weight, X_err=errors)
@@ -133,7 +133,7 @@ def test_without_errors_it_is_plain_probit_regression(X_err):
 
 
 def test_coefficients_of_the_truth_are_recovered():
-    """Labels of a probit model of what is not seen: 40,000 samples, within four standard errors."""
+    """Labels of a probit model of the true values: 40,000 samples, within four standard errors."""
     rng = np.random.default_rng(3)
     n, w, b = 40_000, np.array([1.5, -0.7, 0.0]), 0.4
     V = covariances(n, 3, seed=4)
@@ -228,7 +228,7 @@ def test_what_stops_early_says_so():
         ({"fit_intercept": 1}, TypeError, "fit_intercept"),
     ],
 )
-def test_bad_parameters_leave_the_estimator_as_it_was(params, error, match):
+def test_bad_parameters_leave_the_estimator_unchanged(params, error, match):
     X, y, _ = problem()
     model = ProbitWithErrors().fit(X, y)
     before = dict(vars(model))
@@ -267,7 +267,7 @@ def test_a_saddle_is_no_minimum(start):
     assert (stopped.status, stopped.gradient_norm) == ("max_iter", 0.0)
 
 
-def test_rounding_hides_what_a_tiny_gradient_promises():
+def test_rounding_ends_the_descent_at_a_tiny_gradient():
     X, y, weight = problem()
     with pytest.warns(ConvergenceWarning, match="gradient"):
         model = ProbitWithErrors(0.5, tol=1e-300).fit(X, y, weight)

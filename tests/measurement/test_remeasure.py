@@ -1,4 +1,4 @@
-"""What a re-measurement is worth: against quadrature, against measuring again by simulation, and what it may not do."""
+"""The gain of a re-measurement: against quadrature, against simulated readings, its bounds, and refused input."""
 
 from itertools import pairwise
 
@@ -12,13 +12,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru._estimators.remeasure import _mixture_gain, _pair_gain
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.datasets import make_measured
 from gaussguru.errors import Asymmetric, Measured
 from gaussguru.plotting import RemeasureDisplay
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.robustness import _mixture_gain, _pair_gain, remeasure_gain
+from gaussguru.robustness import remeasure_gain
 
 mpl.use("Agg")
 N_DRAWS = 3000
@@ -143,7 +144,7 @@ def test_gains_of_a_pool_against_measuring_again(data):
     assert remeasure_gain(model, X, E, E / 2, per_feature=True).shape == (40, 3)
 
 
-def test_gain_of_a_feature_against_measuring_it_again(data, model):
+def test_gain_of_a_feature_against_a_new_measurement(data, model):
     X, E = data.X[:12], data.X_err[:12]
     gains = remeasure_gain(model, X, E, E / 3, per_feature=True)
     assert gains.shape == (12, 3)
@@ -196,7 +197,7 @@ def test_two_of_three_classes_are_a_pair():
     )
 
 
-# --- what it may and may not do -----------------------------------------------------------------------------
+# --- bounds and refused input -------------------------------------------------------------------------------
 
 
 def test_nothing_is_gained_by_the_same_errors_and_more_by_smaller_ones(data, model):
@@ -206,7 +207,7 @@ def test_nothing_is_gained_by_the_same_errors_and_more_by_smaller_ones(data, mod
         assert np.all(more >= less - 1e-12)
     now = 1 - model.predict_proba(data.X, data.X_err).max(axis=1)
     assert np.all(levels[-1] <= now + 1e-12)
-    # Exact readings leave what the classes overlap: the error of the model at the truth.
+    # Exact readings leave the overlap of the classes: the error of the model at the truth.
     left = 1 - model.predict_proba(data.truth, np.zeros_like(data.X)).max(axis=1)
     difference = (now - levels[-1]) - left
     assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(len(left))
@@ -307,7 +308,7 @@ def test_new_errors_have_one_side(data, model):
     X, two_sided = data.X[:10], Asymmetric(0.5 * data.X_err[:10], data.X_err[:10])
     with pytest.raises(TypeError, match=r"new_err must hold .* got Asymmetric\. X_err\.symmetric"):
         remeasure_gain(model, X, two_sided, two_sided)
-    means, stds = two_sided.symmetric(X)  # what the message advises
+    means, stds = two_sided.symmetric(X)  # the advice of the message
     expected = remeasure_gain(model, means, stds, stds / 2)
     np.testing.assert_allclose(remeasure_gain(model, X, two_sided, stds / 2), expected)
 

@@ -44,8 +44,9 @@ from gaussguru import (
     TotalSVC,
     models,
 )
-from gaussguru._estimators import error_bar, members
-from gaussguru._estimators.families import linear_families
+from gaussguru._estimators import error_bar, pool
+from gaussguru._estimators.affine import NotLinearError
+from gaussguru._estimators.candidates import linear_families
 from gaussguru._tables.archive import CARD, TRUSTED
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
@@ -56,7 +57,6 @@ from gaussguru.errors import Limits, Measured
 from gaussguru.models import FORMAT, Model, ModelError, read_model, save_model
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.robustness import remeasure_gain
 
 
@@ -638,7 +638,7 @@ def outputs(estimator, samples):
     methods = ("predict", "predict_proba", "predict_log_proba", "decision_function", "margin_and_spread", "transform")
     result = []
     for name in methods:
-        if hasattr(estimator, name) and (name != "margin_and_spread" or hasattr(estimator, "_calibrated")):
+        if hasattr(estimator, name) and (name != "margin_and_spread" or getattr(estimator, "_is_linear", False)):
             try:
                 found = getattr(estimator, name)(samples)
             except NotLinearError:
@@ -754,7 +754,7 @@ def test_members_of_a_pool_may_lack_a_class(tmp_path, monkeypatch):
     X, X_err, y = measured(n_classes=3, gaps=False)
     rows = np.flatnonzero((y < 2) | (np.arange(len(y)) < 13))
     X, X_err, y = X[rows], X_err[rows], y[rows]
-    monkeypatch.setattr(members, "KERNEL_ROWS", 15)
+    monkeypatch.setattr(pool, "KERNEL_ROWS", 15)
     model = ErrorBarClassifier(model="rbf", **FEW).fit(X, y, X_err=X_err)
     assert {len(each.classes_) for each in model.members_["rbf"]} == {2, 3}
     save_model(model, str(tmp_path / "model"))

@@ -1,1 +1,1 @@
-"""Estimators of scikit-learn: checked input, a problem, its solution, and what is kept of it."""
+"""Estimators of scikit-learn: checked input, a problem, its solution, and the attributes of a fit."""

@@ -1,4 +1,4 @@
-"""What the noise of a fitted classifier does at its worst: the adversary's choice, and draws from it."""
+"""The worst noise of a fitted classifier: its covariance for each sample, and draws from it."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ def worst_case_covariance(estimator: Any, X: Any) -> Array:
     """Return the covariance of the noise that hurts each sample most.
 
     Of two classes it depends on ``w`` alone: everything along ``w`` for noise="isotropic", everything on the features
-    with the largest ``|w_j|``, in equal shares, for "axis"; standard deviations or a covariance that were given are
-    what they are. Of more classes the noise of a sample turns against the difference ``w_c - w_k`` of its predicted
+    with the largest ``|w_j|``, in equal shares, for "axis"; standard deviations or a covariance that were given do
+    not depend on it. For more classes the noise of a sample turns against the difference ``w_c - w_k`` of its predicted
     class c to the strongest rival k: the one with the least ``score / a(w_c - w_k)`` between them, to which noise moves
     it most easily. Where ``w = 0`` every covariance is as bad, and the variance is divided equally.
 
@@ -59,9 +59,9 @@ def sample_noise(estimator: Any, X: Any, n: int = 1, *, random_state: Any = None
     directions, which = _directions(estimator, X)
     rng = np.random.default_rng(random_state)
     draws = np.empty((n, len(which), directions.shape[1]))
-    for place, w in enumerate(directions):
-        mine = np.flatnonzero(which == place)
-        draws[:, mine] = _noise_of(estimator).sample(w, (n, len(mine)), rng)
+    for k, w in enumerate(directions):
+        rows = np.flatnonzero(which == k)
+        draws[:, rows] = _noise_of(estimator).sample(w, (n, len(rows)), rng)
     return draws
 
 
@@ -70,7 +70,7 @@ def _noise_of(estimator: Any) -> Noise:
 
 
 def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
-    """Return the vectors that noise turns against, and which of them it is for each sample."""
+    """Return the vectors that noise turns against, (n_vectors, d), and the index of that of each sample."""
     check_kind(estimator, GuruClassifier)
     check_is_fitted(estimator)
     scores = estimator.decision_function(X)
@@ -78,8 +78,8 @@ def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
     if scores.ndim == 1:
         return coef, np.zeros(len(scores), dtype=np.intp)
     n_classes = len(coef)
-    apart = coef[:, np.newaxis] - coef
-    scales = np.array([[_noise_of(estimator).scale(w) for w in row] for row in apart])
+    differences = coef[:, np.newaxis] - coef
+    scales = np.array([[_noise_of(estimator).scale(w) for w in row] for row in differences])
     best = np.argmax(scores, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         margins = (np.take_along_axis(scores, best[:, np.newaxis], 1) - scores) / scales[best]
@@ -87,4 +87,4 @@ def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
     margins[np.arange(len(best)), best] = np.nan
     rival = np.nanargmin(margins, axis=1)
     pairs, which = np.unique(best * n_classes + rival, return_inverse=True)
-    return apart[pairs // n_classes, pairs % n_classes], which
+    return differences[pairs // n_classes, pairs % n_classes], which

@@ -1,4 +1,4 @@
-"""Support vector machines for samples that may lie anywhere in a ball around what was measured."""
+"""Support vector machines for samples that may lie anywhere in a ball around the measured values."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def _check_reach(delta: Any, default: float, n_samples: int) -> Array:
 
 
 class _BallClassifier(LinearScores, Classifier):
-    """What both machines share: everything but the problem and its solver."""
+    """Both machines without the problem and its solver."""
 
     _sign = 1.0
 
@@ -110,10 +110,10 @@ class _BallClassifier(LinearScores, Classifier):
                 )
             try:
                 check_squares(posed.problem.rows.column_squares)
-                found = self._solve(posed.problem)
+                solution = self._solve(posed.problem)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
-        result, binary = posed.result(found), len(samples.classes) == 2
+        result, binary = posed.result(solution), len(samples.classes) == 2
         self.classes_ = samples.classes
         self.coef_ = result.coef[1:] - result.coef[:1] if binary else result.coef
         intercept, alpha = np.asarray(result.intercept), np.asarray(result.alpha)  # rows are in memory

@@ -1,4 +1,4 @@
-"""What all estimators of the family share: parameters checked, a problem solved, its warnings, labels predicted."""
+"""Base classes of the estimators: checked parameters, a solved problem, its warnings, predicted labels."""
 
 import warnings
 from abc import abstractmethod
@@ -72,7 +72,7 @@ class Settings(CleanExit):
             sklearn.set_config(**self._settings)
 
     def release(self) -> None:
-        """Set those of before, where they are others now: that takes as long as a step of a small fit."""
+        """Restore settings that have changed; to set all takes as long as a step of a small fit."""
         if sklearn.get_config() != self._before:
             sklearn.set_config(**self._before)
 
@@ -83,8 +83,8 @@ class OrUnchanged:
     def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
         before = self.__dict__.copy()
         try:
-            # What a fit calls changes NumPy's error state, part of the context, and scikit-learn's settings for a
-            # while: an interrupt may leave them changed.
+            # A fit changes NumPy's error state, part of the context, and scikit-learn's settings for a while: an
+            # interrupt may leave them changed.
             with Settings():
                 return copy_context().run(train, *data)
         except BaseException:
@@ -93,7 +93,7 @@ class OrUnchanged:
 
 
 class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
-    """What every classifier here does alike."""
+    """A classifier with ``decision_function``; predictions from samples or sources."""
 
     @by_parts
     def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
@@ -142,7 +142,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
 
 
 class LinearScores:
-    """The scores of a linear classifier, whatever it was trained for."""
+    """A classifier with linear scores: predictions, margins and spreads."""
 
     __metadata_request__decision_function: ClassVar = {"X_err": True}
     __metadata_request__predict: ClassVar = {"X_err": True}
@@ -209,15 +209,7 @@ class LinearScores:
         """
         components = getattr(X, "components", None)
         X, X_err = self._measured(X, X_err)
-        if components is not None:
-            means, noise = components.scores(self.coef_, self.intercept_)
-            return np.asarray(components.weights), means, covariance_roots(noise) if rooted else noise
-        n, n_scores = X.shape[0], len(self.coef_)
-        means = self._scores(X).reshape(n, 1, n_scores)
-        if X_err is None:
-            return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
-        noise = (score_roots if rooted else score_covariance)(self.coef_, check_products(X_err, X))
-        return np.ones((n, 1)), means, noise[:, np.newaxis]
+        return score_mixtures(self.coef_, self.intercept_, X, X_err, components, n_jobs=self.n_jobs, rooted=rooted)
 
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""
@@ -226,14 +218,115 @@ class LinearScores:
         return check_features(X, estimator=self), X_err
 
     def _scores(self, X: Any) -> Array:
-        with block_map(X, self.n_jobs, len(self.coef_)) as mapped:
-            scores = linear_scores(X, self.coef_, mapped)
-        scores += self.intercept_
+        scores = _scores_of(self.coef_, self.intercept_, X, self.n_jobs)
         return scores[:, 0] if len(self.coef_) == 1 else scores
 
 
+def score_mixtures(
+    coef: Array,
+    intercept: Array,
+    X: Any,
+    X_err: Any,
+    components: Any,
+    *,
+    n_jobs: int | None = 1,
+    rooted: bool = False,
+) -> tuple[Array, Array, Array]:
+    """Return weights, means and covariances of linear scores, or roots of these: `LinearScores._score_moments`."""
+    if components is not None:
+        means, noise = components.scores(coef, intercept)
+        return np.asarray(components.weights), means, covariance_roots(noise) if rooted else noise
+    n, n_scores = X.shape[0], len(coef)
+    means = _scores_of(coef, intercept, X, n_jobs).reshape(n, 1, n_scores)
+    if X_err is None:
+        return np.ones((n, 1)), means, np.zeros((n, 1, n_scores, n_scores))
+    noise = (score_roots if rooted else score_covariance)(coef, check_products(X_err, X))
+    return np.ones((n, 1)), means, noise[:, np.newaxis]
+
+
+def _scores_of(coef: Array, intercept: Array, X: Any, n_jobs: int | None) -> Array:
+    """Return ``X W' + b``, (n_samples, n_scores)."""
+    with block_map(X, n_jobs, len(coef)) as mapped:
+        scores = linear_scores(X, coef, mapped)
+    scores += intercept
+    return scores
+
+
+class ByProbability:
+    """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
+
+    classes_: NDArray[Any]
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
+    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the logarithms of the probabilities."""
+        raise NotImplementedError
+
+    @by_parts
+    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+        """Return the probability of each class, given the measured values and their error bars.
+
+        For samples with error bars and more than three classes, one direction of the noise is integrated exactly and
+        the others at quasi-random points, with an error of about 1e-3; otherwise the probabilities are exact.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X, X_err))
+
+    @by_parts
+    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+        """Return the class with the highest probability.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+        """Return the accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        X_err : error bars of X, default=None
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        float
+        """
+        source = as_source(X)
+        if source is not None:
+            return accuracy(self, source, Fields(y, sample_weight, X_err))
+        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
+
+
 class FillsGaps:
-    """What was not measured, replaced by what the measured values of the sample let expect, in fits and predictions."""
+    """A classifier that fills in values that were not measured from the measured values of the sample."""
 
     population_: Population | None
 
@@ -243,7 +336,7 @@ class FillsGaps:
         return True
 
     def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
-        """Return samples and error bars, what was not measured filled in, and what is known of features without."""
+        """Return samples and error bars without gaps, and the population by which they were filled."""
         if X_err is None or sp.issparse(X):
             return X, X_err, None
         table = X if is_frame(X) else as_numbers(X, "X")
@@ -254,7 +347,7 @@ class FillsGaps:
         return *population.fill(table, X_err, correlated=self._keeps_correlations), population
 
     def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
-        """Return samples and error bars, with what is known without a measurement where there was none."""
+        """Return samples and error bars without gaps, filled by the population of the fit."""
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
         if has_unmeasured(X_err):
@@ -286,7 +379,7 @@ class FillsGaps:
 class GuruEstimator(Classifier):
     """The part of an estimator that does not depend on where its features come from."""
 
-    # What is kept of the training and not needed for predictions.
+    # Attributes that predictions do not need.
     _of_training: ClassVar[tuple[str, ...]] = ("alpha_", "_descent")
     _checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
         "sigma": check_sigma,
@@ -365,7 +458,7 @@ class GuruEstimator(Classifier):
         return tags
 
     def _check_parameters(self) -> None:
-        """Raise if a parameter is not what it may be."""
+        """Raise if a parameter has no valid value."""
         for name, check in self._checks.items():
             check(name, getattr(self, name))
 
@@ -388,16 +481,16 @@ class GuruEstimator(Classifier):
         start: tuple[Array, Intercept] | None = None,
         method: Method | None = None,
     ) -> Result:
-        """Solve a problem, by another method than that for features if given; keep what does not depend on these."""
+        """Solve a problem, by the method of ``solver`` unless another is given, and keep all but the coefficients."""
         solver = (method or self._method).solver(posed.problem, warm=start is not None, **self._settings())
-        found = solver.solve(posed.problem, None if start is None else posed.start(*start))
-        self._warn(found, posed.problem)  # while there are threads: it may look at the rows
-        result = posed.result(found)
+        solution = solver.solve(posed.problem, None if start is None else posed.start(*start))
+        self._warn(solution, posed.problem)  # while there are threads: it may look at the rows
+        result = posed.result(solution)
         self._adopt(posed, classes, result)
         return result
 
     def _adopt(self, posed: Posed, classes: NDArray[Any], result: Result) -> None:
-        """Keep what does not depend on the features."""
+        """Keep all of a result but the coefficients."""
         self.noise_ = posed.noise
         self.classes_ = classes
         self.intercept_ = np.atleast_1d(result.intercept)
@@ -414,7 +507,7 @@ class GuruEstimator(Classifier):
             self.loss_curve_, self.eta0_, self.n_updates_ = result.loss_curve, result.eta0, result.state.steps
 
     def _warn(self, result: Result, problem: Problem[P]) -> None:
-        """Say once what did not converge, or that the features are ignored, with the reason that the solver has."""
+        """Warn once that a fit did not converge, or that the features are ignored, with the reason."""
         if result.collapsed and result.converged:
             warnings.warn(_collapse(self, problem), stacklevel=outside())
         elif not result.converged and not self._method.exact:
@@ -429,7 +522,7 @@ class GuruEstimator(Classifier):
 
 
 SCALE = "centre and scale the features"
-# What to do, by the status of a solver and the parameter that helps.
+# Advice by the status of a solver and the parameter to change.
 ADVICE = {
     "max_iter": {"max_iter": "increase {}", "": SCALE},
     "precision": {
@@ -458,9 +551,9 @@ def warn_unproven(
 
 
 def advised(kind: type[Warning], problem: str, advice: Mapping[str, str]) -> Warning:
-    """Return a warning that says what to do: by the parameter to change ("" for none), words with a place for it.
+    """Return a warning with advice: for each parameter to change ("" for none) a text with {} for its name.
 
-    It keeps both, for who calls parameters by other names (:func:`with_advice`).
+    It keeps both, for callers whose parameters have other names (:func:`with_advice`).
     """
     warning = kind(with_advice(problem, advice, {name: name for name in advice}))
     vars(warning).update(problem=problem, advice=advice)
@@ -468,7 +561,7 @@ def advised(kind: type[Warning], problem: str, advice: Mapping[str, str]) -> War
 
 
 def with_advice(problem: str, advice: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """Return a problem and the advice on it that is about parameters with a name."""
+    """Return a problem, and the advice on parameters that have a name."""
     *first, last = [words.format(names[name]) for name, words in advice.items() if name in names] or [""]
     advised = ", ".join(first) + (f"{',' * (len(first) > 1)} or " if first else "") + last
     return f"{problem}: {advised}" if advised else problem
@@ -492,7 +585,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def _collapse(estimator: Any, problem: Any) -> Warning:
-    """Return a warning that says why the features are ignored, and what to do."""
+    """Return a warning that says why the features are ignored, with advice."""
     rows = problem.rows
     means = rows.means if problem.fit_intercept else rows.moments.sums
     if not np.any(means - means[0]):

@@ -6,15 +6,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._estimators.base import Classifier, check_errors_given, seed_of
+from gaussguru._estimators.base import ByProbability, Classifier, check_errors_given, seed_of
+from gaussguru._estimators.deconvolve import Deconvolve
 from gaussguru._estimators.posteriors import checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts
 from gaussguru._linalg import Array, log_sum
-from gaussguru.calibration import ByProbability
-from gaussguru.population import Deconvolve
-
-# Weight of a unit-information prior, in samples.
-ONE = 1.0
 
 
 class PopulationClassifier(ByProbability, Classifier):
@@ -134,9 +130,11 @@ class PopulationClassifier(ByProbability, Classifier):
         weights = np.ones(len(X)) if plain is None else plain
         self.populations_ = []
         for c, count in enumerate(self.class_count_):
-            others = weights * (ONE / (self.class_count_.sum() - count))
-            of_class = clone(model).set_params(ridge=ONE / count)
-            self.populations_.append(of_class.fit(X, X_err=X_err, sample_weight=np.where(labels == c, weights, others)))
+            others = weights * (1.0 / (self.class_count_.sum() - count))  # of total weight 1
+            population = clone(model).set_params(ridge=1.0 / count)
+            self.populations_.append(
+                population.fit(X, X_err=X_err, sample_weight=np.where(labels == c, weights, others))
+            )
         return self
 
     @by_parts
@@ -159,9 +157,9 @@ class PopulationClassifier(ByProbability, Classifier):
         check_errors_given(self, X_err)
         logs = np.column_stack([population.score_samples(X, X_err) for population in self.populations_])
         logs -= logs.max(axis=1, keepdims=True)  # far away they are large, and their differences lose digits
-        of_all = log_sum(logs + np.log(self.class_count_ / self.class_count_.sum()), axis=1)[:, np.newaxis]
-        known = self.class_count_ / (self.class_count_ + ONE)
-        logs = np.logaddexp(logs + np.log(known), of_all + np.log1p(-known)) + np.log(self.class_prior_)
+        mixture = log_sum(logs + np.log(self.class_count_ / self.class_count_.sum()), axis=1)[:, np.newaxis]
+        known = self.class_count_ / (self.class_count_ + 1.0)
+        logs = np.logaddexp(logs + np.log(known), mixture + np.log1p(-known)) + np.log(self.class_prior_)
         return np.asarray(np.minimum(logs - log_sum(logs, axis=1)[:, np.newaxis], 0.0))
 
     def __sklearn_tags__(self) -> Any:

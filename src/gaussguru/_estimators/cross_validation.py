@@ -2,7 +2,7 @@
 
 import inspect
 import time
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import sklearn
@@ -138,7 +138,8 @@ class GuruClassifierCV(GuruClassifier):
         X_err : default=None
             Error bars of the samples, see :meth:`GuruClassifier.fit`; every fold is given its own.
         **params
-            What else the splitter (``groups``) and the scorer ask for, with scikit-learn's metadata routing enabled.
+            Further metadata that the splitter (``groups``) and the scorer request, with scikit-learn's metadata routing
+            enabled.
 
         Returns
         -------
@@ -162,11 +163,11 @@ class GuruClassifierCV(GuruClassifier):
         # The classifier itself is one more fit, with the warnings of any fit.
         model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
         self._adopted(model)
-        self.population_ = population  # that of what was given; the model saw it filled in
+        self.population_ = population  # of the samples with gaps; the model saw them filled
         return self
 
     def _adopted(self, model: GuruClassifier) -> Self:
-        """Keep what a fitted model has."""
+        """Keep the attributes of a fitted model."""
         self.__dict__.update({name: value for name, value in vars(model).items() if name not in model.get_params()})
         return self
 
@@ -184,13 +185,40 @@ class GuruClassifierCV(GuruClassifier):
         self.sigmas_ = noise_levels(self.sigmas, weighted, model)
         splitting, scoring = self._routed(samples.weights, X_err, params)
         folds = list(check_cv(self.cv, labels, classifier=True).split(samples.X, labels, **splitting))
-        pool = Pool(n_threads(self.n_jobs))
-        job = _Job(
-            model, samples, labels, self.sigmas_, X_err, _score_of(self.scoring), scoring, len(folds), self.verbose,
-            sklearn.get_config(), pool.here,
-        )  # fmt: skip
+        scorer = _accuracy if self.scoring is None else get_scorer(self.scoring)
+        pool, config = Pool(n_threads(self.n_jobs)), sklearn.get_config()
+
+        def run(k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
+            """Return the scores of a fold along the path, and the certificates of its solutions."""
+            with Settings(**config):  # scikit-learn has settings for each thread: these are those of the fit
+                began, (train, test), n = time.perf_counter(), fold, samples.X.shape[0]
+                weights = None if samples.weights is None else samples.weights[train]
+                try:
+                    inside = check_samples(samples.X[train], labels[train], weights, model.class_weight)
+                except ValueError as error:
+                    raise ValueError(
+                        f"the training samples of fold {k + 1} of {len(folds)} cannot be fitted: {error}"
+                    ) from error
+                X_test, y_test = samples.X[test], labels[test]
+                given = {name: rows_of_each(value, test, n) for name, value in scoring.items()}
+
+                def score(step: tuple[GuruClassifier, Proof]) -> tuple[float, Proof]:
+                    with Settings(assume_finite=True):  # all of X was checked before
+                        return float(scorer(step[0], X_test, y_test, **given)), step[1]
+
+                errors = None if X_err is None else rows_of_each(X_err, train, n)
+                path = follow(model, inside, self.sigmas_, errors, pool.here)
+                scores, proofs = (list(each) for each in zip(*pool.here(score, path), strict=True))
+                if self.verbose:
+                    best = _best(np.array(scores)[:, np.newaxis])
+                    print(
+                        f"[cv] fold {k + 1} of {len(folds)}  best score {scores[best]:.6g} at sigma "
+                        f"{self.sigmas_[best]:.4g}  {time.perf_counter() - began:.3f} s"
+                    )
+                return scores, proofs
+
         with pool as mapped:
-            outcomes = list(mapped(job.run, range(len(folds)), folds))
+            outcomes = list(mapped(run, range(len(folds)), folds))
             self.scores_ = np.array([scores for scores, _ in outcomes]).T
             self.sigma_ = float(self.sigmas_[_best(self.scores_)])
             warn_of([proof for _, proofs in outcomes for proof in proofs], model)
@@ -207,7 +235,7 @@ class GuruClassifierCV(GuruClassifier):
         return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
     def _routed(self, weights: Array | None, X_err: Any, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Return what the splitter and what the scorer is given."""
+        """Return the metadata of the splitter and of the scorer."""
         given = {"sample_weight": weights, "X_err": X_err}
         given = {name: value for name, value in given.items() if value is not None} | params
         if sklearn.get_config()["enable_metadata_routing"]:
@@ -238,7 +266,7 @@ class GuruClassifierCV(GuruClassifier):
         X_err : default=None
             Error bars with which predictions are made, or for a scorer that takes them.
         **params
-            What else the scorer asks for, with scikit-learn's metadata routing enabled.
+            Further metadata that the scorer requests, with scikit-learn's metadata routing enabled.
 
         Returns
         -------
@@ -267,62 +295,8 @@ class GuruClassifierCV(GuruClassifier):
         )
 
 
-class _Job(NamedTuple):
-    """What all folds of a cross-validation share."""
-
-    model: GuruClassifier
-    samples: Samples
-    labels: Any
-    levels: Array
-    X_err: Any
-    scorer: Any
-    score_params: dict[str, Any]
-    n_folds: int
-    verbose: int
-    config: dict[str, Any]
-    mapped: Any
-
-    def run(self, k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
-        """Return the scores of a fold along the path, and what is proven of its solutions."""
-        with Settings(**self.config):  # those of the thread that fits: they are not those of all threads
-            return self._run(k, *fold)
-
-    def _run(self, k: int, train: Any, test: Any) -> tuple[list[float], list[Proof]]:
-        began = time.perf_counter()
-        X, y, weights = self.samples.X, self.labels, self.samples.weights
-        try:
-            mine = check_samples(
-                X[train], y[train], None if weights is None else weights[train], self.model.class_weight
-            )
-        except ValueError as error:
-            raise ValueError(
-                f"the training samples of fold {k + 1} of {self.n_folds} cannot be fitted: {error}"
-            ) from error
-        X_test, y_test, n = X[test], y[test], X.shape[0]
-        params = {name: rows_of_each(value, test, n) for name, value in self.score_params.items()}
-        X_err = None if self.X_err is None else rows_of_each(self.X_err, train, n)
-
-        def score(step: tuple[GuruClassifier, Proof]) -> tuple[float, Proof]:
-            with Settings(assume_finite=True):  # all of X was looked at before
-                return float(self.scorer(step[0], X_test, y_test, **params)), step[1]
-
-        path = follow(self.model, mine, self.levels, X_err, self.mapped)
-        scores, proofs = (list(each) for each in zip(*self.mapped(score, path), strict=True))
-        if self.verbose:
-            best = _best(np.array(scores)[:, np.newaxis])
-            print(
-                f"[cv] fold {k + 1} of {self.n_folds}  best score {scores[best]:.6g} at sigma {self.levels[best]:.4g}  "
-                f"{time.perf_counter() - began:.3f} s"
-            )
-        return scores, proofs
-
-
-def _score_of(scoring: Any) -> Any:
-    return _accuracy if scoring is None else get_scorer(scoring)
-
-
 def _accuracy(model: GuruClassifier, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """Return what the scorer "accuracy" does, without its checks, which take longer than small fits."""
+    """Return the accuracy without the checks of the scorer "accuracy", which take longer than small fits."""
     return float(np.average(model.predict(X) == y, weights=sample_weight))
 
 

@@ -20,15 +20,30 @@ from gaussguru._blocks import row_blocks
 from gaussguru._data.streams import Part
 from gaussguru._data.threads import Pool as Threads
 from gaussguru._data.threads import n_threads
-from gaussguru._errors import LowRank, scaled, split_errors, standard_deviations
+from gaussguru._errors import LowRank, scaled, standard_deviations
+from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.base import Classifier, CollapseWarning, check_errors_given, seed_of
-from gaussguru._estimators.comparison import Candidate, compare, selection_rows
-from gaussguru._estimators.families import fitted_to, linear_families
+from gaussguru._estimators.calibrated import (
+    CalibratedScores,
+    calibration_folds,
+    margin_and_spread,
+    score_distribution,
+)
+from gaussguru._estimators.candidates import LabelledMeasurements, choose, linear_families, selection_rows
+from gaussguru._estimators.deconvolve import Deconvolve
 from gaussguru._estimators.features import FeatureColumns
-from gaussguru._estimators.link import Calibration
-from gaussguru._estimators.members import FEW, LANDMARKS, MODELS, REPEATS, LabelledColumns, members_of
-from gaussguru._estimators.pool import Copies, Trial, fit_pool, warn_if_uninformed
-from gaussguru._estimators.posteriors import Table, View, checked_measurements, labelled_rows, rank_of
+from gaussguru._estimators.pool import (
+    FEW,
+    LANDMARKS,
+    MODELS,
+    REPEATS,
+    LabelledColumns,
+    fit_pool,
+    members_of,
+    pool_folds,
+    warn_if_uninformed,
+)
+from gaussguru._estimators.posteriors import View, checked_measurements, labelled_rows, rank_of
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of
 from gaussguru._estimators.validation import (
     Samples,
@@ -40,17 +55,15 @@ from gaussguru._estimators.validation import (
 )
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
-from gaussguru.calibration import ByProbability, CalibratedWithErrorsCV, score_distribution
-from gaussguru.population import Deconvolve
-from gaussguru.preprocessing.affine import NotLinearError
 from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
 
-# Attributes of a linear model, and of a pool.
-OF_LINEAR = ("alpha_", "beta_", "kappa_", "kappa_pvalue_", "sigma_", "ridge_", "estimator_", "_calibrated")
-OF_POOL = ("features_", "pool_")
-# Rows that members of a pool are fitted to, and rows beyond which one split stands for all folds.
+# Attributes of a linear model, and of a pool, that a fit of the other kind removes.
+OF_A_MODEL = (
+    "alpha_", "beta_", "kappa_", "kappa_pvalue_", "sigma_", "ridge_", "estimator_", "features_", "pool_"
+)  # fmt: skip
+# Most rows that members of a pool are fitted to, and rows beyond which a single split replaces the folds.
 MEMBER_ROWS, ONE_SPLIT = 100_000, 20_000
-# How samples may be unlike those of training, and what to do.
+# Kinds of samples unlike those of training, with advice.
 UNLIKE = {
     "values": (
         "values beyond the range of training",
@@ -69,7 +82,7 @@ UNLIKE = {
 PER_FEATURE, MIXTURE = 30, 3
 
 
-class ErrorBarClassifier(ByProbability, Classifier):
+class ErrorBarClassifier(CalibratedScores, Classifier):
     """Classifier for features that were measured with known errors: values ± errors in, probabilities out.
 
     Measured values are truth plus noise. The fit has four steps.
@@ -249,8 +262,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 0 leaves a sample out, weight 2 is a sample that occurs twice. But a sample
-            of weight 2 is in one fold, and two equal samples may be in two, unless they are one group: so what is
-            chosen by held-out samples may differ. Trees and kernels of a pool count rows in bins, leaves and
+            of weight 2 is in one fold, and two equal samples may be in two, unless they are one group: so the
+            choices by held-out samples may differ. Trees and kernels of a pool count rows in bins, leaves and
             landmarks, and every row has a copy of its own: there, weight 2 and two samples are nearly the same.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
                 sparse matrix, gaussguru.errors.LowRank, Limits or Asymmetric, or float, default=None
@@ -268,82 +281,44 @@ class ErrorBarClassifier(ByProbability, Classifier):
             return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err), groups)
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups)
 
-    def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
-        """Fit the population, and a linear classifier, to all samples of a source, and the rest to some of them."""
-        if groups is not None:
-            raise ValueError("groups are for samples in memory; got them with a source")
-        X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
-        self._fit(X, y, sample_weight, X_err, None, (source, fields))
-        source = Mapped(source, names_in=names_of(self))
-        if X_err is not None:
-            self.reliability_ = self.population_.reliability(
-                source, fields.X_err, sample_weight=fields.weight, y=fields.y
-            )
-        if self.model == "linear":
-            to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
-            seen = source if X_err is None else self.population_.transform(source, fields.X_err)
-            self._refit_source(Mapped(seen, to_scale), fields)
-        return self
-
-    def _refit_source(self, posteriors: Source, fields: Fields) -> None:
-        """Fit the classifier chosen to all posteriors."""
-        if self.method_ == "probit":  # from the same minimum on
-            model = copy.copy(self.estimator_)
-        else:  # a subsample of its own brings it nearer in fewer passes
-            model = clone(self.estimator_).set_params(warm_start=False)
-        if self.class_weight is not None:
-            totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
-            factors = np.array(class_factors(self.class_weight, self.classes_, totals))
-            posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CollapseWarning)
-            model.fit(posteriors, fields.y, sample_weight=fields.weight)
-        model.__dict__.pop("feature_names_in_", None)  # it is given arrays
-        self.estimator_ = self._calibrated.estimator_ = model
-
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, whole: tuple[Source, Fields] | None = None
     ) -> Self:
+        """Fit samples in memory; the population is that of a whole source if these are a subsample of one."""
         self._check_parameters()
         X, X_err = checked_measurements(self, X, X_err, reset=True)
-        X, X_err, plain, labelled, all_rows = labelled_rows(X, X_err, y, sample_weight, self.class_weight)
+        X, X_err, weights, labelled, all_rows = labelled_rows(X, X_err, y, sample_weight, self.class_weight)
         seed = seed_of(self.random_state)
         self.has_errors_, self.classes_ = X_err is not None, labelled.classes
         self.rank_ = rank_of(*X.shape) if self.has_errors_ else None
-        for name in (*OF_LINEAR, *OF_POOL):
+        for name in OF_A_MODEL:
             self.__dict__.pop(name, None)
-        table = Table(self._view(X, X_err, plain, seed, whole), X, X_err, plain, labelled, seed)
-        self.population_, self.centre_, self.scale_ = table.view
+        number = self.n_components
+        if number == "auto" and (self.rank_ or X_err is None):
+            number = 1
+        elif number == "auto" and not self._is_linear:
+            number = MIXTURE if len(X) > PER_FEATURE * X.shape[1] else 1
+        population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
+        if whole is None:
+            population.fit(X, X_err=X_err, sample_weight=weights)
+        else:
+            population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
+            population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
+        self.population_, self.centre_, self.scale_ = View.of(population)
         self.reliability_ = np.ones(X.shape[1])
         if self.has_errors_:
-            self.reliability_ = self.population_.reliability(X, X_err, sample_weight=plain)
-        if self.model == "linear":
+            self.reliability_ = population.reliability(X, X_err, sample_weight=weights)
+        table = LabelledMeasurements(self._view, X, X_err, weights, labelled, seed)
+        if self._is_linear:
             return self._fit_linear(table, self._folds(all_rows, groups, seed))
         by_number = isinstance(self.cv, numbers.Integral)
         repeats = REPEATS if by_number and len(X) < FEW else 1
         folds = [fold for k in range(repeats) for fold in self._folds(all_rows, groups, seed + k)]
         return self._fit_pool(table, folds[:1] if by_number and len(X) > ONE_SPLIT else folds)
 
-    def _view(
-        self, X: Array, X_err: Any, weights: Array | None, seed: int, whole: tuple[Source, Fields] | None
-    ) -> View:
-        """Return the view of the population of the samples, or of a whole source."""
-        number = self.n_components
-        if number == "auto" and (self.rank_ or X_err is None):
-            number = 1
-        elif number == "auto" and self.model != "linear":
-            number = MIXTURE if len(X) > PER_FEATURE * X.shape[1] else 1
-        population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
-        if whole is None:
-            population.fit(X, X_err=X_err, sample_weight=weights)
-        else:  # of which X are some
-            population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
-            population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
-        return View.of(population)
-
-    def _fit_pool(self, table: Table, folds: list[tuple[Index, Index]]) -> Self:
+    def _fit_pool(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
         """Fit the members to the samples and to noisier copies, and weigh them on held-out ones."""
-        labelled, seed, classes = table.labelled, table.seed, len(self.classes_)
+        labelled, seed = table.labelled, table.seed
         X, X_err = table.X, _of_every_value(table.X_err, table.X.shape)
         labels, weights = labelled.labels.astype(np.intp), labelled.weights
         self.features_ = FeatureColumns.of(table.view, X, X_err, high=self.noise_range[1])
@@ -354,54 +329,74 @@ class ErrorBarClassifier(ByProbability, Classifier):
             weights, folds = None if weights is None else weights[rows], _among(folds, rows, len(labelled.labels))
         samples = LabelledColumns(self.features_.columns(X, X_err), labels, weights)
         errors = standard_deviations(X_err, X.shape)
-        copies = None
-        if self.has_errors_ and np.any((errors > 0) & np.isfinite(errors)):
-            copies = Copies(X_err, self.scale_, self.noise_range)
+        copies = self.has_errors_ and bool(np.any((errors > 0) & np.isfinite(errors)))
         members = members_of(
             self.model,
             self.estimator,
-            np.bincount(labels, minlength=classes),
+            np.bincount(labels, minlength=len(self.classes_)),
             X.shape[1],
             seed,
-            copies=copies is not None,
+            copies=copies,
             sizes=self.use_error_sizes,
         )
         self.method_ = "pool"
-        trial = Trial.of(self.features_, samples, folds, copies, seed)
-        self.pool_, self.cv_scores_ = fit_pool(members, trial, self.n_jobs, self._say)
+        splits = pool_folds(self.features_, samples, folds, self.noise_range if copies else None, seed)
+        self.pool_, self.cv_scores_ = fit_pool(members, splits, self.n_jobs, self._say)
         return self
 
     def _say(self, text: str) -> None:
         if self.verbose:
             print(f"[ErrorBarClassifier] {text}", flush=True)
 
-    def _fit_linear(self, table: Table, folds: list[tuple[Index, Index]]) -> Self:
+    def _fit_linear(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
         """Choose a method and a level on held-out samples, and fit it to all, with its calibration."""
-        labelled, seed = table.labelled, table.seed
-        rows, factors = selection_rows(labelled, seed)
+        labelled = table.labelled
+        rows, factors = selection_rows(labelled, table.seed)
         weights = labelled.all_weights * factors
         folds = [(rows[train], rows[test]) for train, test in _among(folds, rows, len(weights))]
         families = linear_families(table, rows, weights)
-        compared = compare(table, families, folds, weights, self.n_jobs)
-        best = compared.best()
-        warn_if_uninformed(compared.losses[best], *compared.truth)
-        return self._fit_calibrated(compared.candidate(best), compared.described)
-
-    def _fit_calibrated(self, chosen: Candidate, scores: dict[str, NDArray[Any]]) -> Self:
-        """Fit the method chosen to all posteriors, with the calibration of its scores."""
-        family, table = chosen.family, chosen.table
-        # Not before: these are many numbers, which the loop over the folds has no use for.
-        X, X_err = split_errors(table.posterior(slice(None)))
-        self.cv_scores_, self.method_ = scores, family.method
-        self.sigma_ = chosen.level if family.unit == "sigma" else None
-        self.ridge_ = chosen.level if family.unit == "ridge" else None
-        model = family.estimator(chosen.level, chosen.start, table, self.n_jobs)
+        best = choose(table, families, folds, weights, self.n_jobs)
+        warn_if_uninformed(best.losses, best.labels, best.weights, len(self.classes_))
+        self.cv_scores_, self.method_ = best.cv_scores, best.family.method
+        self.sigma_ = best.level if best.family.unit == "sigma" else None
+        self.ridge_ = best.level if best.family.unit == "ridge" else None
+        self._keep_calibration(best.calibration, len(self.classes_), scale_errors=self.scale_errors)
+        # Only now: covariances of all samples are many numbers, which the loop over the folds has no use for.
+        posterior = table.view.posterior(table.X, table.X_err)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
-            self.estimator_ = fitted_to(model, X, table.labelled, X_err if family.in_fit else None)
-        self._calibrated = self._with_probabilities(chosen.found)
-        for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_"):
-            setattr(self, name, getattr(self._calibrated, name))
+            self.estimator_ = best.family.fitted(best.level, best.start, posterior, labelled, table.seed, self.n_jobs)
+        return self
+
+    def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
+        """Fit the population, and a linear classifier, to all samples of a source, and the rest to a subsample."""
+        if groups is not None:
+            raise ValueError("groups are for samples in memory; got them with a source")
+        X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
+        self._fit(X, y, sample_weight, X_err, None, (source, fields))
+        source = Mapped(source, names_in=names_of(self))
+        if X_err is not None:
+            self.reliability_ = self.population_.reliability(
+                source, fields.X_err, sample_weight=fields.weight, y=fields.y
+            )
+        if not self._is_linear:
+            return self
+        posteriors = source if X_err is None else self.population_.transform(source, fields.X_err)
+        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
+        posteriors = Mapped(posteriors, to_scale)
+        if self.method_ == "probit":  # from the minimum of the subsample on
+            model = copy.copy(self.estimator_)
+        else:  # the solver draws a subsample, which brings it nearer in fewer passes
+            model = clone(self.estimator_).set_params(warm_start=False)
+        if self.class_weight is not None:
+            totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
+            factors = np.array(class_factors(self.class_weight, self.classes_, totals))
+            posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)
+            model.fit(posteriors, fields.y, sample_weight=fields.weight)
+        model.__dict__.pop("feature_names_in_", None)  # it is given arrays
+        self.estimator_ = model
         return self
 
     def _check_parameters(self) -> None:
@@ -432,33 +427,26 @@ class ErrorBarClassifier(ByProbability, Classifier):
         check_jobs("n_jobs", self.n_jobs)
 
     def _folds(self, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
-        """Return the folds, by places among the samples of positive weight."""
+        """Return the folds, as row numbers among the samples of positive weight."""
         cv, labels, used = self.cv, labelled.labels.astype(np.intp), labelled.all_weights > 0
         if isinstance(cv, numbers.Integral):
             check_count("cv", cv, low=2)
             n_folds = max(2, min(int(cv), int(np.bincount(labels[used]).min())))
             kind = StratifiedKFold if groups is None else StratifiedGroupKFold
             cv = kind(n_folds, shuffle=True, random_state=seed)
-        y, places = labelled.classes[labels], np.cumsum(used) - 1
-        split = CalibratedWithErrorsCV(cv=cv)._folds
-        folds = split(np.zeros((len(y), 1)), y, labels, labelled.classes, labelled.weights, {"groups": groups})
-        return [(places[train], places[test]) for train, test in folds]
+        X, numbers_of_rows = np.zeros((len(labels), 1)), np.cumsum(used) - 1
+        folds = calibration_folds(cv, X, labels, labelled.classes, labelled.weights, {"groups": groups})
+        return [(numbers_of_rows[train], numbers_of_rows[test]) for train, test in folds]
 
-    def _with_probabilities(self, found: Calibration) -> CalibratedWithErrorsCV:
-        """Return the classifier of posteriors with its probabilities."""
-        fitted = CalibratedWithErrorsCV(self.estimator_, cv=self.cv, scale_errors=self.scale_errors)
-        fitted.estimator_, fitted.classes_ = self.estimator_, self.classes_
-        fitted.alpha_, beta, fitted.kappa_ = found.scaled if self.scale_errors else found.stated
-        fitted.beta_ = float(beta[1]) if len(self.classes_) == 2 else beta
-        fitted.kappa_pvalue_ = found.pvalue
-        return fitted
+    @property
+    def _view(self) -> View:
+        return View(self.population_, self.centre_, self.scale_)
 
     def _posteriors(self, X: Any, X_err: Any) -> Iterator[Any]:
         """Yield the posteriors of new samples, in the units of the classifier, some at a time."""
         X, X_err = self._measured(X, X_err)
-        view = View(self.population_, self.centre_, self.scale_)
         for part in row_blocks(len(X), X.shape[1] ** 2):
-            yield view.posterior(X[part], None if X_err is None else take_rows(X_err, part))
+            yield self._view.posterior(X[part], None if X_err is None else take_rows(X_err, part))
 
     def _measured(self, X: Any, X_err: Any) -> tuple[Array, Any]:
         """Return new measurements with their errors, checked."""
@@ -491,9 +479,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
             raise ValueError("refit_population needs a fit with X_err: without errors a population changes nothing")
         result = copy.copy(self)
         result.population_ = self.population_.refit_population(*self._measured(X, X_err))
-        if self.model != "linear":
-            view = self.features_.view._replace(population=result.population_)
-            result.features_ = replace(self.features_, view=view)
+        if not self._is_linear:
+            result.features_ = replace(self.features_, view=result._view)
         return result
 
     @by_parts
@@ -511,13 +498,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        if self.model == "linear":
-            return np.concatenate([self._calibrated.predict_log_proba(part) for part in self._posteriors(X, X_err)])
-        with np.errstate(divide="ignore"):
-            return np.log(self._pooled(X, X_err))
-
-    def _pooled(self, X: Any, X_err: Any) -> Array:
-        """Return the probabilities of a pool, (n, n_classes)."""
+        if self._is_linear:
+            return np.concatenate([self._calibrated_logs(part) for part in self._posteriors(X, X_err)])
         X, X_err = self._measured(X, X_err)
         # Trees of scikit-learn set the filters of warnings in every thread; afterwards they are as before.
         with warnings.catch_warnings(), Threads(n_threads(self.n_jobs)) as mapped:
@@ -527,7 +509,8 @@ class ErrorBarClassifier(ByProbability, Classifier):
                 )
                 for part in row_blocks(len(X), LANDMARKS) or [slice(0)]
             ]
-        return np.concatenate(parts)
+        with np.errstate(divide="ignore"):
+            return np.log(np.concatenate(parts))
 
     def check_samples(self, X: Any, X_err: Any = None) -> str:
         """Return in words how many samples are unlike those of training, and in which features.
@@ -545,18 +528,18 @@ class ErrorBarClassifier(ByProbability, Classifier):
         Returns
         -------
         str
-            One line for each kind and feature, with what to do; empty if all samples are like those of training.
+            One line for each kind and feature, with advice; empty if all samples are like those of training.
         """
-        if self.model == "linear":
+        if self._is_linear:
             raise ValueError('check_samples is for a pool; got model="linear"')
         X, X_err = self._measured(X, X_err)
         names = getattr(self, "feature_names_in_", [f"feature {j}" for j in range(X.shape[1])])
         lines = []
-        for kind, found in self.features_.unlike_training(X, X_err).items():
-            where = [f"{names[j]} ({count})" for j, count in enumerate(found.sum(axis=0)) if count]
-            if where:
-                n = int(found.any(axis=1).sum())
-                lines.append(f"{n} of {len(X)} samples have {UNLIKE[kind][0]}: {', '.join(where)}; {UNLIKE[kind][1]}")
+        for kind, unlike in self.features_.unlike_training(X, X_err).items():
+            columns = [f"{names[j]} ({count})" for j, count in enumerate(unlike.sum(axis=0)) if count]
+            if columns:
+                n, (problem, advice) = int(unlike.any(axis=1).sum()), UNLIKE[kind]
+                lines.append(f"{n} of {len(X)} samples have {problem}: {', '.join(columns)}; {advice}")
         return "\n".join(lines)
 
     @property
@@ -605,7 +588,7 @@ class ErrorBarClassifier(ByProbability, Classifier):
         margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
         """
         self._check_scores()
-        parts = [self._calibrated.margin_and_spread(part) for part in self._posteriors(X, X_err)]
+        parts = [margin_and_spread(self.estimator_, part) for part in self._posteriors(X, X_err)]
         margin, spread = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return margin, spread
 
@@ -623,12 +606,12 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
     @property
     def _is_linear(self) -> bool:
-        """Whether scores are linear in the measured values."""
+        """Whether this is one linear score, not a pool."""
         return self.model == "linear"
 
     def _check_scores(self) -> None:
         check_is_fitted(self)
-        if self.model != "linear":
+        if not self._is_linear:
             raise NotLinearError(
                 'the probabilities of a pool are an average, and no score has their spread; model="linear" has one '
                 "score, and predict_proba accounts for the error bars"
@@ -641,26 +624,26 @@ class ErrorBarClassifier(ByProbability, Classifier):
 
 
 def _among(folds: list[tuple[Index, Index]], rows: Index, n_samples: int) -> list[tuple[Index, Index]]:
-    """Return folds of some rows, by their places among them."""
-    places = np.full(n_samples, -1)
-    places[rows] = np.arange(len(rows))
-    return [(train[train >= 0], test[test >= 0]) for train, test in ((places[a], places[b]) for a, b in folds)]
+    """Return the folds of a subsample of rows, as positions in it."""
+    position = np.full(n_samples, -1)
+    position[rows] = np.arange(len(rows))
+    return [(train[train >= 0], test[test >= 0]) for train, test in ((position[a], position[b]) for a, b in folds)]
 
 
 def _of_every_value(X_err: Any, shape: tuple[int, int]) -> Any:
-    """Return errors in the form that noisier copies have: of every value, where they are not covariances."""
+    """Return errors in the form of noisier copies: standard deviations of every value, (n, d), or covariances."""
     if sp.issparse(X_err) or (isinstance(X_err, np.ndarray) and X_err.ndim == 1):
         return np.array(standard_deviations(X_err, shape))
     return LowRank(X_err.factors, np.zeros(shape)) if isinstance(X_err, LowRank) and X_err.std is None else X_err
 
 
 def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
-    """Return posteriors in units of the spread of the population, perhaps with their covariances."""
+    """Return posteriors in units of the spread of the population, without their covariances unless ``keep_errors``."""
     err = None if part.X_err is None or not keep_errors else scaled(part.X_err, 1 / scale)
     return part._replace(X=(part.X - centre) / scale, X_err=err)
 
 
 def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
-    """Return a part with the weights of its classes."""
-    own = factors[np.searchsorted(classes, part.y)]
-    return part._replace(weight=own if part.weight is None else part.weight * own)
+    """Return a part with its weights multiplied by the factors of the classes."""
+    weight = factors[np.searchsorted(classes, part.y)]
+    return part._replace(weight=weight if part.weight is None else part.weight * weight)

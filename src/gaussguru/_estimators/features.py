@@ -1,4 +1,4 @@
-"""FeatureColumns of measured samples for classifiers that know nothing of error bars: values, posteriors, gaps.
+"""Columns of measured samples for classifiers that know nothing of error bars: values, posteriors, gaps.
 
 The columns, for d features in units of the population's mean and spread:
 
@@ -26,20 +26,20 @@ from gaussguru._estimators.posteriors import FULL_FEATURES, View
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 
-# Posterior means beyond so many spreads count as that, in kernels and linear functions.
+# Posterior means are clipped to this number of spreads for kernels and linear functions.
 FAR = 6.0
-# A value is beyond those of training if its error is so many times smaller than the distance.
+# A value is beyond the range of training if it is so by more than this number of its errors.
 SURE = 2.0
 # Largest number for trees, which have single precision.
 LARGEST = 1e30
-# Part of the largest component of an axis that is not rounding.
+# A component of an axis is large, not rounding, from this fraction of the largest one.
 LARGE = 0.1
 # Least error and least posterior variance of which logarithms are taken, in units of the population.
 TINY = 1e-6
 
 
 @dataclass(frozen=True)
-class Columns:
+class MemberColumns:
     """Samples in the forms that members of a pool take; one row for each sample.
 
     Attributes
@@ -67,10 +67,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self.X)
 
-    def __getitem__(self, rows: Any) -> "Columns":
+    def __getitem__(self, rows: Any) -> "MemberColumns":
         parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
         taken: list[Any] = [None if part is None else take_rows(part, rows) for part in parts]
-        return Columns(*taken)
+        return MemberColumns(*taken)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class FeatureColumns:
     @classmethod
     def of(cls, view: View, X: Array, X_err: Any, *, high: float) -> "FeatureColumns":
         """Return the columns for samples of training, of which copies have errors up to ``high`` times larger."""
-        gone, errors = _errors_of(X, X_err)
+        missing, errors = _errors_of(X, X_err)
         sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(X.shape, dtype=np.int8)
         correlations = view.population.population_.covariance / np.multiply.outer(view.scale, view.scale)
         values, axes = np.linalg.eigh(correlations)
@@ -105,67 +105,67 @@ class FeatureColumns:
         # The sign of an axis is that of its first large component: rounding, and units, do not turn it.
         large = np.abs(axes) > LARGE * np.abs(axes).max(axis=0)
         axes = axes * np.sign(np.take_along_axis(axes, large.argmax(axis=0)[np.newaxis], axis=0))
-        some = np.flatnonzero(gone.any(axis=0) & ~gone.all(axis=0))
-        ends = np.where(gone, np.inf, X).min(axis=0), np.where(gone, -np.inf, X).max(axis=0)
+        gaps = np.flatnonzero(missing.any(axis=0) & ~missing.all(axis=0))
+        ends = np.where(missing, np.inf, X).min(axis=0), np.where(missing, -np.inf, X).max(axis=0)
         largest = high * (errors / view.scale).max(axis=0)
-        return cls(view, axes, largest, *ends, some, np.flatnonzero(sides.any(axis=0)))
+        return cls(view, axes, largest, *ends, gaps, np.flatnonzero(sides.any(axis=0)))
 
     def unlike_training(self, X: Array, X_err: Any) -> dict[str, NDArray[np.bool_]]:
-        """Return which values, (n, d), training had none like: by value, by the size of the error, by a gap.
+        """Return masks of values, (n, d), unlike training: by value, by the size of the error, by a gap.
 
-        A value counts as beyond those of training if it is so by more than SURE of its errors.
+        A value is unlike training if it is beyond the range by more than SURE of its errors.
         """
-        gone, errors = _errors_of(X, X_err)
-        values = np.where(gone, self.low, X)
+        missing, errors = _errors_of(X, X_err)
+        values = np.where(missing, self.low, X)
         never = np.ones(X.shape[1], dtype=bool)
         never[self.gaps] = False
         return {
             "values": (values - SURE * errors > self.high) | (values + SURE * errors < self.low),
             "errors": errors > self.largest * self.view.scale * (1.0 + 1e-9),
-            "gaps": gone & never,
+            "gaps": missing & never,
         }
 
-    def columns(self, X: Array, X_err: Any) -> Columns:
+    def columns(self, X: Array, X_err: Any) -> MemberColumns:
         """Return samples in all forms."""
         parts = [
             self._of_block(X[part], None if X_err is None else take_rows(X_err, part))
             for part in row_blocks(len(X), X.shape[1] ** 2) or [slice(0)]
         ]
-        return Columns(X, X_err, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return MemberColumns(X, X_err, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _of_block(self, X: Array, X_err: Any) -> tuple[Array, ...]:
-        seen = self.view.posterior(X, X_err)
-        means, errors = (seen.X, seen.err) if isinstance(seen, Measured) else (seen, None)
+        posterior = self.view.posterior(X, X_err)
+        means, errors = (posterior.X, posterior.err) if isinstance(posterior, Measured) else (posterior, None)
         rotated = means @ self.axes
         if errors is None:
             variances, along = np.zeros(means.shape), np.zeros(rotated.shape)
         else:
             variances = np.square(standard_deviations(errors, means.shape))
             along = self._variances_along(errors)
-        gone, deviations = _errors_of(X, X_err)
-        gaps = self._gaps(X_err, gone)
-        values = self._values(X, gone, deviations / self.view.scale)
+        missing, deviations = _errors_of(X, X_err)
+        gaps = self._gaps(X_err, missing)
+        values = self._values(X, missing, deviations / self.view.scale)
         trees = np.hstack([np.clip(np.hstack([values, means, rotated]), -LARGEST, LARGEST), gaps])
-        sizes = np.log(TINY + np.minimum(np.where(gone, np.inf, deviations / self.view.scale), 1 / TINY))
+        sizes = np.log(TINY + np.minimum(np.where(missing, np.inf, deviations / self.view.scale), 1 / TINY))
         vagueness = np.log(TINY + variances).mean(axis=1)
         near = np.clip(means, -FAR, FAR), variances, np.clip(rotated, -FAR, FAR), along
         return trees, sizes, *near, gaps, vagueness
 
-    def _values(self, X: Array, gone: NDArray[np.bool_], errors: Array) -> Array:
+    def _values(self, X: Array, missing: NDArray[np.bool_], errors: Array) -> Array:
         """Return measured values in units of the population, times 1 / (1 + (error / largest)^2); 0 for gaps.
 
         One sample of training with a huge error does not count: ``largest`` is at most FAR.
         """
-        values = np.where(gone, 0.0, (X - self.view.centre) / self.view.scale)
+        values = np.where(missing, 0.0, (X - self.view.centre) / self.view.scale)
         with np.errstate(over="ignore"):
             taper = 1.0 / (1.0 + np.square(errors / np.clip(self.largest, TINY, FAR)))
         return np.asarray(values * taper)
 
-    def _gaps(self, X_err: Any, gone: NDArray[np.bool_]) -> Array:
+    def _gaps(self, X_err: Any, missing: NDArray[np.bool_]) -> Array:
         """Return the columns of gaps and limits, (n, g)."""
-        columns = [gone[:, self.gaps].astype(np.float64)]
+        columns = [missing[:, self.gaps].astype(np.float64)]
         if len(self.limits):
-            sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(gone.shape)
+            sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(missing.shape)
             columns.append(sides[:, self.limits].astype(np.float64))
         return np.hstack(columns)
 
@@ -178,9 +178,9 @@ class FeatureColumns:
 
 
 def _errors_of(X: Array, X_err: Any) -> tuple[NDArray[np.bool_], Array]:
-    """Return which values were not measured, and the standard deviations of all, (n, d); 0 where not measured."""
-    gone = unmeasured(X_err, X.shape)
-    return gone, np.where(gone, 0.0, standard_deviations(X_err, X.shape))
+    """Return a mask of values that were not measured, and standard deviations, (n, d), 0 for these."""
+    missing = unmeasured(X_err, X.shape)
+    return missing, np.where(missing, 0.0, standard_deviations(X_err, X.shape))
 
 
 def with_noise(
@@ -208,11 +208,11 @@ def with_noise(
         known, lost = deviations[np.isfinite(deviations[:, j]), j], ~np.isfinite(others[:, j])
         others[lost, j] = rng.choice(known, int(lost.sum())) if len(known) else 0.0
     fixed = not_measured(X_err, (n, d))
-    own = np.where(fixed, 0.0, standard_deviations(X_err, (n, d)))
+    present = np.where(fixed, 0.0, standard_deviations(X_err, (n, d)))
     normal = rng.standard_normal((n, d))
     if isinstance(X_err, np.ndarray) and X_err.ndim == 3:
-        whole = np.isfinite(deviations[chosen]).all(axis=1)[:, np.newaxis, np.newaxis]
-        wanted = np.where(whole, np.asarray(donors)[chosen], np.square(others)[:, :, np.newaxis] * np.eye(d))
+        is_finite = np.isfinite(deviations[chosen]).all(axis=1)[:, np.newaxis, np.newaxis]
+        wanted = np.where(is_finite, np.asarray(donors)[chosen], np.square(others)[:, :, np.newaxis] * np.eye(d))
         units = np.multiply.outer(scale, scale)
         kept = ~fixed[:, :, np.newaxis] & ~fixed[:, np.newaxis, :]
         more = np.where(kept, np.square(factors)[:, np.newaxis, np.newaxis] * wanted - np.where(kept, X_err, 0.0), 0.0)
@@ -220,8 +220,8 @@ def with_noise(
         roots = axes * np.sqrt(np.maximum(values, 0.0))[:, np.newaxis, :] * scale[:, np.newaxis]
         added = roots @ roots.transpose(0, 2, 1)
         return X + np.einsum("nij,nj->ni", roots, normal), X_err + added
-    larger = np.maximum(own, factors[:, np.newaxis] * others)
-    added = np.where(fixed, 0.0, np.sqrt(larger - own) * np.sqrt(larger + own))  # squares may overflow
+    larger = np.maximum(present, factors[:, np.newaxis] * others)
+    added = np.where(fixed, 0.0, np.sqrt(larger - present) * np.sqrt(larger + present))  # squares may overflow
     values = X + added * normal
     if isinstance(X_err, LowRank):
         std = added if X_err.std is None else np.hypot(X_err.std, added)

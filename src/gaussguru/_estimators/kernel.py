@@ -27,7 +27,7 @@ from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator
-from gaussguru._estimators.problem import Model, Posed, pose
+from gaussguru._estimators.problem import Objective, Posed, flat, pose
 from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import (
     ParameterError,
@@ -276,7 +276,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         X, X_err, population = self._prepared(X, X_err, sample_weight)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
         self._method.check(self.solver, len(samples.classes), errors=False, noise=None)
-        model = Model(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
+        model = Objective(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
         X, dtype = samples.X, samples.X.dtype
         assert_all_finite(X, input_name="X")
         if self.kernel != "precomputed":
@@ -297,7 +297,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         if self.solver != "newton":
             raise ValueError(f"X_err with a kernel needs solver='newton'; got solver={self.solver!r}")
 
-    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Model, before: Any, X_err: Any) -> Self:
+    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, X_err: Any) -> Self:
         """Fit the linear problem on expected features of the kernel, with their errors."""
         # Rows of a class that lie together are read without a copy.
         order = np.argsort(samples.labels, kind="stable")
@@ -327,7 +327,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         space = exact_features(kernel, X[landmarks], mapped)[2]
         return LandmarkSpace(landmarks[space.landmarks], space.factor)
 
-    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
+    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> bool:
         """Fit by products with the kernel matrix; return False where features of the kernel do better."""
         method = KERNEL_SOLVERS.get(self.solver)
         if method is None or (len(samples.classes) > 2 and not method.classes):
@@ -337,7 +337,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return True
         return self._grow(method.spanned(method.make(**self._settings())), kernel, samples, model, before)
 
-    def _fit_features(self, kernel: Kernel, samples: Samples, model: Model, before: Any, dtype: Any) -> Self:
+    def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: Any) -> Self:
         """Fit the linear problem on features of the kernel."""
         Z, order, space = self._features(kernel, samples.X, dtype)
         if before is not None:
@@ -348,7 +348,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return self
 
     def _solve_features(
-        self, samples: Samples, Z: Array, errors: Errors | None, order: Index, model: Model, before: Any
+        self, samples: Samples, Z: Array, errors: Errors | None, order: Index, model: Objective, before: Any
     ) -> tuple[Posed, Result]:
         """Solve the problem of features, given in some order of the samples."""
         weights = None if samples.weights is None else samples.weights[order]
@@ -356,7 +356,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         with block_map(Z, self.n_jobs, features.width) as mapped:
             try:
                 posed = pose(features, model, mapped, errors, centred=False)
-                result = self._minimise(posed, samples.classes, before and _flat(before))
+                result = self._minimise(posed, samples.classes, before and flat(*before))
             except NotFiniteError:
                 raise explain_not_finite(Z) from None
         alpha = np.empty_like(result.alpha)
@@ -368,7 +368,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         """Keep coefficients of samples for those of features; return whether the objective must be evaluated again."""
         coef = np.atleast_2d(result.coef)
         beta = space.coefficients(coef)
-        # What rounding makes of the coefficients is what predicts.
+        # Predictions use the rounded coefficients of the samples.
         kept = space.coordinates(beta)
         self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
         exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
@@ -379,7 +379,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         problem, rows = posed.problem, posed.problem.rows
         coef = np.zeros((len(self.dual_coef_), len(space.landmarks)))
         coef[:, np.isin(space.landmarks, self.support_)] = self.dual_coef_
-        start, intercept = posed.start(*_flat((space.coordinates(coef), self.intercept_)))
+        start, intercept = posed.start(*flat(space.coordinates(coef), self.intercept_))
         if len(coef) > 1:
             scores = np.ascontiguousarray(scores[:, posed.order])
         if covariances is not None:
@@ -394,7 +394,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.dual_gap_ = min(value, max(0.0, self.dual_gap_ + value - self.objective_))
         self.objective_ = value
 
-    def _grow(self, solver: Subspace, kernel: Kernel, samples: Samples, model: Model, before: Any) -> bool:
+    def _grow(self, solver: Subspace, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> bool:
         """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
         n = len(samples.labels)
         _check_memory(n)
@@ -402,29 +402,29 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return False
         gram = Gram(kernel, samples.X, np.inf)
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
-            # The features are those of the span: until there is one, any will do.
+            # The solver makes the features, those of its span; X of the problem is not used.
             posed = pose(samples._replace(X=np.ones((n, 1))), model, mapped, centred=False)
-            found, problem = solver.minimise(
+            solution, problem = solver.minimise(
                 OfSamples(gram.product, float(np.sum(gram.squared_norms))),
                 posed.problem,
-                before and posed.start(*_flat(before)),
+                before and posed.start(*flat(*before)),
             )
-            if found is None or not found.converged:
+            if solution is None or not solution.converged:
                 return False
-            self._warn(found, problem)
-        result = posed.result(found)
+            self._warn(solution, problem)
+        result = posed.result(solution)
         self._adopt(posed, samples.classes, result)
         self._keep_coefficients(gram, result)
         return True
 
-    def _descend(self, method: Method, kernel: Kernel, samples: Samples, model: Model, before: Any) -> None:
+    def _descend(self, method: Method, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> None:
         """Descend on the coefficients of the samples."""
         with block_map(samples.X, self.n_jobs):
             gram = Gram(kernel, samples.X, 1e6 * self.cache_size)
             rows = KernelRows(gram, samples.labels, samples.weights)
             problem = KernelProblem(rows, model.loss, Isotropic(float(self.sigma)), model.l2, model.fit_intercept)
             try:
-                result = self._minimise(Posed(problem), samples.classes, before and _flat(before), method)
+                result = self._minimise(Posed(problem), samples.classes, before and flat(*before), method)
             except NotFiniteError:
                 raise explain_not_finite(samples.X) from None
             self._keep_coefficients(gram, result)
@@ -509,7 +509,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     def decision_function(self, X: Any, X_err: Any = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample; with more than two classes, one score for each.
 
-        With error bars it is what is expected of it. Computed in pieces: no more than some MB are needed beside the
+        With error bars it is the expected score. It is computed in blocks of rows, with a few MB of memory beside the
         result.
 
         Parameters
@@ -553,7 +553,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return np.ones((len(scores), 1)), scores[:, np.newaxis], noise[:, np.newaxis]
 
     def _moments(self, X: Any, X_err: Any, of: Callable[[Array], Array]) -> tuple[Array, Array]:
-        """Return the scores of samples, and what ``of`` makes of their covariances under the error bars."""
+        """Return the scores of samples, and a function ``of`` their covariances under the error bars."""
         X, X_err = self._measured(X, X_err)
         if X_err is None:
             scores = self._kernel_scores(X) + self.intercept_
@@ -597,7 +597,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
         if not np.array_equal(samples.classes, self.classes_):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
-        model = Model(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
+        model = Objective(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
         X = samples.X.astype(np.float64, copy=False)
         assert_all_finite(X, input_name="X")
         # Any sample will do where w = 0.
@@ -614,7 +614,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
                 given = (kernel, X, check_errors(X_err, X, mapped), dense_rows(inner), space, mapped)
                 Z, errors = noisy_features(*given, exact=self.spread == "exact")
             posed = pose(samples._replace(X=Z), model, mapped, errors, centred=False)
-            return posed.certificate(certify(posed.problem, *posed.start(*_flat((coef, self.intercept_))))[0])
+            return posed.certificate(certify(posed.problem, *posed.start(*flat(coef, self.intercept_)))[0])
 
     def _kernel_scores(self, X: Any) -> Array:
         points = self.support_ if self._kernel.is_precomputed else self.X_fit_
@@ -622,14 +622,14 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
     def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
-        def apart(covariances: Array) -> Array:
-            """Return half the mean variance of the differences of two scores; of one score its own."""
-            n_scores, own = covariances.shape[1], np.einsum("icc->i", covariances)
+        def of_differences(covariances: Array) -> Array:
+            """Return half the mean variance of the differences of two scores; of a single score its variance."""
+            n_scores, trace = covariances.shape[1], np.einsum("icc->i", covariances)
             if n_scores == 1:
-                return np.asarray(own)
-            return np.asarray((own - covariances.sum(axis=(1, 2)) / n_scores) / (n_scores - 1))
+                return np.asarray(trace)
+            return np.asarray((trace - covariances.sum(axis=(1, 2)) / n_scores) / (n_scores - 1))
 
-        scores, variances = self._moments(X, X_err, apart)
+        scores, variances = self._moments(X, X_err, of_differences)
         # The norms of functions that add up to zero; of two classes there is one, of their difference.
         others = max(1, len(self.norm_) - 1)
         noise = 0.0 if self.noise_ is None else self.noise_.scale(self.norm_) / np.sqrt(others)
@@ -671,23 +671,17 @@ def _variance(X: Any, weights: Array | None) -> float:
     return variance if variance > least else 0.0
 
 
-def _flat(start: tuple[Array, Array]) -> tuple[Array, Any]:
-    """Return a start as solvers expect it: of two classes, a vector and a number."""
-    if len(start[0]) > 1:
-        return start
-    return start[0][0], float(start[1][0])
-
-
 def _check_symmetric(K: Any) -> None:
     """Raise unless a precomputed kernel matrix is square and symmetric."""
     if sp.issparse(K):
         raise TypeError("X must be a dense kernel matrix with kernel='precomputed'; got a sparse one")
     if K.shape[0] != K.shape[1]:
         raise ValueError(f"X must be a square kernel matrix with kernel='precomputed'; got shape {K.shape}")
-    apart, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
-    if apart > ASYMMETRY * np.finfo(K.dtype).eps * largest:
+    difference, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
+    if difference > ASYMMETRY * np.finfo(K.dtype).eps * largest:
         raise ValueError(
-            f"X must be a symmetric kernel matrix with kernel='precomputed'; it differs from its transpose by {apart:g}"
+            "X must be a symmetric kernel matrix with kernel='precomputed'; it differs from its transpose by "
+            f"{difference:g}"
         )
 
 
@@ -695,11 +689,11 @@ def _check_memory(n: int) -> None:
     """Raise if a kernel matrix cannot be held: better than the operating system ending the process."""
     needed = 8 * n * n
     try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on every system
         return
-    if needed > there:
+    if needed > memory:
         raise MemoryError(
-            f"the kernel matrix of {n} samples takes {needed / 1e9:.0f} GB, this machine has {there / 1e9:.0f}: set "
+            f"the kernel matrix of {n} samples takes {needed / 1e9:.0f} GB, this machine has {memory / 1e9:.0f}: set "
             "n_components, or solver='sgd' for two classes"
         )

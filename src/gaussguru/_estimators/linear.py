@@ -14,7 +14,7 @@ from gaussguru._data.rows import BlockMap, NotFiniteError
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator, LinearScores
-from gaussguru._estimators.problem import Model, Posed, pose
+from gaussguru._estimators.problem import Objective, Posed, flat, pose
 from gaussguru._estimators.streamed import Gaps, Streamed, names_of, note_features, surveyed
 from gaussguru._estimators.validation import (
     Samples,
@@ -262,7 +262,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             return self._or_unchanged(self._partial_fit_source, source, Fields(y, sample_weight, X_err), classes)
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, start: tuple[Array, Array] | None = None) -> Self:
+        """Fit samples in memory, from coefficients and intercepts on if these are given."""
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         X, X_err, population = self._prepared(X, X_err, sample_weight)
@@ -271,7 +272,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         try:
             with self._threads(samples, model, X_err) as mapped:
                 posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
-                result = self._minimise(posed, samples.classes, self._start(samples))
+                first = self._start(samples) if start is None else flat(*start)
+                result = self._minimise(posed, samples.classes, first)
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
         self.population_ = population
@@ -299,12 +301,12 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         return self
 
     def _surveyed(self, opened: Opened, gaps: Gaps, **more: Any) -> Streamed:
-        """Return what is known of the samples of a source."""
+        """Return a survey of the samples of a source."""
         centred, exact = bool(self.fit_intercept), self.sigma == 0
         return surveyed(opened, class_weight=self.class_weight, centred=centred, exact=exact, gaps=gaps, **more)
 
     def _keep(self, result: Result) -> None:
-        """Keep what depends on the features."""
+        """Keep the coefficients and the state of a descent."""
         self.coef_ = np.atleast_2d(result.coef)
         self._descent = result.state
 
@@ -318,21 +320,21 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         """Whether the solver takes errors that are correlated."""
         return self._method.exact
 
-    def _threads(self, samples: Samples, model: Model, X_err: Any = None) -> AbstractContextManager[BlockMap]:
-        """Return what maps blocks of rows."""
+    def _threads(self, samples: Samples, model: Objective, X_err: Any = None) -> AbstractContextManager[BlockMap]:
+        """Return a context whose value maps blocks of rows."""
         width = samples.width if X_err is None else 2 * samples.width
         # Noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
         many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= SMALL
         return block_map(samples.X, self.n_jobs, width, single_blas=many_small)
 
     def _errors(self, samples: Samples, X_err: Any, mapped: BlockMap) -> Errors | None:
-        """Return error bars, checked; what was not measured is filled in already."""
+        """Return error bars, checked, of samples without gaps."""
         if X_err is None:
             return None
         assert_all_finite(samples.X, input_name="X")
         return check_errors(X_err, samples.X, mapped)
 
-    def _resolved(self, samples: Samples, X_err: Any = None) -> Model:
+    def _resolved(self, samples: Samples, X_err: Any = None) -> Objective:
         """Return the model, checked against the features, the number of classes, the errors and the solver."""
         if self.sigma == 0 and X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
@@ -349,7 +351,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
                 "noise='isotropic', standard deviations or a covariance, or one classifier against the rest for each "
                 "class (sklearn.multiclass.OneVsRestClassifier)"
             )
-        return Model(resolve_loss(self.loss), noise if self.sigma else None, float(self.l2), self.fit_intercept)
+        return Objective(resolve_loss(self.loss), noise if self.sigma else None, float(self.l2), self.fit_intercept)
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, X_err: Any) -> Self:
         self._check_parameters()
@@ -432,7 +434,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     def _certificate_of(self, source: Source, fields: Fields) -> Certificate:
         reading = Reading(source, fields, names_of(self), self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            gaps = Gaps(self._keeps_correlations, found=False, population=self.population_)
+            gaps = Gaps(self._keeps_correlations, estimated=False, population=self.population_)
             streamed = self._surveyed(reading.opened(mapped, session), gaps)
             self._check_classes(streamed.classes)
             model = self._resolved(streamed.samples, streamed.measured or None)
@@ -444,16 +446,16 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
     def _certified(self, posed: Posed) -> Certificate:
         """Return the certificate of the classifier in a problem."""
-        start = posed.start(*(_binary(self) if len(self.coef_) == 1 else (self.coef_, self.intercept_)))
+        start = posed.start(*flat(self.coef_, self.intercept_))
         return posed.certificate(certify(posed.problem, *start)[0])
 
     def _start(self, samples: Samples) -> tuple[Array, Any] | None:
-        """Return where a warm start begins."""
+        """Return the coefficients and intercepts of a warm start, if there are any."""
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
         if self.coef_.shape[1] != samples.X.shape[1] or not np.array_equal(self.classes_, samples.classes):
             return None
-        coef, intercept = _binary(self) if len(self.coef_) == 1 else (self.coef_.copy(), self.intercept_.copy())
+        coef, intercept = flat(self.coef_, self.intercept_)
         return coef, intercept if self.fit_intercept else 0 * intercept
 
     def _scale(self) -> float:
@@ -478,9 +480,9 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         noise = self._score_noise()
         variance: Any = (np.trace(noise) - noise.mean() * len(noise)) / others
         if X_err is not None:
-            # What is common to all scores does not matter.
-            apart = check_products(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))
-            variance = variance + apart.sum(axis=1) / others
+            # Noise common to all scores does not matter.
+            variances = check_products(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))
+            variance = variance + variances.sum(axis=1) / others
         return self._scores(X), np.sqrt(np.maximum(variance, 0.0))
 
 
@@ -514,13 +516,8 @@ def sigma_max(
     samples = check_samples(X, y, sample_weight)
     if len(samples.classes) > 2:
         raise ValueError(f"sigma_max is known for two classes; y has {len(samples.classes)}")
-    model = Model(resolve_loss(loss), resolve_noise(noise, 1.0, samples.X.shape[1]), 0.0, True)
+    model = Objective(resolve_loss(loss), resolve_noise(noise, 1.0, samples.X.shape[1]), 0.0, True)
     try:
         return float(pose(samples, model, rescaled=False).problem.collapse_factor)
     except NotFiniteError:
         raise explain_not_finite(samples.X) from None
-
-
-def _binary(model: GuruClassifier) -> tuple[Array, float]:
-    """Return the classifier of two classes."""
-    return model.coef_[0].copy(), float(model.intercept_[0])

@@ -22,49 +22,44 @@ from gaussguru.probabilities import (
     rooted_probabilities,
 )
 
-# Below, an orthant probability is rounding, or was not computed at all: the quadrature has its size.
+# Below this an orthant probability is rounding error; a one-dimensional quadrature gives its size.
 FAINT = 1e-12
 # Margins that vary by no more than this fraction of their size are constant.
 CONSTANT = 1e-10
-# Of the likelihood: iterations, and the longest step in log alpha and log kappa.
-MAX_ITER = 100
-LONGEST = 1.5
-# The decrement, per unit of weight, at which probabilities are good enough to compare log losses.
-ROUGHLY = 1e-6
-# Part of a step below which rounding decides.
-SHORTEST = 1e-4
-# Largest alpha, in units of 1 over the deviation of the scores: an overlap of the classes of 1 % of that. And the
-# factor by which error bars may be wrong at most.
-MAX_ALPHA, MAX_KAPPA = 100.0, 1e3
-# Largest quotient of the spreads of two scores of a sample that the likelihood of many classes counts: it changes the
-# variance of a difference by at most 1/STEEPEST^2 of itself, and is the factor by which its integrals take longer.
+# Largest quotient of the spreads of two scores of a sample in the likelihood of many classes: the limit changes the
+# variance of a difference by at most a fraction of 1/STEEPEST^2, and integrals take STEEPEST times as long.
 STEEPEST = 4.0
 
 
 class Margins(NamedTuple):
-    """What a likelihood needs to know of scores that are mixtures.
+    """Scores that are mixtures of Gaussians, with independent errors.
 
-    ``centre`` is the mean of the scores (n_samples, n_scores), ``apart`` what the components are away from it
-    (n_samples, n_components, n_scores), ``variances`` of the same shape those of independent errors that make the
-    differences of two scores vary as they do, in least squares over pairs, and exactly for two and three classes unless
-    one would be negative or small beside another; of two classes there is one score and its variance.
+    Attributes
+    ----------
+    weights : (n_samples, n_components)
+    centre : (n_samples, n_scores), means of the scores
+    deviations : (n_samples, n_components, n_scores), means of the components minus ``centre``
+    variances : (n_samples, n_components, n_scores), of independent errors whose differences have the variances of the
+        differences of two scores: in least squares over pairs, exactly for two and three classes unless one would be
+        negative or much smaller than another. Two classes have one score, with its own variance.
     """
 
     weights: Array
     centre: Array
-    apart: Array
+    deviations: Array
     variances: Array
 
     @property
     def log_weights(self) -> Array:
-        """The logarithms of the weights; of a component that is not there minus infinity."""
+        """The logarithms of the weights; minus infinity for a weight of 0."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.weights))
 
     @classmethod
     def of(cls, weights: Array, means: Array, covariances: Array) -> "Margins":
+        """Return the margins of mixtures: means (n, k, c) and covariances (n, k, c, c) of the components."""
         centre = np.einsum("ik,ikc->ic", weights, means)
-        apart, n_scores = means - centre[:, np.newaxis], means.shape[2]
+        n_scores = means.shape[2]
         variances = np.einsum("ikcc->ikc", covariances)
         if n_scores > 1:
             # The sums over k of var(n_c - n_k), and over all pairs.
@@ -73,17 +68,17 @@ class Margins(NamedTuple):
             variances = (sums - sums.sum(axis=2, keepdims=True) / (2 * (n_scores - 1))) / (n_scores - 2)
             least = np.maximum(variances, variances.max(axis=2, keepdims=True) / STEEPEST**2)
             mean, clipped = variances.mean(axis=2, keepdims=True), least.mean(axis=2, keepdims=True)
-            # That of all pairs together stays as it is.
+            # The sum over all pairs does not change.
             variances = least * np.divide(mean, clipped, out=np.zeros_like(mean), where=clipped > 0)
-        return cls(weights, centre, apart, np.maximum(variances, 0.0))
+        return cls(weights, centre, means - centre[:, np.newaxis], np.maximum(variances, 0.0))
 
     def take(self, index: Any) -> "Margins":
-        """Return those of some samples."""
+        """Return the margins of samples given by index or mask."""
         return Margins(*(part[index] for part in self))
 
     @classmethod
     def joined(cls, parts: "list[Margins]") -> "Margins":
-        """Return those of all samples, with as many components as the part that has most."""
+        """Return the margins of all parts, padded to the largest number of components."""
         most = max(part.weights.shape[1] for part in parts)
         if any(part.weights.shape[1] < most for part in parts):
             parts = [part._padded(most) for part in parts]
@@ -92,19 +87,19 @@ class Margins(NamedTuple):
     def judged(
         self, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
     ) -> "tuple[Calibration, Array]":
-        """Return the probabilities of greatest likelihood, and log losses with error bars as they are stated.
+        """Return the calibration of greatest likelihood, and log losses, (n,), with error bars as they are stated.
 
-        For more than two classes ``rough`` ones replace each mixture by one Gaussian: their integrals would be most of
-        the time of a choice among candidates.
+        If ``rough`` and there are more than two classes, one Gaussian replaces each mixture: the integrals would be
+        most of the time of a choice among candidates.
         """
-        mine = self.matched() if rough and n_classes > 2 else self
-        found = fit_calibration(mine, labels, weights, n_classes, rough=rough)
-        logs = link_of(mine, n_classes).logs(*found.stated)
-        return found, -logs[np.arange(len(labels)), labels]
+        margins = self.matched() if rough and n_classes > 2 else self
+        calibration = fit_calibration(margins, labels, weights, n_classes, rough=rough)
+        logs = link_of(margins, n_classes).logs(*calibration.stated)
+        return calibration, -logs[np.arange(len(labels)), labels]
 
     def matched(self) -> "Margins":
         """Return one component with the mean and the variances of the mixture."""
-        variances = np.einsum("ik,ikc->ic", self.weights, self.variances + np.square(self.apart))[:, np.newaxis]
+        variances = np.einsum("ik,ikc->ic", self.weights, self.variances + np.square(self.deviations))[:, np.newaxis]
         return Margins(np.ones((len(variances), 1)), self.centre, np.zeros_like(variances), variances)
 
     def _padded(self, n_components: int) -> "Margins":
@@ -112,7 +107,7 @@ class Margins(NamedTuple):
         return Margins(
             np.pad(self.weights, ((0, 0), more)),
             self.centre,
-            np.pad(self.apart, ((0, 0), more, (0, 0))),
+            np.pad(self.deviations, ((0, 0), more, (0, 0))),
             np.pad(self.variances, ((0, 0), more, (0, 0))),
         )
 
@@ -125,13 +120,13 @@ class TwoClasses:
     """``P(1) = sum_k q_k Phi((alpha (m + kappa d_k) + beta) / sqrt(1 + alpha^2 kappa^2 v_k))``."""
 
     margins: Margins
-    # Of the log likelihood: by how much it may be below its maximum.
+    # The log likelihood may be below its maximum by this much.
     at_rest: ClassVar[float] = 1e-10
 
     def _standardised(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array, Array]:
-        """Return the arguments of Phi, and of what they are made: numerator, its part by kappa, denominator."""
-        _, centre, apart, variances = self.margins
-        by_kappa = alpha * kappa * apart[:, :, 0]
+        """Return the arguments of Phi, their numerators, the terms of these with kappa, and their denominators."""
+        _, centre, deviations, variances = self.margins
+        by_kappa = alpha * kappa * deviations[:, :, 0]
         numerator = alpha * centre + (beta[1] - beta[0]) + by_kappa
         root = np.sqrt(1.0 + np.square(alpha * kappa) * variances[:, :, 0])
         return numerator / root, numerator, by_kappa, root
@@ -171,9 +166,9 @@ class ManyClasses:
     at_rest: ClassVar[float] = 1e-5
 
     def _scores(self, alpha: float, beta: Array, kappa: float) -> tuple[Array, Array, Array]:
-        """Return the means of the scores, their part by kappa, and their spreads."""
-        _, centre, apart, variances = self.margins
-        by_kappa = alpha * kappa * apart
+        """Return the means of the scores, the terms of these with kappa, and the spreads."""
+        _, centre, deviations, variances = self.margins
+        by_kappa = alpha * kappa * deviations
         return (
             alpha * centre[:, np.newaxis] + beta + by_kappa,
             by_kappa,
@@ -193,7 +188,7 @@ class ManyClasses:
         n, K, C = means.shape
         steps = np.stack([means - beta, by_kappa], axis=3).reshape(n * K, C, 2)
         flat = means.reshape(n * K, C), spreads.reshape(n * K, C)
-        widening = flat[1] - 0.5 / flat[1]  # by both logarithms
+        widening = flat[1] - 0.5 / flat[1]  # derivative of the spreads by both logarithms
         logs, slopes = np.empty((n * K, C)), np.empty((n * K, C, 2 + C))
         for part in independent_blocks(*flat):
             logs[part], by_score, by_spread = independent_slopes(flat[0][part], flat[1][part])
@@ -201,13 +196,14 @@ class ManyClasses:
             slopes[part, :, 2:] = by_score
         if K == 1:
             return logs, slopes
-        mine = self.margins.log_weights[:, :, np.newaxis] + logs.reshape(n, K, C)
-        mixed = log_sum(mine, axis=1)
-        share = np.exp(mine - mixed[:, np.newaxis])
+        joint = self.margins.log_weights[:, :, np.newaxis] + logs.reshape(n, K, C)
+        mixed = log_sum(joint, axis=1)
+        share = np.exp(joint - mixed[:, np.newaxis])
         return mixed, np.einsum("ikc,ikcp->icp", share, slopes.reshape(n, K, C, 2 + C))
 
 
 def link_of(margins: Margins, n_classes: int) -> TwoClasses | ManyClasses:
+    """Return the link of so many classes."""
     return TwoClasses(margins) if n_classes == 2 else ManyClasses(margins)
 
 
@@ -217,15 +213,15 @@ def exact_log_probabilities(margins: Margins, roots: Array, alpha: float, beta: 
     result, overlap = np.zeros((n, n_classes)), np.sqrt(0.5) * np.eye(n_classes)
     for k in range(n_components):
         rows = np.flatnonzero(margins.weights[:, k] > FAINT)  # others change no digit
-        scores = alpha * (margins.centre[rows] + kappa * margins.apart[rows, k]) + beta
-        among, _ = rooted_probabilities(scores, joined_roots(alpha * kappa * roots[rows, k], overlap))
-        result[rows] += margins.weights[rows, k, np.newaxis] * among
+        scores = alpha * (margins.centre[rows] + kappa * margins.deviations[rows, k]) + beta
+        probabilities, _ = rooted_probabilities(scores, joined_roots(alpha * kappa * roots[rows, k], overlap))
+        result[rows] += margins.weights[rows, k, np.newaxis] * probabilities
     faint = result < FAINT
-    some = faint.any(axis=1)
+    inexact = faint.any(axis=1)
     with np.errstate(divide="ignore"):
         logs = np.log(result)
-    about = np.minimum(ManyClasses(margins.take(some)).logs(alpha, beta, kappa), np.log(FAINT))
-    logs[some] = np.where(faint[some], about, logs[some])
+    approximate = np.minimum(ManyClasses(margins.take(inexact)).logs(alpha, beta, kappa), np.log(FAINT))
+    logs[inexact] = np.where(faint[inexact], approximate, logs[inexact])
     return np.asarray(logs - log_sum(logs, axis=1)[:, np.newaxis])
 
 
@@ -240,7 +236,7 @@ class Calibration(NamedTuple):
 def fit_calibration(
     margins: Margins, labels: Index, weights: Array, n_classes: int, *, rough: bool = False
 ) -> Calibration:
-    """Return the parameters of greatest likelihood; those of a ``rough`` fit are for error bars as they are stated."""
+    """Return the parameters of greatest likelihood; a ``rough`` fit is for error bars as they are stated only."""
     used = weights > 0
     if not used.all():
         margins = margins.take(used)
@@ -249,8 +245,8 @@ def fit_calibration(
     centre = margins.centre
     if n_classes > 2:
         centre = centre - centre.mean(axis=1, keepdims=True)
-        apart = margins.apart - margins.apart.mean(axis=2, keepdims=True)
-        margins = margins._replace(centre=centre, apart=apart)
+        deviations = margins.deviations - margins.deviations.mean(axis=2, keepdims=True)
+        margins = margins._replace(centre=centre, deviations=deviations)
     # In units of their own deviation, alpha is about 1 and steps mean the same for all scores.
     offset = np.average(centre, axis=0, weights=weights)
     unit = float(np.sqrt(np.average(np.square(centre - offset), axis=0, weights=weights).mean()))
@@ -258,17 +254,20 @@ def fit_calibration(
         unit = 0.0
     scale = unit or 1.0
     # About their mean, so that alpha and beta are nearly independent.
-    margins = Margins(margins.weights, (centre - offset) / scale, margins.apart / scale, margins.variances / scale**2)
+    margins = Margins(
+        margins.weights, (centre - offset) / scale, margins.deviations / scale, margins.variances / scale**2
+    )
     fit = _Likelihood(link_of(margins, n_classes), labels, targets, weights, rough)
-    found = fit.parameters(informative=unit > 0)
+    scaled = fit.parameters(informative=unit > 0)
 
     def back(parameters: tuple[float, Array, float]) -> tuple[float, Array, float]:
+        """Return parameters for scores in their own units."""
         alpha, beta, kappa = parameters
         alpha /= scale
         beta = beta - alpha * (np.concatenate([[0.0], offset]) if n_classes == 2 else offset)
         return alpha, beta - (beta[0] if n_classes == 2 else beta.mean()), kappa
 
-    return Calibration(back(found.stated), back(found.scaled), found.pvalue)
+    return Calibration(back(scaled.stated), back(scaled.scaled), scaled.pvalue)
 
 
 def smoothed_targets(labels: Index, weights: Array) -> Array:
@@ -297,7 +296,7 @@ class _Likelihood:
         others = logs.copy()
         others[rows, self.labels] = -np.inf
         rest = others.max(axis=1) if others.shape[1] == 2 else log_sum(others, axis=1)
-        # What is not for the class of a sample is for the others as they share it.
+        # The other classes share the rest of the target in proportion to their probabilities.
         targets = (1.0 - self.targets)[:, np.newaxis] * np.exp(others - rest[:, np.newaxis])
         targets[rows, self.labels] = self.targets
         gradient = -np.einsum("ic,icp->p", self.weights[:, np.newaxis] * targets, slopes)
@@ -313,7 +312,7 @@ class _Likelihood:
         free = np.ones(2 + n_classes, dtype=bool)
         free[:2] = False
         none = self._of_classes().minimum(np.concatenate([[-np.inf, -np.inf], np.zeros(n_classes)]), free)
-        spreads = (margins.variances + np.square(margins.apart)).sum(axis=2)
+        spreads = (margins.variances + np.square(margins.deviations)).sum(axis=2)
         known = margins.weights > 0
         has_errors = bool(np.any(spreads[known] > 0))
         varies = float(np.ptp(spreads[known])) > CONSTANT * float(spreads[known].max())
@@ -341,14 +340,14 @@ class _Likelihood:
         return Calibration(_unpacked(stated), _unpacked(best), 0.5 * float(chi2.sf(ratio, 1)))
 
     def _of_classes(self) -> "_Likelihood":
-        """Return the same where alpha is 0: all samples of a class are alike."""
+        """Return the likelihood at alpha = 0: one sample for each class, with the total weight of the class."""
         firsts = np.unique(self.labels, return_index=True)[1]
         weights = np.asarray(np.bincount(self.labels, self.weights)[self.labels[firsts]], dtype=np.float64)
         model = replace(self.model, margins=self.model.margins.take(firsts))
         return replace(self, model=model, labels=self.labels[firsts], targets=self.targets[firsts], weights=weights)
 
     def _without_errors(self) -> "_Likelihood":
-        """Return the same where kappa is 0: all components of a sample are alike, and without variance."""
+        """Return the likelihood at kappa = 0: one component for each sample, without variance."""
         centre = self.model.margins.centre
         none = np.zeros((len(centre), 1, centre.shape[1]))
         return replace(self, model=replace(self.model, margins=Margins(np.ones(none.shape[:2]), centre, none, none)))
@@ -360,31 +359,35 @@ class _Likelihood:
         are large the likelihood is not concave, and its curvature not that information.
         """
         total = float(self.weights.sum())
-        rest = max(self.model.at_rest * min(1.0, total), ROUGHLY * total if self.rough else 0.0)
+        # Log losses of rough probabilities are compared: a decrement of 1e-6 per unit of weight suffices.
+        rest = max(self.model.at_rest * min(1.0, total), 1e-6 * total if self.rough else 0.0)
         value, gradient, information = self.derivatives(x)
         inverse = np.linalg.pinv(information[np.ix_(free, free)], rcond=1e-12, hermitian=True)
         n_logs = np.count_nonzero(free[:2])
-        for _ in range(MAX_ITER):
+        for _ in range(100):
             g = gradient[free]
             step = -inverse @ g
             decrement = -float(g @ step)
             if not decrement > rest:
                 break
-            t = 1.0 / max(1.0, float(np.abs(step[:n_logs]).max(initial=0.0)) / LONGEST)
-            while t > SHORTEST:
+            # The longest step in log alpha and log kappa is 1.5; below 1e-4 of a step rounding decides.
+            t = 1.0 / max(1.0, float(np.abs(step[:n_logs]).max(initial=0.0)) / 1.5)
+            while t > 1e-4:
                 trial = x.copy()
                 trial[free] += t * step
-                trial[0] = min(trial[0], np.log(MAX_ALPHA))
+                # At most an overlap of the classes of 1 % of the deviation of the scores, and error bars 1000 times
+                # too small or too large.
+                trial[0] = min(trial[0], np.log(100.0))
                 if free[1]:
-                    trial[1] = np.clip(trial[1], -np.log(MAX_KAPPA), np.log(MAX_KAPPA))
-                there = self.derivatives(trial)
-                if there[0] <= value - 1e-4 * t * decrement:
+                    trial[1] = np.clip(trial[1], -np.log(1e3), np.log(1e3))
+                after = self.derivatives(trial)
+                if after[0] <= value - 1e-4 * t * decrement:
                     break
                 t *= 0.5
             else:
                 break
-            moved, turned = trial[free] - x[free], there[1][free] - g
-            x, (value, gradient, _) = trial, there
+            moved, turned = trial[free] - x[free], after[1][free] - g
+            x, (value, gradient, _) = trial, after
             along = float(moved @ turned)
             if along > 1e-8 * float(np.linalg.norm(moved) * np.linalg.norm(turned)):
                 left = np.eye(len(g)) - np.outer(moved, turned) / along

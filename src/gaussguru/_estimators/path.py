@@ -34,7 +34,7 @@ RATIO = 1e-3
 
 
 class Proof(NamedTuple):
-    """What is proven of a solution: at which noise level, whether to the tolerance, and the gap relative to F(0)."""
+    """The certificate of a solution: its noise level, whether it is optimal to ``tol``, the gap relative to F(0)."""
 
     sigma: float
     converged: bool
@@ -153,7 +153,7 @@ def _grid(n_sigmas: int, samples: Samples, model: GuruClassifier) -> Array:
         try:
             shares = rows.class_weights / rows.total_weight
             mean = shares @ rows.means
-            # Far from the origin the difference of squares is lost in rounding: what lies between the classes is not.
+            # Far from the origin the difference of squares is lost in rounding; the variance between classes is not.
             between = float(shares @ np.square(rows.means - mean).sum(axis=1))
             whole = float(rows.column_squares.sum()) / rows.total_weight - float(mean @ mean)
             top = math.sqrt(max(between, whole)) / posed.x or 1.0
@@ -174,14 +174,14 @@ def follow(
     factors = (levels / levels[0]).tolist()
     try:
         results: Iterable[Result] = first._method.make(**first._settings()).follow(posed.problem, factors)
-        for sigma, factor, found in zip(levels.tolist(), factors, results, strict=True):
+        for sigma, factor, solution in zip(levels.tolist(), factors, results, strict=True):
             fitted = at_level(model, sigma)
             fitted.n_features_in_ = samples.X.shape[1]
-            result = posed.result(found)
+            result = posed.result(solution)
             fitted._adopt(posed.scaled(factor), samples.classes, result)
             fitted._keep(result)
             fitted.population_ = None
-            yield fitted, Proof(sigma, found.converged, found.gap / posed.problem.weight)
+            yield fitted, Proof(sigma, solution.converged, solution.gap / posed.problem.weight)
     except NotFiniteError:
         raise explain_not_finite(samples.X) from None
 
@@ -192,7 +192,7 @@ def at_level(model: GuruClassifier, sigma: float) -> GuruClassifier:
 
 
 def warn_of(proofs: list[Proof], model: GuruClassifier) -> None:
-    """Say once what did not converge on a path."""
+    """Warn once of the solutions of a path that did not converge."""
     failed = [proof for proof in proofs if not proof.converged]
     if failed:
         worst = max(failed, key=lambda proof: proof.relative_gap)

@@ -33,7 +33,7 @@ from gaussguru.sources import Fields, Reading, Source, as_source
 
 
 class ProbitFit(NamedTuple):
-    """A classifier in the units of X, and the minima that it was found at, one for each row of coefficients."""
+    """A classifier in the units of X, and the minimum of the solver for each row of coefficients."""
 
     coef: Array
     intercept: Array
@@ -72,8 +72,8 @@ def probit_path(
     Parameters
     ----------
     rows : Rows
-        Dense; with more than two classes one regression of each class against the others. Their errors are those of
-        what the features may be about X.
+        Dense; with more than two classes one regression of each class against the others. Their errors are the
+        covariances of the true values about X.
     ridges : array-like of floats
     start : pair of arrays of shape (n_scores, n_features) and (n_scores,), default=None
     """
@@ -95,13 +95,13 @@ def probit_path(
     for ridge in ridges:
         problems = [replace(p, ridge=float(ridge)) for p in problems]
         minima = [minimise(p, u, tol=tol, max_iter=max_iter) for p, u in zip(problems, points, strict=True)]
-        points = [found.u for found in minima]
+        points = [minimum.u for minimum in minima]
         coef, intercept = zip(*(p.split(u) for p, u in zip(problems, points, strict=True)), strict=True)
         yield ProbitFit(np.array(coef), np.array(intercept), minima)
 
 
 def _squares_about(block: Block, centre: Array) -> Array:
-    """Return the sums of what the squares of features about a centre are expected to be."""
+    """Return the weighted sums of the expected squares of the true values about a centre, (d,)."""
     within = np.zeros((len(centre), len(centre)))
     if block.errors is not None:
         block.errors.add(block.weights, within)
@@ -109,7 +109,7 @@ def _squares_about(block: Block, centre: Array) -> Array:
 
 
 class ProbitWithErrors(LinearScores, Classifier):
-    """Probit regression that counts what is not known of the features of every sample.
+    """Probit regression on Gaussian posteriors of the true values of every sample.
 
     Where the truth of a sample is ``N(x_i, V_i)`` (``X_err``: the posterior of a measurement, not its error), the
     labels have the likelihood of a probit model of the truth, with the truth integrated out::
@@ -118,7 +118,7 @@ class ProbitWithErrors(LinearScores, Classifier):
 
     with the spread ``r_j`` of feature j in the population, ``r_j^2 = Var(x_ij) + mean V_ijj``. A sample of which
     little is known counts little, unlike in an expected hinge loss. The problem is not convex where ``V`` is not 0:
-    what is found is a local minimum, the one that a descent from ``w = 0`` leads to. More than two classes are
+    the fit is the local minimum to which a descent from ``w = 0`` leads. More than two classes are
     regressions of each class against the others, with the same noise.
 
     Parameters
@@ -200,7 +200,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         check_flag("warm_start", self.warm_start)
         check_jobs("n_jobs", self.n_jobs)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, start: tuple[Array, Array] | None = None) -> Self:
+        """Fit samples in memory, from coefficients and intercepts on if these are given."""
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
@@ -208,8 +209,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         width = samples.X.shape[1] if np.ndim(X_err) == 3 else samples.width
         with block_map(samples.X, self.n_jobs, width) as mapped:
             errors = None if X_err is None else check_products(X_err, samples.X)
-            found = self._found(rows_of(samples, errors, mapped), self._start(samples))
-        return self._keep(samples.classes, found)
+            fit = self._of_rows(rows_of(samples, errors, mapped), start or self._start(samples))
+        return self._keep(samples.classes, fit)
 
     def _fit_source(self, source: Source, fields: Fields) -> Self:
         """Fit samples that are read in parts."""
@@ -219,28 +220,28 @@ class ProbitWithErrors(LinearScores, Classifier):
             opened = reading.opened(mapped, session)
             streamed = surveyed(opened, class_weight=self.class_weight, check=check_products)
             rows, start = streamed.rows(self.class_weight), self._start(streamed.samples)
-            found = self._found(rows, None if start is None else streamed.units.start(*start))
-        coef = found.coef * streamed.units.x
+            fit = self._of_rows(rows, None if start is None else streamed.units.start(*start))
+        coef = fit.coef * streamed.units.x
         shift = 0.0 if streamed.units.shift is None else coef @ streamed.units.shift
         note_features(self, streamed.n_features, source.feature_names(fields))
         self.n_passes_ = float(round(sum(rows.passes.values()), 3))
-        return self._keep(streamed.classes, ProbitFit(coef, found.intercept - shift, found.minima))
+        return self._keep(streamed.classes, ProbitFit(coef, fit.intercept - shift, fit.minima))
 
-    def _found(self, rows: Rows, start: tuple[Array, Intercept] | None) -> ProbitFit:
-        """Return the regression of some rows."""
-        (found,) = probit_path(
+    def _of_rows(self, rows: Rows, start: tuple[Array, Intercept] | None) -> ProbitFit:
+        """Return the regression of rows at the ridge of the classifier."""
+        (fit,) = probit_path(
             rows, [self.ridge], fit_intercept=self.fit_intercept, start=start, tol=self.tol, max_iter=self.max_iter
         )
-        return found
+        return fit
 
-    def _keep(self, classes: NDArray[Any], found: ProbitFit) -> Self:
-        """Keep what was found, and warn where it is not a minimum."""
+    def _keep(self, classes: NDArray[Any], fit: ProbitFit) -> Self:
+        """Keep the solution, and warn if it is not a minimum."""
         self.classes_ = classes
-        self.coef_, self.intercept_ = found.coef, found.intercept
-        self.gradient_norm_ = max(minimum.gradient_norm for minimum in found.minima)
-        self.objective_ = sum(minimum.value for minimum in found.minima)
-        self.n_iter_ = max(minimum.n_iter for minimum in found.minima)
-        self.converged_ = all(minimum.converged for minimum in found.minima)
+        self.coef_, self.intercept_ = fit.coef, fit.intercept
+        self.gradient_norm_ = max(minimum.gradient_norm for minimum in fit.minima)
+        self.objective_ = sum(minimum.value for minimum in fit.minima)
+        self.n_iter_ = max(minimum.n_iter for minimum in fit.minima)
+        self.converged_ = all(minimum.converged for minimum in fit.minima)
         if not self.converged_:
             problem = (
                 f"the gradient is {self.gradient_norm_:.1e} of the total weight, not tol={self.tol:g}; increase "
@@ -252,7 +253,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         return self
 
     def _start(self, samples: Samples) -> tuple[Array, Array] | None:
-        """Return where a warm start begins."""
+        """Return the coefficients and intercepts of a warm start, if there are any."""
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
         return (self.coef_, self.intercept_) if self.coef_.shape == (samples.width, samples.X.shape[1]) else None

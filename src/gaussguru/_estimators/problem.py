@@ -27,19 +27,19 @@ from gaussguru.certificates.dual_point import Certificate
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise, PerFeature
 
-# The noise of features, or directions, that are given without, relative to the spread of the feature. Without any, the
-# loss is a hinge where the others have no weight, and no dual point is feasible but for rounding.
+# The least noise of features and directions, relative to the spread of the feature: with noise 0 the loss is a hinge
+# where the other coefficients are 0, and no dual point is feasible but for rounding.
 EXACT = 1e-6
 # Values of X between these need no other unit: the squares of so many of them neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-60, 1e60
-# Features are far from the origin whose mean is so many times their spread. It, and the unit of X, are taken from about
-# so many samples.
+# A feature is far from the origin if its mean is more than FAR times its spread, both estimated, like the unit of X,
+# from about FEW samples.
 FAR, FEW = 100.0, 1000
 
 
 @dataclass(frozen=True)
-class Model:
-    """What is minimised: the loss, the noise (None for exact samples), the ridge, and whether there is an intercept."""
+class Objective:
+    """The objective: loss, noise (None for exact samples), ridge, and whether there is an intercept."""
 
     loss: Loss
     noise: Noise | None
@@ -50,10 +50,10 @@ class Model:
 class Posed(NamedTuple):
     """A problem in the units of its solver.
 
-    ``x`` and ``s`` are what X and the weights were multiplied by, after ``shift`` was subtracted from every sample;
-    ``order`` has the classes from the lightest to the heaviest, or None for two. Coefficients are ``basis w`` for the w
-    of the solver, if there is one: noise that some directions lack is independent in others. ``places`` has the places
-    of the rows of the problem among the samples, or None where these are in order.
+    ``x`` and ``s`` are the factors of X and of the weights, after ``shift`` was subtracted from every sample. ``order``
+    has the classes from the lightest to the heaviest, or None for two. If there is a ``basis``, in which the noise is
+    independent, coefficients are ``basis w`` for the w of the solver. ``places`` has the sample of each row of the
+    problem, or None if rows are in the order of the samples.
     """
 
     problem: Any
@@ -82,7 +82,7 @@ class Posed(NamedTuple):
         return noise.given.converted(1 / self.x)
 
     def start(self, coef: Array, intercept: Intercept) -> tuple[Array, Intercept]:
-        """Return a classifier as a solver has it."""
+        """Return coefficients and intercepts in the units and the form of the solver (:func:`flat`)."""
         if self.shift is not None:
             intercept = intercept + coef @ self.shift
         if self.basis is not None:
@@ -115,9 +115,14 @@ class Posed(NamedTuple):
         return Certificate(certificate.primal / self.s, certificate.dual / self.s)
 
 
+def flat(coef: Array, intercept: Any) -> tuple[Array, Any]:
+    """Return the form of a solver: a vector and a number if there is a single row of coefficients."""
+    return (coef[0], float(intercept[0])) if len(coef) == 1 else (coef, intercept)
+
+
 def pose(
     samples: Samples,
-    model: Model,
+    model: Objective,
     mapped: BlockMap = map,
     errors: Errors | None = None,
     *,
@@ -149,7 +154,7 @@ def pose(
     return pose_rows(Rows(X, labels, weights, n_classes, errors, mapped), model, units._replace(order=order))
 
 
-def pose_rows(rows: Rows, model: Model, units: Posed) -> Posed:
+def pose_rows(rows: Rows, model: Objective, units: Posed) -> Posed:
     """Return the problem of rows that are in some units."""
     noise = _noise(model, rows, units)
     if rows.errors is None and model.l2 == 0 and noise is not None:
@@ -169,8 +174,8 @@ def _kind(rows: Rows, noise: Noise | None) -> Any:
     return Binary if noise.smooth else AxisBinary
 
 
-def _noise(model: Model, rows: Rows, units: Posed) -> Noise | None:
-    """Return the noise of a model in the units of the rows, with the least noise of what would have none."""
+def _noise(model: Objective, rows: Rows, units: Posed) -> Noise | None:
+    """Return the noise of a model in the units of the rows, with the least noise of exact features and directions."""
     if model.noise is not None:
         return model.noise.converted(units.x).with_floor(lambda: _floors(rows, units))
     return _floor(rows, units) if model.l2 == 0 else None
@@ -197,13 +202,13 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
         weights = weights * s
     is_sparse, shift = hasattr(X, "indptr"), None
     values = X.data[:, np.newaxis] if is_sparse else X
-    some = values[:: max(1, len(values) // FEW)]
-    size, is_near = _extent(some)
+    sample = values[:: max(1, len(values) // FEW)]
+    size, is_near = _extent(sample)
     if not SMALLEST < size < LARGEST:
         size, is_near = float(np.abs(values).max(initial=0.0)), False
     x = unit_of(size)
     if centred and not is_near and not is_sparse:
-        shift = centre(some, X.size)
+        shift = centre(sample, X.size)
     if shift is not None:
         X = X - shift.astype(X.dtype)
     if x != 1:
@@ -211,18 +216,18 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     return X, weights, Posed(None, x, s, shift)
 
 
-def centre(some: Any, n_values: int) -> Array | None:
-    """Return about the means of dense features if one is far from the origin; any point near them will do.
+def centre(sample: Any, n_values: int) -> Array | None:
+    """Return approximate means of dense features if one is far from the origin; any point near them will do.
 
-    ``some`` are some of the samples, and ``n_values`` how many values all of them have.
+    ``sample`` has a part of the rows, and ``n_values`` is the number of values of all of them.
     """
-    dtype, some = some.dtype, np.asarray(some, dtype=np.float64)
+    dtype, sample = sample.dtype, np.asarray(sample, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        means = some.sum(axis=0) / len(some)
-        spreads = np.sqrt(np.square(some - means).sum(axis=0) / len(some))
+        means = sample.sum(axis=0) / len(sample)
+        spreads = np.sqrt(np.square(sample - means).sum(axis=0) / len(sample))
         far = np.abs(means) > FAR * spreads
     # Features that are constant in these samples, to a rounding of each, are not worth a copy of much data.
-    if not far.any() or (n_values > MANY_VALUES and not (far & (spreads > len(some) * EPS * np.abs(means))).any()):
+    if not far.any() or (n_values > MANY_VALUES and not (far & (spreads > len(sample) * EPS * np.abs(means))).any()):
         return None
     # Numbers of the precision of X, so that differences are exact where they matter.
     return np.where(far, means, 0.0).astype(dtype).astype(np.float64)
@@ -236,7 +241,7 @@ def unit_of(size: float) -> float:
 def _extent(values: Any) -> tuple[float, bool]:
     """Return the root mean square of the largest column, and whether no column is far from the origin, or nearly so.
 
-    What sparse rows store is one column.
+    The stored values of sparse rows count as one column.
     """
     n = max(1, len(values))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -247,7 +252,7 @@ def _extent(values: Any) -> tuple[float, bool]:
 
 
 def _floors(rows: Rows, units: Posed) -> Array:
-    """Return the noise of exact features, relative to their spread; of constant ones their size counts, or 1.
+    """Return the noise of exact features, relative to their spread; for constant ones to their size, or to 1.
 
     The mean of a constant feature, and so its spread, is known to some roundings.
     """
@@ -257,7 +262,7 @@ def _floors(rows: Rows, units: Posed) -> Array:
 
 
 def _roots(block: Block) -> Array:
-    """Return which errors a block has."""
+    """Return a root of the total covariance of the errors of a block."""
     assert block.errors is not None
     return block.errors.roots(block.weights)
 

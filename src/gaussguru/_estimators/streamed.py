@@ -1,7 +1,7 @@
-"""From a source of samples to a problem: what :mod:`validation` and :mod:`problem` do for samples in memory.
+"""From a source of samples to a problem, as :mod:`validation` and :mod:`problem` do for samples in memory.
 
-A *head*, some rows of some parts, tells what the parts are and in which units to compute. A *survey*, one pass, finds
-the classes, their weights and moments, and what is not finite. Then the parts are blocks of
+The *head*, a few rows of a few parts, gives the kind of the parts and the units of the solver. A *survey*, one pass,
+finds the classes, their weights and moments, and values that are not finite. Then the parts are blocks of
 :class:`gaussguru._data.streams.StreamedRows`.
 """
 
@@ -38,7 +38,7 @@ from gaussguru._data.streams import (
     survey,
 )
 from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, unmeasured
-from gaussguru._estimators.problem import FEW, Model, Posed, centre, pose_rows, unit_of
+from gaussguru._estimators.problem import FEW, Objective, Posed, centre, pose_rows, unit_of
 from gaussguru._estimators.validation import Samples, class_factors
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
@@ -49,12 +49,12 @@ from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# Parts of which some rows are looked at first.
+# Number of parts in the head.
 HEADS = 8
 
 
 class Head(NamedTuple):
-    """Some rows of a part, and what kind of part it is."""
+    """A few rows of a part, its number of rows, whether it has labels, and its number."""
 
     X: Any
     X_err: Any
@@ -64,26 +64,26 @@ class Head(NamedTuple):
 
 
 def head_of(part: Part, n_rows: int) -> Head:
-    """Return some rows of a part, evenly spaced."""
+    """Return about ``n_rows`` rows of a part, evenly spaced."""
     every = slice(None, None, max(1, part.X.shape[0] // n_rows))
     X_err = None if part.X_err is None else part.X_err[every]
     return Head(part.X[every], X_err, part.X.shape[0], part.y is not None, part.number)
 
 
 def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
-    """Return some rows of some parts; of all of them if these are empty."""
-    n = HEADS if streamed else len(parts)  # how many there are only a pass would tell
-    places = sorted({int(place) for place in np.linspace(0, n - 1, min(HEADS, n))})
-    found = [head for head in parts.collected(head_of, some=places, n_rows=FEW // len(places)) if head.n_rows]
-    if not found:
-        found = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.n_rows]
-    if not found:
+    """Return a few rows of a few parts; of all parts if these are empty."""
+    n = HEADS if streamed else len(parts)  # only a pass would count the parts of a stream
+    numbers = sorted({int(number) for number in np.linspace(0, n - 1, min(HEADS, n))})
+    heads = [head for head in parts.collected(head_of, some=numbers, n_rows=FEW // len(numbers)) if head.n_rows]
+    if not heads:
+        heads = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.n_rows]
+    if not heads:
         raise ValueError("X must have at least one sample; all partitions are empty")
-    return found
+    return heads
 
 
 class Streamed(NamedTuple):
-    """Samples of a source, in units: what a problem is posed of."""
+    """Samples of a source after the survey, in units of the solver, from which problems are posed."""
 
     parts: Blocks
     kept: RowVector
@@ -94,7 +94,7 @@ class Streamed(NamedTuple):
     mapped: BlockMap
     population: Population | None  # of the true values, where there are errors
     n_passes: int  # so far
-    drawn: DrawnRows | None  # some of the rows
+    drawn: DrawnRows | None  # a subsample
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -103,11 +103,11 @@ class Streamed(NamedTuple):
 
     @property
     def samples(self) -> Samples:
-        """What a model is checked against: classes, and the shape of X."""
+        """The classes and the number of features, with a single row of zeros, for checks of parameters."""
         shape = np.broadcast_to(np.float32(0), (1, self.n_features))
         return Samples(shape, self.classes, np.zeros(1, dtype=bool), None)
 
-    def posed(self, class_weight: Any, model: Model) -> Posed:
+    def posed(self, class_weight: Any, model: Objective) -> Posed:
         """Return the problem of the samples."""
         overview = self.overview
         factors = np.array(class_factors(class_weight, self.classes, overview.totals.tolist()))
@@ -119,7 +119,7 @@ class Streamed(NamedTuple):
         return pose_rows(rows, model, self.units._replace(s=s, order=order if C > 2 else None))
 
     def rows(self, class_weight: Any) -> StreamedRows:
-        """Return the samples with the weights that they were given, times those of their classes."""
+        """Return the samples with their weights times those of their classes."""
         factors = np.array(class_factors(class_weight, self.classes, self.overview.totals.tolist()))
         return self._rows(np.arange(len(self.classes)), factors)
 
@@ -142,10 +142,9 @@ def surveyed(
 ) -> Streamed:
     """Return the samples of a source; ``exact`` ones without error bars have errors of 0.
 
-    One that ``draws`` brings a subsample along, as large as the largest that a solver asks for.
-
-    ``check`` makes of error bars what problems compute with: ``check_errors`` or ``check_products`` of
-    :mod:`gaussguru.errors`. ``gaps`` says how what was not measured is filled in; None: there is none.
+    With ``draws`` they have a subsample, as large as the largest that a solver asks for. ``check`` converts error bars
+    to those of a problem: ``check_errors`` or ``check_products`` of :mod:`gaussguru.errors`. ``gaps`` fills in values
+    that were not measured; None: values must be measured.
     """
     parts, mapped = opened
     streamed = isinstance(parts, LocalParts) and parts.parts is None
@@ -164,41 +163,41 @@ def surveyed(
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
     n_parts = None if streamed else len(parts)
     draw = Draw(partial(_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
-    kept, found = ready.surveyed(survey, by_class=class_weight is not None, draw=draw)
-    used = [place for place, (part, _) in enumerate(found) if part.n_rows]
-    if len(used) < len(found):
+    kept, surveys = ready.surveyed(survey, by_class=class_weight is not None, draw=draw)
+    used = [k for k, (part, _) in enumerate(surveys) if part.n_rows]
+    if len(used) < len(surveys):
         ready, (kept,) = ready.chosen(used, kept)
-    known, some = zip(*(found[place] for place in used), strict=True)
-    overview = Overview(known)
+    summaries, draws_of_parts = zip(*(surveys[k] for k in used), strict=True)
+    overview = Overview(summaries)
     check_classes(overview)
-    drawn = joined(some, overview) if draws else None
+    drawn = joined(draws_of_parts, overview) if draws else None
     measured = heads[0].X_err is not None
     return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
 
 
 def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> float:
-    """Return how many rows of a part are drawn: few parts have what a subsample needs, many have more."""
+    """Return the number of rows drawn from a part: with few parts the size of a subsample, with many more in total."""
     width = 1 if n_classes == 2 else n_classes
     return DEFAULT.drawn_rows(n_rows, n_columns, width, min(HEADS, n_parts or HEADS))
 
 
 def units_of(heads: list[Head], *, centred: bool) -> Posed:
-    """Return the units in which to compute, from some rows."""
+    """Return the units of the solver, from the head."""
     X = [head.X for head in heads]
     if sp.issparse(X[0]):
-        size = max((float(np.abs(some.data).max(initial=0.0)) for some in X), default=0.0)
+        size = max((float(np.abs(rows.data).max(initial=0.0)) for rows in X), default=0.0)
         return Posed(None, unit_of(size))
-    some = np.concatenate(X)
+    sample = np.concatenate(X)
     with np.errstate(invalid="ignore"):
-        size = float(np.nanmax(np.abs(some), initial=0.0))
+        size = float(np.nanmax(np.abs(sample), initial=0.0))
     if heads[0].X_err is not None:
-        some = np.where(np.isnan(some), about_means(heads).astype(some.dtype), some)
-    # A copy of every part is not worth less than one of all samples.
-    return Posed(None, unit_of(size), 1.0, centre(some, some.size) if centred and len(some) > 1 else None)
+        sample = np.where(np.isnan(sample), about_means(heads).astype(sample.dtype), sample)
+    # Parts are small: the limit on copies of much data does not apply.
+    return Posed(None, unit_of(size), 1.0, centre(sample, sample.size) if centred and len(sample) > 1 else None)
 
 
 def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
-    """Return a part that is like the others."""
+    """Return a part with parsed errors; raise unless it has the kind of the others."""
     n = part.X.shape[0]
     if n:
         _check_kind(part.X, part.number, n_features, sparse)
@@ -212,7 +211,7 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     return parsed(part)
 
 
-# --- what was not measured ----------------------------------------------------------------------------------
+# --- values not measured ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -223,37 +222,37 @@ class Gaps:
     ----------
     correlated : bool
         Whether errors may become correlated.
-    found : bool
-        Whether to find what is known of samples, or to use the ``population``.
+    estimated : bool
+        Whether to estimate the population from the samples, or to use ``population``.
     population : Population or None
     """
 
     correlated: bool
-    found: bool = True
+    estimated: bool = True
     population: Population | None = None
 
     def filled(self, parts: Blocks, heads: list[Head]) -> tuple[Blocks, Population | None, int]:
-        """Return parts without gaps, the population, and how many passes that took: one, or two where it is found."""
+        """Return parts without gaps, the population, and the number of passes: one, or two if it is estimated."""
         about = about_means(heads)
-        looked: list[_Seen] = parts.collected(_seen, about=about)
-        gaps, d, n_passes = any(part.gaps for part in looked), len(about), 1
+        moments: list[_PartMoments] = parts.collected(_moments, about=about)
+        gaps, d, n_passes = any(part.gaps for part in moments), len(about), 1
         population = self.population
-        if self.found:
-            population, n_passes = _population(parts, looked, about, gaps), 2
+        if self.estimated:
+            population, n_passes = _population(parts, moments, about, gaps), 2
         if gaps:
             if population is None:
                 raise ValueError(
                     "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
                     "expect there: it was fitted without X_err"
                 )
-            # As many numbers as in memory decide.
-            correlated = self.correlated and sum(part.n_rows for part in looked) * d * d <= MOST_STORED
+            # The same limit as in memory.
+            correlated = self.correlated and sum(part.n_rows for part in moments) * d * d <= MOST_STORED
             parts = parts.then(_filled, population=population, correlated=correlated)
         return parts, population, n_passes
 
 
-class _Seen(NamedTuple):
-    """What was measured in a part; sums over rows of positive weight, feature by feature."""
+class _PartMoments(NamedTuple):
+    """Sums over the measured values of a part, feature by feature, of deviations from given points."""
 
     n_rows: int
     n_used: int
@@ -262,60 +261,61 @@ class _Seen(NamedTuple):
 
 
 def about_means(heads: list[Head]) -> Array:
-    """Return about the means of the features, of what was measured: deviations are taken from there."""
-    some = np.concatenate([head.X for head in heads]).astype(np.float64)
-    known = np.isfinite(some)
+    """Return approximate means of the measured values of each feature, from the head."""
+    sample = np.concatenate([head.X for head in heads]).astype(np.float64)
+    known = np.isfinite(sample)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(np.where(known, some, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+        return np.asarray(np.where(known, sample, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
 
 
-def _seen(part: Part, about: Array) -> _Seen:
+def _moments(part: Part, about: Array) -> _PartMoments:
     n, d = part.X.shape[0], len(about)
     if not n:
-        return _Seen(0, 0, False, FeatureMoments(about, *np.zeros((3, d))))
-    own = np.ones(n) if part.weight is None else part.weight
+        return _PartMoments(0, 0, False, FeatureMoments(about, *np.zeros((3, d))))
+    weight = np.ones(n) if part.weight is None else part.weight
     gaps = has_unmeasured(part.X_err)
     with np.errstate(over="ignore", invalid="ignore"):
-        apart = part.X.astype(np.float64) - about
-        weights = np.full(d, float(own.sum()))
+        deviations = part.X.astype(np.float64) - about
+        totals = np.full(d, float(weight.sum()))
         if gaps:
             known = ~unmeasured(part.X_err, part.X.shape)
-            apart, weights = np.where(known, apart, 0.0), own @ known
-        return _Seen(n, int(np.count_nonzero(own)), gaps, FeatureMoments.of(apart, about, own, weights))
+            deviations, totals = np.where(known, deviations, 0.0), weight @ known
+        moments = FeatureMoments.of(deviations, about, weight, totals)
+    return _PartMoments(n, int(np.count_nonzero(weight)), gaps, moments)
 
 
-def _population(parts: Blocks, looked: list[_Seen], about: Array, gaps: bool) -> Population:
-    """Return the population of samples: means and spreads of all, the covariance of some, the same as in memory."""
-    moments = FeatureMoments.added([part.moments for part in looked])
+def _population(parts: Blocks, summaries: list[_PartMoments], about: Array, gaps: bool) -> Population:
+    """Return the population: means and spreads of all samples, the covariance of a subsample, as in memory."""
+    moments = FeatureMoments.added([part.moments for part in summaries])
     if not moments.weights.all():
         j = int(np.argmin(moments.weights))
         raise ValueError(f"X_err says that feature {j} was measured for no sample: leave it out")
     with np.errstate(over="ignore", invalid="ignore"):
         marginal = Population(*moments.means_and_spreads())
-    ends = np.cumsum([part.n_used for part in looked])
-    places = covariance_rows(int(ends[-1]), len(about), gaps=gaps)
-    cuts = np.searchsorted(places, ends)
-    begins = ends - [part.n_used for part in looked]
-    wanted = [places[a:b] - begin for a, b, begin in zip([0, *cuts[:-1]], cuts, begins, strict=True)]
-    found = [some for some in parts.collected(_some_rows, wanted) if some is not None]
-    X, X_err, weight = (stacked(each) for each in zip(*found, strict=True))
+    ends = np.cumsum([part.n_used for part in summaries])
+    rows = covariance_rows(int(ends[-1]), len(about), gaps=gaps)
+    cuts = np.searchsorted(rows, ends)
+    begins = ends - [part.n_used for part in summaries]
+    rows_of_parts = [rows[a:b] - begin for a, b, begin in zip([0, *cuts[:-1]], cuts, begins, strict=True)]
+    samples = [sample for sample in parts.collected(_taken, rows_of_parts) if sample is not None]
+    X, X_err, weight = (stacked(each) for each in zip(*samples, strict=True))
     return with_covariance(marginal, X.astype(np.float64), X_err, weight, gaps=gaps)
 
 
-def _some_rows(part: Part, places: Index) -> tuple[Any, Any, Any] | None:
-    """Return rows of positive weight at given places among these, with their errors and weights."""
-    if not len(places):
+def _taken(part: Part, rows: Index) -> tuple[Any, Any, Any] | None:
+    """Return rows with their errors and weights; they are counted among those of positive weight."""
+    if not len(rows):
         return None
     if part.weight is not None:
-        places = np.flatnonzero(part.weight)[places]
+        rows = np.flatnonzero(part.weight)[rows]
     errors = part.X_err
     if np.ndim(errors) == 1 and not hasattr(errors, "factors"):  # as wide as those of parts with gaps
         errors = np.repeat(errors[:, np.newaxis], part.X.shape[1], axis=1)
-    return part.X[places], take_rows(errors, places), None if part.weight is None else part.weight[places]
+    return part.X[rows], take_rows(errors, rows), None if part.weight is None else part.weight[rows]
 
 
 def _filled(part: Part, population: Population, correlated: bool) -> Part:
-    """Return a part with what its measured values let expect where there are none."""
+    """Return a part with values that were not measured filled in."""
     if not part.X.shape[0]:
         return part
     try:
@@ -362,7 +362,7 @@ def note_features(estimator: Any, n_features: int, names: list[str] | None) -> N
 
 
 def by_parts(method: Method) -> Method:
-    """Have a method of X and X_err take sources: a collection of Dask gives such collections, others arrays."""
+    """Make a method of X and X_err accept sources: Dask collections return Dask arrays, others arrays."""
 
     @wraps(method)
     def either(self: Any, X: Any, X_err: Any = None) -> Any:
@@ -388,11 +388,11 @@ def names_of(model: Any) -> list[str] | None:
 
 
 def light(model: Any) -> Any:
-    """Return a fitted model without what predictions do not need: a number for each sample, and names to be checked."""
+    """Return a copy of a fitted model without feature names and attributes that predictions do not need."""
     bare = copy.copy(model)
     for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
         bare.__dict__.pop(name, None)
-    bare.__dict__["n_jobs"] = 1  # parts are what threads and workers share
+    bare.__dict__["n_jobs"] = 1  # threads and workers share the parts
     inside = {name: value for name, value in vars(bare).items() if isinstance(value, BaseEstimator)}
     bare.__dict__.update({name: light(value) for name, value in inside.items() if name not in bare.get_params(False)})
     return bare
@@ -400,8 +400,8 @@ def light(model: Any) -> Any:
 
 def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
     if not part.X.shape[0]:
-        found = _sample(method, model, part.X_err)
-        return tuple(each[:0] for each in found) if isinstance(found, tuple) else found[:0]
+        result = _sample(method, model, part.X_err)
+        return tuple(each[:0] for each in result) if isinstance(result, tuple) else result[:0]
     try:
         return method(model, part.X, part.X_err)
     except ValueError as error:
@@ -409,15 +409,15 @@ def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
 
 
 def _sample(method: Callable[..., Any], model: Any, X_err: Any) -> Any:
-    """Return what a method makes of two samples, with error bars if there are any, which tells kind and shape."""
+    """Return the result of a method for two samples, with error bars if there are any: its type and shape."""
     zeros = np.zeros((2, model.n_features_in_))
     return method(light(model), zeros, None if X_err is None else zeros)
 
 
-def _stacked(found: list[Any]) -> Any:
-    if isinstance(found[0], tuple):
-        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-    return np.concatenate(found)
+def _stacked(results: list[Any]) -> Any:
+    if isinstance(results[0], tuple):
+        return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
+    return np.concatenate(results)
 
 
 def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names: Any, sample: Any) -> Any:
@@ -434,7 +434,7 @@ def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names:
         return array.concatenate(blocks, allow_unknown_chunksizes=True)
 
     if isinstance(sample, tuple):
-        return tuple(collection(like, itemgetter(place)) for place, like in enumerate(sample))
+        return tuple(collection(like, itemgetter(k)) for k, like in enumerate(sample))
     return collection(sample, lambda part: part)
 
 
@@ -444,18 +444,18 @@ def takes_sources(estimator: Any) -> bool:
 
 
 def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
-    """Return the weighted mean over the samples of a source of what a function makes of a fitted model and a part.
+    """Return the weighted mean over the samples of a source of a function of a fitted model and a part.
 
-    The function returns a number, or an array, for each sample; it is not called for a part without any.
+    The function returns a number, or an array, for each sample; it is not called for an empty part.
     """
     check_is_fitted(model)
     reading = Reading(source, fields, names_of(model), model.n_jobs)
     with reading.pool as mapped, reading.session as session:
         parts = reading.opened(mapped, session).parts.collected(_weighted, model=light(model), numbers=numbers)
-    found = [part for part in parts if part is not None]
-    if not found:
+    sums = [part for part in parts if part is not None]
+    if not sums:
         raise ValueError("X must have at least one sample; all partitions are empty")
-    return sum(part[0] for part in found) / sum(part[1] for part in found)
+    return sum(part[0] for part in sums) / sum(part[1] for part in sums)
 
 
 def _weighted(part: Part, model: Any, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
@@ -471,14 +471,14 @@ def class_totals(source: Source, fields: Fields, classes: NDArray[Any], n_jobs: 
     """Return the total weight of each class of a source; one pass."""
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
-        found = reading.opened(mapped, session).parts.total(_class_totals, classes=classes)
-    return [float(total) for total in found]
+        totals = reading.opened(mapped, session).parts.total(_class_totals, classes=classes)
+    return [float(total) for total in totals]
 
 
 def _class_totals(part: Part, classes: NDArray[Any]) -> Array:
     check_part_weights(part)
-    places = np.searchsorted(classes, part.y)
-    return np.bincount(places, part.weight, len(classes)).astype(np.float64)
+    labels = np.searchsorted(classes, part.y)
+    return np.bincount(labels, part.weight, len(classes)).astype(np.float64)
 
 
 def accuracy(model: Any, source: Source, fields: Fields) -> float:

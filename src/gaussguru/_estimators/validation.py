@@ -1,4 +1,4 @@
-"""What users give, checked once: every error names the argument, what came and what is expected."""
+"""Checks of arguments, once: every error names the argument, the value and the valid ones."""
 
 import math
 import numbers
@@ -334,7 +334,7 @@ def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
-    """Return what to multiply the weights of each class by; "balanced" gives all the same total."""
+    """Return a factor on the weights of each class; "balanced" gives all the same total."""
     if class_weight is None:
         return [1.0] * len(classes)
     if isinstance(class_weight, str) and class_weight == "balanced":

@@ -27,8 +27,9 @@ from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.members import MODELS
 from gaussguru._estimators.path import sigma_path
+from gaussguru._estimators.pool import MODELS
+from gaussguru._estimators.under_noise import check_levels, fill_unmeasured
 from gaussguru._estimators.validation import ParameterError
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
@@ -44,7 +45,7 @@ from gaussguru.report.reliability import (
     larger_error_scores,
     proper_scores,
 )
-from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
+from gaussguru.robustness import class_probabilities, expected_accuracy, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
 __all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table"]
@@ -335,11 +336,10 @@ def _fit_error_bars(rows: Rows, labels: _Labels, folds: int, options: dict[str, 
         "cross_validation": scores | {"folds": folds},
     }
     passes = found.population_.n_passes_
-    if found.method_ == "pool":  # whose members know numbers of classes
+    if not found._is_linear:  # whose members know numbers of classes
         about = _about_pool(scores, len(found.pool_.members))
         return _Fitted(steps, found, None, accuracy, passes, about, more)
-    for inner in (found.estimator_, found._calibrated, found._calibrated.estimator_, found._calibrated.estimator):
-        inner.classes_ = labels.classes
+    found.estimator_.classes_ = labels.classes
     return _Fitted(steps, found, found.estimator_, accuracy, passes, _about_linear(found), more)
 
 

@@ -12,10 +12,10 @@ from sklearn.pipeline import Pipeline
 from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits as LimitErrors
 from gaussguru._errors import measured
+from gaussguru._estimators.base import ByProbability
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.schema import Layout, label_value
-from gaussguru.calibration import ByProbability
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
 

@@ -29,6 +29,7 @@ from sklearn.preprocessing import (
 from gaussguru._data.kernel_matrix import NAMES, Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._errors import Population
+from gaussguru._estimators.affine import AffineMap
 from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.cross_validation import GuruClassifierCV
@@ -36,8 +37,7 @@ from gaussguru._estimators.error_bar import ErrorBarClassifier
 from gaussguru._estimators.features import FAR, FeatureColumns
 from gaussguru._estimators.kernel import KernelGuruClassifier
 from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.members import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember
-from gaussguru._estimators.pool import OpinionPool
+from gaussguru._estimators.pool import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember, OpinionPool
 from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors
 from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
@@ -46,7 +46,6 @@ from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
-from gaussguru.preprocessing.affine import AffineMap
 from gaussguru.preprocessing.curved import CurvedMap
 
 SCALERS = (StandardScaler, RobustScaler, MinMaxScaler, MaxAbsScaler, QuantileTransformer)
@@ -510,7 +509,6 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
             **_calibration(),
             "method_": one_of("shrunk", "posterior", "probit"),
             "kappa_pvalue_": real(0.0, nan=True),
-            "_calibrated": part(CalibratedWithErrorsCV),
             "estimator_": part(GuruClassifier, ProbitWithErrors),
         }
     else:

@@ -18,7 +18,7 @@ from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifie
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._estimators.members import alone
+from gaussguru._estimators.pool import alone
 from gaussguru._linalg import Array
 
 # Numbers in the rows to which a classifier is fitted before it is given its nodes.

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._estimators.adversary import sample_noise
+from gaussguru._estimators.affine import as_table, dense
 from gaussguru._estimators.validation import check_count
 from gaussguru._linalg import Array
 from gaussguru.plotting import style
-from gaussguru.preprocessing.affine import as_table, dense
 
 
 class AdversarialSamplesDisplay:

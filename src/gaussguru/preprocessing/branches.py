@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from gaussguru._errors import Limits, LowRank, columns_of_errors, put_errors, standard_deviations
+from gaussguru._estimators.affine import dense
 from gaussguru._frames import (
     column_names,
     column_values,
@@ -23,7 +24,6 @@ from gaussguru._frames import (
     text_columns,
 )
 from gaussguru._linalg import Index
-from gaussguru.preprocessing.affine import dense
 
 
 def exact_columns(transformer: Any, X: Any) -> Index:

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._data.em import population_of
 from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
+from gaussguru._estimators.affine import AffineMap, dense
 from gaussguru._estimators.validation import check_choice, warn_of_error_columns
 from gaussguru._frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru._linalg import Index
-from gaussguru.preprocessing.affine import AffineMap, dense
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 
@@ -275,6 +275,11 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         """How errors are propagated."""
         check_is_fitted(self)
         return self._map.method
+
+    @property
+    def _counts_errors(self) -> bool:
+        """Whether the transformed values depend on the error bars."""
+        return self.method_ != "affine"
 
     @property
     def matrix_(self) -> Any:

@@ -15,15 +15,16 @@ from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
+from gaussguru._estimators.affine import as_table, final_estimator
 from gaussguru._estimators.cross_validation import GuruClassifierCV
 from gaussguru._estimators.kernel import KernelGuruClassifier
+from gaussguru._estimators.under_noise import check_levels, counts_errors, fill_unmeasured
 from gaussguru._estimators.validation import check_real
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
 from gaussguru.inspection import coefficients
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
-from gaussguru.preprocessing.affine import as_table, final_estimator
 from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
@@ -44,11 +45,8 @@ from gaussguru.robustness import (
     NotLinearError,
     RobustnessCurve,
     certified_radius,
-    check_levels,
     class_probabilities,
-    counts_errors,
     expected_accuracy,
-    fill_unmeasured,
     flip_probability,
     remeasure_gain,
     robustness_curve,

@@ -17,7 +17,7 @@ BESIDE = {
 
 def has_pool(model: Any) -> bool:
     """Return whether a classifier is a pool."""
-    return getattr(model, "method_", None) == "pool"
+    return not getattr(model, "_is_linear", True)
 
 
 def pool_table(scores: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._errors import check_errors, finite, not_measured, split_errors
+from gaussguru._estimators.affine import dense, final_estimator
+from gaussguru._estimators.base import ByProbability
+from gaussguru._estimators.under_noise import with_larger_errors
 from gaussguru._linalg import SAME, Array
-from gaussguru.calibration import ByProbability, margin_and_spread
+from gaussguru.calibration import margin_and_spread
 from gaussguru.plotting import style
-from gaussguru.preprocessing.affine import dense, final_estimator
-from gaussguru.robustness import with_larger_errors
 
 # Names of groups of equal numbers of samples, by the size of their error bars.
 THIRDS = ("small", "medium", "large")
