@@ -39,6 +39,7 @@ from gaussguru._estimators.pool import (
     REPEATS,
     LabelledColumns,
     fit_pool,
+    ignore_warnings_of_threads,
     members_of,
     pool_folds,
     warn_if_uninformed,
@@ -501,8 +502,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         if self._is_linear:
             return np.concatenate([self._calibrated_logs(part) for part in self._posteriors(X, X_err)])
         X, X_err = self._measured(X, X_err)
-        # Trees of scikit-learn set the filters of warnings in every thread; afterwards they are as before.
         with warnings.catch_warnings(), Threads(n_threads(self.n_jobs)) as mapped:
+            ignore_warnings_of_threads()
             parts = [
                 self.pool_.probabilities(
                     self.features_.columns(X[part], None if X_err is None else take_rows(X_err, part)), mapped

@@ -462,13 +462,22 @@ class OpinionPool:
         return np.asarray(measured * self.weights[0] + noisier * self.weights[1])
 
 
+def ignore_warnings_of_threads() -> None:
+    """Ignore a warning of scikit-learn that members in several threads may cause.
+
+    Forests set the warning filters of the process for the time of every tree. Another thread that finds none in that
+    moment warns of a wrong use of ``delayed``. The caller restores the filters when the threads have ended.
+    """
+    warnings.filterwarnings("ignore", message="`sklearn.utils.parallel.delayed` should be used with")
+
+
 def fit_pool(
     members: list[Member], folds: list[PoolFold], n_jobs: int | None, say: Callable[[str], None]
 ) -> tuple[OpinionPool, dict[str, NDArray[Any]]]:
     """Return a pool, and the table of log losses of its members on held-out samples."""
-    # Few iterations of logistic regression suffice: held-out samples judge. (Warning filters hold for all threads.)
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        ignore_warnings_of_threads()
+        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations suffice: held-out samples judge
         # Threads share the folds, or the members of a single one.
         by_member, by_fold = (mapped, map) if len(folds) == 1 else (map, mapped)
 
