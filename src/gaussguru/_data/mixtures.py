@@ -16,8 +16,8 @@ EM (Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5, *Extreme deconvolution*) needs
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +103,19 @@ class Mixture:
         deviations = self.means - self.mean
         within = np.einsum("k,kij->ij", self.weights, self.covariances)
         return np.asarray(within + (deviations * self.weights[:, np.newaxis]).T @ deviations)
+
+    def in_units(self, units: Array) -> Self:
+        """Return the same distribution in other units, one for each feature."""
+        outer = np.multiply.outer(units, units)
+        loadings = None if self.loadings is None else self.loadings / units[:, np.newaxis]
+        uniquenesses = None if self.uniquenesses is None else self.uniquenesses / np.square(units)
+        return replace(
+            self,
+            means=self.means / units,
+            covariances=self.covariances / outer,
+            loadings=loadings,
+            uniquenesses=uniquenesses,
+        )
 
     def view(self, k: int, rows: Readings) -> Any:
         """Return a block of samples under component k, a :class:`ComponentView`."""

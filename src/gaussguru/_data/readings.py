@@ -126,6 +126,13 @@ class Readings:
         doubts = None if self.doubts is None else self.doubts * np.square(factors)
         return replace(self, variances=variances, factors=columns, covariances=covariances, doubts=doubts)
 
+    def in_units(self, units: Array) -> "Readings":
+        """Return the same in other units, one for each feature; exact if they are powers of two."""
+        if np.all(units == 1.0):
+            return self
+        bounds = None if self.bounds is None else self.bounds / units
+        return replace(self.scaled(1.0 / units), values=self.values / units.astype(self.values.dtype), bounds=bounds)
+
     def informative(self, limits: Array) -> "Readings":
         """Return the same with values missing whose errors are above the limit of their feature."""
         vague = self.noise_variances > np.square(limits)

@@ -51,15 +51,16 @@ class PartSummary(NamedTuple):
 
 
 class FeatureSummary(NamedTuple):
-    """Per feature: mean and unit of length of the measured values, whether any are missing, and whether errors vary."""
+    """Per feature: mean and unit of length of the values, whether any are missing, whether errors vary, share known."""
 
     means: Array
     lengths: Array
     gaps: NDArray[np.bool_]
     varying: NDArray[np.bool_]
+    known: Array
 
 
-def read_sample(parts: Blocks, limits: Array, about: Array) -> tuple[StreamedSample, FeatureSummary]:
+def read_sample(parts: Blocks, limits: Array, about: Array, units: Array) -> tuple[StreamedSample, FeatureSummary]:
     """Return the samples of all parts and a summary of their features; one pass.
 
     Parameters
@@ -69,9 +70,11 @@ def read_sample(parts: Blocks, limits: Array, about: Array) -> tuple[StreamedSam
     limits : array of shape (n_features,)
         Values with larger errors are ignored.
     about : array of shape (n_features,)
-        Approximate means, from which deviations are taken.
+        Approximate means in ``units``, from which deviations are taken.
+    units : array of shape (n_features,)
+        Units of the readings and of the summary.
     """
-    items = parts.then(_read, limits=limits)
+    items = parts.then(_read, limits=limits, units=units)
     summaries: list[PartSummary] = items.collected(_summary, about=about)
     used = [number for number, part in enumerate(summaries) if part.n_rows]
     if len(used) < len(summaries):
@@ -81,13 +84,14 @@ def read_sample(parts: Blocks, limits: Array, about: Array) -> tuple[StreamedSam
     counts = np.sum([part.counts for part in summaries], axis=0)
     if not counts.all():
         raise ValueError(f"feature {int(np.argmin(counts))} was measured for no sample: leave it out")
-    means, spreads = FeatureMoments.added([part.moments for part in summaries]).means_and_spreads()
     most = np.max([part.most for part in summaries], axis=0)
     least, finest = (np.min([getattr(part, name) for part in summaries], axis=0) for name in ("least", "finest"))
     varying = varies(most, least, is_diagonal=all(part.is_diagonal for part in summaries))
     gaps = np.any([part.gaps for part in summaries], axis=0)
+    moments = FeatureMoments.added([part.moments for part in summaries])
+    means, spreads = moments.means_and_spreads()
     sample = StreamedSample(items, n, float(sum(part.total for part in summaries)))
-    return sample, FeatureSummary(means, lengths(means, spreads, finest), gaps, varying)
+    return sample, FeatureSummary(means, lengths(means, spreads, finest), gaps, varying, moments.weights / sample.total)
 
 
 def unlabelled(part: Part) -> Part:
@@ -124,8 +128,8 @@ def varies(most: Array, least: Array, *, is_diagonal: bool) -> NDArray[np.bool_]
     return varying if is_diagonal else np.full(len(varying), bool(varying.any()))
 
 
-def _read(part: Part, limits: Array) -> Item:
-    """Return the readings, weights and mask of gaps of a part."""
+def _read(part: Part, limits: Array, units: Array) -> Item:
+    """Return the readings of a part in these units, their weights and the mask of gaps; limits are in those of X."""
     check_part_weights(part)
     if part.X.shape[1] != len(limits):
         raise ValueError(
@@ -141,7 +145,7 @@ def _read(part: Part, limits: Array) -> Item:
     weight = part.weight
     if weight is not None and not weight.all():
         rows, weight = rows[weight > 0], weight[weight > 0]
-    return rows.informative(limits), weight, rows.gaps
+    return rows.informative(limits).in_units(units), weight, rows.gaps
 
 
 def _summary(item: Item, about: Array) -> PartSummary:

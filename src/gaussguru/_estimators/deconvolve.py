@@ -478,7 +478,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
             fit = search.run(start, mapped)
-        return self._keep(fit, search.spreads, search.gaps, search.passes)
+        known = np.average(search.rows.is_known, axis=0, weights=search.weight)
+        return self._keep(fit, search, known, search.spreads, search.gaps, search.passes)
 
     def _fit_source(self, source: Source, fields: Fields, start: EmState | None = None) -> Self:
         """Fit a subsample in memory, then all samples of a source, starting from its population."""
@@ -490,14 +491,15 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             search = self._search(subsample.X, subsample.X_err, subsample.weight)
             fit = search.run(start, mapped)
             passes, spreads, gaps = 2.0, search.spreads, search.gaps
+            known = np.average(search.rows.is_known, axis=0, weights=search.weight)
             if not subsample.is_all:
-                sample, features = read_sample(parts, search.limits, search.means)
-                spreads, gaps = features.lengths, features.gaps
+                sample, features = read_sample(parts, search.limits, search.means, search.units)
+                spreads, gaps, known = features.lengths, features.gaps, features.known
                 em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
                 fit = em.run(sample, fit.state)
                 passes += 1.0 + fit.n_iter
         note_features(self, self.n_features_in_, source.feature_names(fields))
-        return self._keep(fit, spreads, gaps, passes)
+        return self._keep(fit, search, known, spreads, gaps, passes)
 
     def _search(self, X: Any, X_err: Any, sample_weight: Any) -> "_Search":
         """Return the search for the population of samples in memory."""
@@ -508,8 +510,14 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             rows, weight = rows[weight > 0], weight[weight > 0]
         return _Search(self, _informative(rows, weight), weight)
 
-    def _keep(self, fit: Fit, spreads: Array, gaps: NDArray[np.bool_], passes: float) -> Self:
-        """Store the result of a fit, and warn if EM has not converged."""
+    def _keep(
+        self, fit: Fit, search: "_Search", known: Array, spreads: Array, gaps: NDArray[np.bool_], passes: float
+    ) -> Self:
+        """Store the result of a fit in the units of X, and warn if EM has not converged.
+
+        ``known`` is the fraction of the samples that have a value, feature by feature.
+        """
+        units = search.units
         if not fit.converged:
             problem = f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol"
             if fit.drop:
@@ -518,12 +526,14 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                     "is kept. Posteriors within several limits are approximate"
                 )
             warnings.warn(problem, ConvergenceWarning, stacklevel=outside())
-        self.population_: Mixture = fit.state.mixture
+        self.population_: Mixture = fit.state.mixture.in_units(1.0 / units)
         self.error_scale_ = fit.state.kappa
         self.n_components_ = fit.state.mixture.n_components - bool(self.outliers)
-        self.log_likelihood_, self.lower_bound_ = fit.log_likelihood, fit.objective
-        self.objective_curve_, self.n_iter_, self.converged_ = fit.history, fit.n_iter, fit.converged
-        self.spreads_, self.n_passes_ = spreads, float(round(passes, 3))
+        volume = float(known @ np.log(units))  # a density is that in the units of the search divided by their volume
+        self.log_likelihood_, self.lower_bound_ = fit.log_likelihood - volume, fit.objective - volume
+        self.objective_curve_ = [value - volume for value in fit.history]
+        self.n_iter_, self.converged_ = fit.n_iter, fit.converged
+        self.spreads_, self.n_passes_ = spreads * units, float(round(passes, 3))
         self.indicators_ = np.flatnonzero(gaps)
         return self
 
@@ -594,11 +604,18 @@ def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
 
 
 class _Search:
-    """The search for the most likely population of readings in memory: starts, subsamples, then all rows."""
+    """The search for the most likely population of readings in memory: starts, subsamples, then all rows.
+
+    All is computed in ``units``, the power of two next to the spread of each feature: the path of a search, and where
+    it ends, do not depend on the units of X.
+    """
 
     def __init__(self, model: Deconvolve, readings: _InformativeReadings, weight: Array | None) -> None:
         self.model, self.weight, self.passes = model, weight, 0.0
-        self.rows, self.gaps, self.spreads, self.means, self.limits = rows, _, spreads, _, _ = readings
+        self.units = np.exp2(np.clip(np.round(np.log2(readings.spreads)), -500, 500))
+        self.rows, self.gaps, self.limits = readings.rows.in_units(self.units), readings.gaps, readings.limits
+        self.spreads, self.means = readings.spreads / self.units, readings.means / self.units
+        rows, spreads = self.rows, self.spreads
         self.rng = model._generator()
         self.order = self.rng.permutation(len(rows))
         n, d = rows.shape
@@ -621,6 +638,7 @@ class _Search:
         """Return the population of all rows."""
         n = len(self.rows)
         if start is not None:
+            start = replace(start, mixture=start.mixture.in_units(self.units))
             if self.model.outliers:
                 one = self._one(self.rows, self.weight, mapped).state.mixture
                 self.em = replace(self.em, wide=one.covariances[0])
