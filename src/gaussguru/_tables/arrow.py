@@ -22,7 +22,7 @@ class Parquet(Batched):
         self._parquet = pyarrow.parquet.ParquetFile(self._path)
         metadata = self._parquet.metadata
         self._limits.check_columns(self.name, "parquet", metadata.num_columns)
-        self.schema = self._parquet.schema_arrow
+        self.schema, self._n_rows = self._parquet.schema_arrow, metadata.num_rows
         # By what the file says of itself; a column without any value takes nothing in the file.
         groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
         chunks = (group.column(place) for group in groups for place in range(group.num_columns))
@@ -55,6 +55,7 @@ class Feather(Batched):
             self._limits.check_columns(self.name, "", len(self.schema))
             for message in messages:
                 rows, size = _claims(message)
+                self._n_rows += rows
                 claimed += max(size, 8 * rows * len(self.schema))
                 self._check_unpacked(claimed)
 

@@ -65,6 +65,11 @@ class Table(ABC):
         parsed are not shown.
         """
 
+    @property
+    def share(self) -> float | None:
+        """The part of the file that was read, from 0 to 1, where it is known."""
+        return self._stream.share
+
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
@@ -95,6 +100,7 @@ class Batched(Table):
     """A table in a file that is read from several places, in Arrow record batches of ``schema``."""
 
     title: str
+    _n_rows = _n_read = 0
     schema: Any
     # What is raised for a damaged file: a ValueError is text that is not in UTF-8.
     damage: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError)
@@ -111,6 +117,11 @@ class Batched(Table):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def share(self) -> float | None:
+        """The part of the rows that were read, where their number is known."""
+        return self._n_read / self._n_rows if self._n_rows else None
 
     @abstractmethod
     def _open(self) -> None:
@@ -158,12 +169,14 @@ class Batched(Table):
                     f"{self.place(name)} has values of type {shortened(kind)}, where numbers are expected; leave it "
                     f"out with --drop {quoted(name)}"
                 )
+        self._n_read = 0
         wanted, unpacked = list(dict.fromkeys([*numbers, *others])), 0
         texts = [name for name in others if is_text(self.schema.field(name).type)]
         with self._explained():
             for batch in self._batches(wanted, texts):
                 sizes = row_sizes(batch, numbers, others)
                 unpacked += int(sizes.sum())
+                self._n_read += batch.num_rows
                 self._check_unpacked(unpacked)
                 for values, columns in passed_on(batch, sizes, numbers, others):
                     yield (

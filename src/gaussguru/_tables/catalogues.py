@@ -139,7 +139,7 @@ class _Whole(_Foreign):
                 f"{WHOLE / 1e6:.0f} MB; convert it to FITS, Parquet or CSV, which are read in parts"
             )
         self._table = self._read()
-        self.schema = self._table.schema
+        self.schema, self._n_rows = self._table.schema, self._table.num_rows
 
     def _read(self) -> Any:
         raise NotImplementedError

@@ -117,6 +117,11 @@ class Stream(io.RawIOBase):
         """How many bytes the file itself has, or as many as were read of a pipe."""
         return self._size if self._total is None else self._total
 
+    @property
+    def share(self) -> float | None:
+        """The part of the file that was read, from 0 to 1; None of a pipe."""
+        return None if not self._total else min(1.0, self._size / self._total)
+
     def stored(self) -> str:
         """Return the path of a file with these bytes, none of which was read: the file itself, or a temporary copy."""
         if self.path is not None:
@@ -162,6 +167,11 @@ class Unpacked(Stream):
     def packed(self) -> int:
         """How many bytes the file itself has, or as many as were read of a pipe."""
         return self._below.packed
+
+    @property
+    def share(self) -> float | None:
+        """The part of the file that was read."""
+        return self._below.share
 
     def sha256(self) -> str:
         """Return the hash of the bytes of the file itself."""

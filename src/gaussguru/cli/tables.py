@@ -588,7 +588,7 @@ def predict(
                 done += len(part.complete)
                 yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
                 if status is not None:
-                    status.update(f"predicting: {done} rows")
+                    status.update(f"predicting: {done} rows", table.share)
             if not done:
                 yield {name: pa.array([], types.get(name, pa.string())) for name in [*kept, *types]}
 
@@ -690,7 +690,7 @@ def evaluate(
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     loaded = _load(model, file, limits)
-    with closing(open_table(file, **how)) as table, busy("evaluating"):
+    with closing(open_table(file, **how)) as table, busy("evaluating") as status:
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         rows = loaded.rows_together
@@ -703,6 +703,8 @@ def evaluate(
             for part in parts:
                 n_rows += part.n_rows
                 used.add(part)
+                if status is not None:
+                    status.update(f"evaluating: {n_rows} rows", table.share)
                 yield part.X, part.X_err, loaded.labels(part.y, table.name)
 
         result = evaluate_model(loaded, samples(), levels)
