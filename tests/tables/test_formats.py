@@ -513,6 +513,19 @@ GREEDY = {
 }
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_feather_file_is_refused_or_read(tmp_path, seed):
+    content = bytearray(arrow("zstd"))
+    rng = np.random.default_rng(seed)
+    start = content.index(b"\x28\xb5\x2f\xfd")
+    place = rng.integers(start - 400, start) & ~7  # in the description of the first batch
+    content[place : place + 8] = rng.bytes(8)
+    try:
+        read(put(tmp_path / "t.feather", bytes(content)))
+    except TableError as error:
+        assert "\n" not in str(error)
+
+
 @pytest.mark.parametrize("name", GREEDY)
 def test_files_that_ask_for_much_are_refused_soon(tmp_path, name):
     content, words = GREEDY[name]

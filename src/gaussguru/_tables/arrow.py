@@ -46,6 +46,7 @@ class Feather(Batched):
     """A file or a stream in Arrow's IPC format."""
 
     title = "Feather"
+    damage = (*Batched.damage, struct.error)
 
     def _open(self) -> None:
         claimed = 0
