@@ -8,12 +8,15 @@ Needs an operating system with fork.
 """
 
 import argparse
+import bz2
 import copy
 import gzip
 import io
 import json
+import lzma
 import os
 import random
+import re
 import select
 import shutil
 import signal
@@ -22,11 +25,13 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported
@@ -35,16 +40,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
+from astropy.io.votable import from_table, writeto
+from astropy.table import Table
 from sklearn.base import clone
 from sklearn.datasets import dump_svmlight_file
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
 from gaussguru import ErrorBarClassifier, cli
 from gaussguru._tables.archive import CARD, SCHEMA, TRUSTED
+from gaussguru._tables.files import FORMATS
 from gaussguru._tables.schema import Layout
 from gaussguru.models import Model, save_model
 
 SECONDS, MEGABYTES, LONGEST = 10, 1000, 1200
+CATALOGUES = ("fits", "vot", "ecsv", "xlsx", "feather")
 # Of rows of small tables: what they are made of has every kind of column that the command knows.
 ROWS = 40
 JUNK = [
@@ -146,14 +155,42 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
+def zipped(content: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("table", content)
+    return out.getvalue()
+
+
 def wrapped(content: bytes, chance: random.Random) -> bytes:
     """Return bytes in another encoding or compressed, perhaps damaged then."""
-    kind = chance.choice(["", "", "", "gzip", "twice", "members", "tail", "cut", "utf16", "utf-16-le", "latin1", "bom"])
+    kind = chance.choice(
+        [
+            "",
+            "",
+            "",
+            "gzip",
+            "bz2",
+            "xz",
+            "zip",
+            "twice",
+            "members",
+            "tail",
+            "cut",
+            "utf16",
+            "utf-16-le",
+            "latin1",
+            "bom",
+        ]
+    )
     packed = gzip.compress(content, mtime=0)
     text = content.decode("utf-8", "replace")
     return {
         "": content,
         "gzip": packed,
+        "bz2": bz2.compress(content),
+        "xz": lzma.compress(content, preset=0),
+        "zip": zipped(content),
         "twice": gzip.compress(packed),
         "members": gzip.compress(content[:50]) + gzip.compress(content[50:]),
         "tail": packed + b"tail",
@@ -441,6 +478,57 @@ def forged_archive(content: bytes, chance: random.Random) -> bytes:
     return out.getvalue()
 
 
+def catalogue(kind: str, chance: random.Random) -> bytes:
+    """Return a good table in a format of archives or spreadsheets."""
+    frame = pd.read_csv(Path("..", chance.choice(["plain.csv", "errors.csv", "missing.csv", "three.csv"])))
+    out = io.BytesIO()
+    if kind == "feather":
+        compression = chance.choice([None, "lz4", "zstd"])
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        found = pa.Table.from_pandas(frame)
+        with chance.choice([pa.ipc.new_file, pa.ipc.new_stream])(out, found.schema, options=options) as writer:
+            writer.write_table(found, 16)
+    elif kind == "xlsx":
+        frame.to_excel(out, index=False)
+    else:
+        columns = Table.from_pandas(frame)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if kind == "fits":
+                columns.write(out, format="fits")
+            elif kind == "vot":
+                writeto(from_table(columns), out, tabledata_format=chance.choice(["tabledata", "binary", "binary2"]))
+            else:
+                text = io.StringIO()
+                columns.write(text, format="ascii.ecsv")
+                return text.getvalue().encode()
+    return out.getvalue()
+
+
+def damaged_catalogue(kind: str, chance: random.Random) -> bytes:
+    """Return a table in a format of archives or spreadsheets, with changes anywhere, or in numbers of its header."""
+    content = catalogue(kind, chance)
+    if kind == "xlsx" and chance.random() < 0.7:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            entries = {name: file.read(name) for name in file.namelist()}
+        name = chance.choice(list(entries))
+        entries[name] = mutated(entries[name], chance)
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, part in entries.items():
+                file.writestr(name, part)
+        return out.getvalue()
+    if chance.random() < 0.4:
+        numbers = list(re.finditer(rb"(?<![0-9.])[0-9]{1,4}(?![0-9.])", content[:20_000])) or [re.match(b"", content)]
+        found = chance.choice(numbers)
+        new = str(chance.choice([0, -1, 3, 10**5, 10**9, 10**12, 10**20])).encode()
+        if kind == "fits":  # cards have 80 bytes each
+            new = new[-len(found[0]) - 15 :]
+            return content[: found.end() - len(new)] + new + content[found.end() :]
+        return content[: found.start()] + new + content[found.end() :]
+    return mutated(content, chance) if chance.random() < 0.9 else content
+
+
 def hostile_model(name: str, chance: random.Random) -> bytes:
     content = Path("..", name).read_bytes()
     if chance.random() < 0.2:
@@ -465,7 +553,7 @@ def make_call(number: int) -> tuple[list[str], str]:
     Return its arguments and what it has for standard input.
     """
     chance = random.Random(number)
-    kind = chance.choice(["csv", "csv", "svm", "parquet", "model", "model", "model"])
+    kind = chance.choice(["csv", "csv", "svm", "parquet", "model", "model", "model", "catalogue", "catalogue"])
     if kind == "model":
         model = chance.choice(list(MODELS))
         Path("forged").write_bytes(hostile_model(model, chance))
@@ -481,10 +569,10 @@ def make_call(number: int) -> tuple[list[str], str]:
         "csv": ("plain.csv", hostile_csv),
         "svm": ("plain.svm", hostile_svm),
         "parquet": ("plain.parquet", hostile_parquet),
-    }[kind]
+    }.get(kind, ("plain." + (suffix := chance.choice(CATALOGUES)), partial(damaged_catalogue, suffix)))
     # The name of the good file that it was made of, if it is nearly that: its models should read it.
     base = name
-    if chance.random() < 0.5:
+    if kind != "catalogue" and chance.random() < 0.5:
         base = chance.choice(["plain.csv", "errors.csv", "missing.csv", "three.csv"]) if kind == "csv" else name
         content = Path("..", base).read_bytes()
         content = damaged_parquet(content, chance) if kind == "parquet" else mutated(content, chance)
@@ -500,7 +588,11 @@ def make_call(number: int) -> tuple[list[str], str]:
     model = "../" + chance.choice([*fitting * 8, *MODELS])
     file = chance.choice([name] * 8 + ["other.txt", "other.gz", "é.csv"])
     Path(file).write_bytes(content)
-    options = ["--format", {"svm": "libsvm"}.get(kind, kind)] if chance.random() < 0.2 else []
+    options = (
+        ["--format", {"svm": "libsvm", "catalogue": chance.choice(list(FORMATS))}.get(kind, kind)]
+        if chance.random() < 0.2
+        else []
+    )
     if chance.random() < 0.05:
         options += ["--sep", chance.choice([",", ";", "tab", "|", "\0", ".", " ", "a"])]
     if chance.random() < 0.05:

@@ -16,7 +16,7 @@ import pytest
 
 from gaussguru import GuruClassifier
 from gaussguru._data import streams
-from gaussguru._tables import files, fitting, streaming
+from gaussguru._tables import base, fitting, streaming
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
 from gaussguru.models import read_model
@@ -45,7 +45,7 @@ def test_csv_beyond_the_limit_is_read_in_parts(tmp_path, monkeypatch, name):
     assert main(["fit", str(path), *more, "-o", str(tmp_path / "memory")]) == 0
     limit = path.stat().st_size // 10
     monkeypatch.setattr(streaming, "LARGE", limit)
-    monkeypatch.setattr(files, "BLOCK", limit)
+    monkeypatch.setattr(base, "BLOCK", limit)
     monkeypatch.setattr(arrays, "PART_BYTES", limit)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sizes = []
@@ -73,7 +73,7 @@ import numpy as np
 from gaussguru import GuruClassifier
 from gaussguru.models import save_model
 from gaussguru._data import streams
-from gaussguru._tables import files, fitting, streaming
+from gaussguru._tables import base, fitting, streaming
 from gaussguru.cli import main
 from gaussguru.sources import Arrays, arrays
 
@@ -83,7 +83,7 @@ save_model(small, os.devnull)  # BLAS, NumPy's and SciPy's, takes its buffers wh
 how, extra, path, output = sys.argv[1:]
 if how == "parts":
     streaming.LARGE = 1 << 20
-streams.DRAWN_BYTES = arrays.PART_BYTES = files.BLOCK = streams.KEPT_BYTES = 1 << 20
+streams.DRAWN_BYTES = arrays.PART_BYTES = base.BLOCK = streams.KEPT_BYTES = 1 << 20
 with open("/proc/self/status") as status:
     limit = 1024 * int(status.read().split("VmData:")[1].split()[0]) + int(extra)
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 from support.tables import BAD, CSV, WITH_ERRORS
 
-from gaussguru._tables import files
+from gaussguru._tables import base, delimited, files
 from gaussguru._tables.files import Limits, TableError, format_of, open_table, write_tables, writing
 from gaussguru._tables.schema import Data, Layout, label_values, read_all, read_parts
 
@@ -130,7 +130,7 @@ def many(n=500):
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 @pytest.mark.parametrize("missing", ["drop", "unmeasured"])
 def test_parts_are_bounded_and_have_every_row_in_order(tmp_path, monkeypatch, format, missing):
-    monkeypatch.setattr(files, "BLOCK", 2000)
+    monkeypatch.setattr(base, "BLOCK", 2000)
     frame, path = many(), str(tmp_path / f"t.{format}")
     frame.to_csv(path, index=False) if format == "csv" else frame.to_parquet(path, index=False)
     table = open_table(path)
@@ -353,7 +353,7 @@ def test_texts_of_parquet_are_passed_on_in_parts(tmp_path):
     layout = Layout(["a"], [], "_err", "y", "error")
     parts = list(read_parts(table, layout, labels=True, keep=["note"]))
     table.close()
-    assert max(part.kept["note"].nbytes for part in parts) < files.BLOCK + 60_000
+    assert max(part.kept["note"].nbytes for part in parts) < base.BLOCK + 60_000
     assert [text for part in parts for text in part.kept["note"].to_pylist()] == [texts[code] for code in codes]
     assert {part.kept["note"].type for part in parts} == {pa.string()}
     np.testing.assert_array_equal(np.concatenate([part.X for part in parts])[:, 0], codes)
@@ -385,7 +385,7 @@ def test_the_first_rows_are_shown_without_being_read(tmp_path, monkeypatch):
 
 
 def test_the_first_rows_are_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "SAMPLE", 1000)
+    monkeypatch.setattr(delimited, "SAMPLE", 1000)
     rows = [f'{i},"line {i}\n, {i}"' for i in range(300)]
     path = put(tmp_path / "t.csv", "a,y\n" + "\n".join(rows))
     table = open_table(path)
@@ -420,8 +420,8 @@ def test_the_first_rows_of_parquet_are_shown(tmp_path, monkeypatch):
     texts = pa.DictionaryArray.from_arrays(np.zeros(9000, np.int32), ["x" * 9000])
     path = put(tmp_path / "t.parquet", parquet(a=np.arange(9000), s=texts))
     for rows, size, expected in ((100, 1 << 26, 100), (10_000, 1 << 26, (1 << 26) // 9016), (10_000, 1 << 30, 9000)):
-        monkeypatch.setattr(files, "PEEK_ROWS", rows)
-        monkeypatch.setattr(files, "PEEK_BYTES", size)
+        monkeypatch.setattr(base, "PEEK_ROWS", rows)
+        monkeypatch.setattr(base, "PEEK_BYTES", size)
         table = open_table(path)
         shown = table.peek()
         assert shown["a"].to_pylist() == list(range(expected))
@@ -453,11 +453,6 @@ def test_parquet_of_other_types(tmp_path):
 def test_columns_of_truth_values_are_numbers(tmp_path):
     data = read(put(tmp_path / "t.csv", "a,b,y\nTrue,1,x\nfalse,2,y\n,3,x\n"), missing="mean")
     np.testing.assert_array_equal(data.X, [[1, 1], [0, 2], [np.nan, 3]])
-
-
-def test_comments_above_the_header_are_pointed_out(tmp_path):
-    path = put(tmp_path / "archive.csv", "# a survey, 2026\n# y: class\nx,y\n1,a\n")
-    refuses(path, "no column 'y'", "starts with '#'", target="y")
 
 
 def test_columns_without_a_name_are_not_features(tmp_path):

@@ -72,8 +72,8 @@ FEW_CLASSES, ROWS_PER_CLASS = 20, 10
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 ERROR_LEVELS = (1.0, 1.5, 2.0, 3.0)
 # The classifier of measurements has a covariance for each row: so many features, and so many numbers of them that are
-# held at a time (2 GB).
-MOST_FEATURES, MOST_NUMBERS = 300, 1 << 28
+# held at a time (0.5 GB).
+MOST_FEATURES, MOST_NUMBERS = 300, 1 << 26
 # Rows whose probabilities are compared with what came true; of more every second, fourth, ... is taken.
 MOST_KEPT = 1_000_000
 

@@ -169,9 +169,11 @@ def rows_on_cluster(
     frames = needed("dask.dataframe", "--dask", "dask")
     dask, distributed = needed("dask", "--dask", "dask"), needed("distributed", "--dask", "dask")
     names, target = [os.path.abspath(path) for path in files], str(layout.target)
+    if (format := format_of(files[0])) not in ("csv", "parquet"):
+        raise TableError(f"--dask reads CSV and Parquet; {files[0]} is {format}")
     used = [*layout.features, *layout.error_columns, target]
     with distributed.Client(address, timeout="20s", set_as_default=True):
-        if format_of(files[0]) == "parquet":
+        if format == "parquet":
             raw = frames.read_parquet(names, columns=used)
         else:
             spellings = {"na_values": NO_VALUE, "keep_default_na": False, "dtype": {target: str}}

@@ -15,13 +15,15 @@ import pkgutil
 import signal
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import rich.box
 import rich.console
+import rich.progress
 import rich.table
 import typer
 
@@ -30,6 +32,8 @@ import gaussguru
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 3, 130, 141, 143
 # Characters of a line of talk: files may have names, labels and values of any length.
 LONGEST_LINE = 1000
+# Seconds of a step before the time that remains is told.
+SOON = 2
 
 # Modules of this package that register commands.
 MODULES = ("tables", "trials")
@@ -167,9 +171,29 @@ def check_output(path: str, *, force: bool) -> None:
     check_writable(path, force=True)
 
 
-def busy(what: str) -> AbstractContextManager[Any]:
-    """Show that something goes on, on a terminal and nowhere else."""
-    return talk.status(what) if talk.is_terminal and not talk.quiet else nullcontext()
+class Step:
+    """A line on the terminal about a step that takes long: its stage, the time it took, and the time that remains."""
+
+    def __init__(self, progress: Any, what: str) -> None:
+        self._progress, self._task, self._begin = progress, progress.add_task(what, total=None), time.monotonic()
+
+    def update(self, what: str, done: float | None = None) -> None:
+        """Show a stage, and the time that remains, where it is known how much is done, from 0 to 1."""
+        elapsed = time.monotonic() - self._begin
+        if done and done < 1 and elapsed > SOON:
+            what += f", about {elapsed * (1 / done - 1):.0f} s left"
+        self._progress.update(self._task, description=what)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[Step | None]:
+    """Show a step, and the time it took so far, on a terminal and nowhere else."""
+    if talk.quiet or not talk.is_terminal:
+        yield None
+        return
+    columns = rich.progress.SpinnerColumn(), rich.progress.TextColumn("{task.description}", markup=False)
+    with rich.progress.Progress(*columns, rich.progress.TimeElapsedColumn(), console=talk, transient=True) as progress:
+        yield Step(progress, what)
 
 
 def count(number: int, noun: str) -> str:

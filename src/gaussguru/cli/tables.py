@@ -17,11 +17,11 @@ from gaussguru._tables.files import (
     Limits,
     Table,
     TableError,
-    format_of,
     open_table,
     quoted,
     write_tables,
     writing,
+    written_format,
 )
 from gaussguru._tables.fitting import (
     CLASSIFIERS,
@@ -73,7 +73,9 @@ def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
 
 
 # Options that several commands have.
-File = Annotated[str, typer.Argument(metavar="FILE", help="CSV, Parquet or libsvm; - is standard input.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="CSV, Parquet, libsvm, FITS, VOTable, Excel, ...; - is standard input.")
+]
 ModelFile = Annotated[
     str, typer.Argument(metavar="MODEL", help="A file that 'gaussguru fit' wrote; - is standard input.")
 ]
@@ -120,7 +122,13 @@ Balanced = Annotated[bool, typer.Option("--balanced", help="Give all classes the
 Folds = Annotated[int, typer.Option(help="Number of cross-validation folds. Columns are scaled once, before.")]
 Tol = Annotated[float, typer.Option(help="Largest duality gap, relative to the objective at zero.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of threads. Default: all cores.")]
-InputFormat = Annotated[str | None, one_of(FORMATS, "Format of FILE. Default: by its name, else csv.", "--format")]
+InputFormat = Annotated[
+    str | None, one_of(FORMATS, "Format of FILE. Default: by its content, then its name, else csv.", "--format")
+]
+Which = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="Name or number of the table, in FITS, VOTable and Excel: default 1."),
+]
 Sep = Annotated[str | None, typer.Option(help="CSV separator. Default: found from the header.")]
 Decimal = Annotated[str, typer.Option(help="CSV decimal point.")]
 MaxColumns = Annotated[
@@ -330,6 +338,7 @@ def fit(
     tol: Tol = 1e-6,
     jobs: Jobs = None,
     format: InputFormat = None,
+    which: Which = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     max_classes: MaxClasses = None,
@@ -362,7 +371,7 @@ def fit(
     bars = ErrorBarOptions(model, gaussians, scale_errors, use_error_sizes)
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
-    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     files = files_of(file)
     with closing(open_table(files[0], **how)) as table:
         layout = Layout.of(table, target, **roles)
@@ -478,6 +487,7 @@ def _read(table: Table, layout: Layout) -> tuple[Data, str]:
     """Return a whole table, and in words what was read."""
     with busy("reading"):
         data = read_all(table, layout, learning=True)
+    warn(table.notes)
     parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
     if len(data.y) < data.n_rows:
         parts.append(f"{data.n_rows - len(data.y)} of them left out")
@@ -536,6 +546,7 @@ def predict(
         list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
     ] = None,
     format: InputFormat = None,
+    which: Which = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     max_columns: MaxColumns = None,
@@ -561,11 +572,9 @@ def predict(
     talk.quiet = quiet
     _check_output(output, force, json)
     limits = _limits(max_columns, max_line, max_unpacked)
-    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     loaded, kept = _load(model, file, limits), keep or []
-    kind = "csv" if output == "-" else format_of(output)
-    if kind == "libsvm":
-        raise TableError(f"{output}: predictions are written as CSV or Parquet")
+    kind = "csv" if output == "-" else written_format(output)
     if remeasure is not None:
         _check_remeasure(loaded, remeasure)
     names = loaded.column_names(each=each, remeasure=remeasure is not None)
@@ -581,12 +590,13 @@ def predict(
                 done += len(part.complete)
                 yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
                 if status is not None:
-                    status.update(f"predicting: {done} rows")
+                    status.update(f"predicting: {done} rows", table.share)
             if not done:
                 yield {name: pa.array([], types.get(name, pa.string())) for name in [*kept, *types]}
 
         with writing(output, force=force) as out:
             n_rows = write_tables(out, tables(), kind)
+        warn(table.notes)
     say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
     if json:
         tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
@@ -642,6 +652,7 @@ def evaluate(
         str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
     ] = None,
     format: InputFormat = None,
+    which: Which = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     max_columns: MaxColumns = None,
@@ -679,9 +690,9 @@ def evaluate(
     if report is not None:
         check_output(report, force=force)
     limits = _limits(max_columns, max_line, max_unpacked)
-    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     loaded = _load(model, file, limits)
-    with closing(open_table(file, **how)) as table, busy("evaluating"):
+    with closing(open_table(file, **how)) as table, busy("evaluating") as status:
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         rows = loaded.rows_together
@@ -694,9 +705,12 @@ def evaluate(
             for part in parts:
                 n_rows += part.n_rows
                 used.add(part)
+                if status is not None:
+                    status.update(f"evaluating: {n_rows} rows", table.share)
                 yield part.X, part.X_err, loaded.labels(part.y, table.name)
 
         result = evaluate_model(loaded, samples(), levels)
+        warn(table.notes)
         if "most_wrong" in result:
             result["most_wrong"] = used.named(**result["most_wrong"])
         result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
@@ -796,6 +810,7 @@ def path(
     tol: Tol = 1e-6,
     jobs: Jobs = None,
     format: InputFormat = None,
+    which: Which = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     max_classes: MaxClasses = None,
@@ -816,11 +831,12 @@ def path(
     talk.quiet = quiet
     if output is not None:
         _check_output(output, force, json)
+    kind = "csv" if output in (None, "-") else written_format(output)
     levels = parse_numbers(sigmas, "--sigmas must be a whole number, or numbers with commas between them")
     wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
     roles = _roles(features, drop, err_suffix, errors, missing)
     limits = _limits(max_columns, max_line, max_unpacked)
-    how: dict[str, Any] = {"format": format, "sep": sep, "decimal": decimal, "limits": limits}
+    how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     with closing(open_table(file, **how)) as table:
         data, summary = _read(table, Layout.of(table, target, **roles))
     options: dict[str, Any] = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
@@ -832,7 +848,7 @@ def path(
     warn(notes)
     if output is not None:
         with writing(output, force=force) as out:
-            write_tables(out, [columns], "csv" if output == "-" else format_of(output))
+            write_tables(out, [columns], kind)
         if output != "-":
             say(f"wrote {output}")
     if json:

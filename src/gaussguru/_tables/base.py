@@ -1,0 +1,284 @@
+"""A table in a file, read from the first row to the last in parts of bounded size."""
+
+import difflib
+import io
+import itertools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from gaussguru._linalg import Array
+from gaussguru._tables.contents import Limits, Stream, TableError, quoted, shortened
+
+# Bytes of numbers, or of lines of libsvm, that are passed on together.
+BLOCK = 1 << 22
+# How a table says that there is no value, as a label or as a number. "None" is a word.
+NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>"]
+# Rows, and bytes of them, of which a table of another format shows what its columns hold.
+PEEK_ROWS, PEEK_BYTES = 100_000, 1 << 26
+# Columns that are compared with a name that is not there, and the longest of them: the comparison is quadratic in it.
+NEAR_NAMES, NEAR_LENGTH = 10_000, 100
+
+
+def column_of(table: str, name: str) -> str:
+    """Return a column of a table as an error names it."""
+    return f"{table}: column {quoted(name)}"
+
+
+class Table(ABC):
+    """A table that can be read once, from the first row to the last.
+
+    Attributes
+    ----------
+    columns : list of str
+    units : dict from str to str
+        Units by column, of those that have one in the file.
+    notes : list of str
+        Decisions of the reader that its user should know.
+    """
+
+    columns: list[str]
+
+    def __init__(self, name: str, stream: Stream, limits: Limits) -> None:
+        self.name, self._stream, self._limits = name, stream, limits
+        self.units: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._buffered = io.BufferedReader(stream, 1 << 16)  # it would close the stream when it is forgotten
+
+    @abstractmethod
+    def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield parts: columns of numbers as an array or CSR matrix, NaN for no value, and others as Arrow arrays."""
+
+    @abstractmethod
+    def peek(self) -> Any:
+        """Return an Arrow table of the first rows, which ``parts`` yields again; to be asked for before ``parts``.
+
+        Columns with a name are int64, float64, bool or string, and null where there is no value. Rows that cannot be
+        parsed are not shown.
+        """
+
+    @property
+    def share(self) -> float | None:
+        """The part of the file that was read, from 0 to 1, where it is known."""
+        return self._stream.share
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def sha256(self) -> str:
+        """Return the hash of the bytes of the whole file; to be asked for last."""
+        return self._stream.sha256()
+
+    def place(self, name: str) -> str:
+        """Return a column as an error names it."""
+        return column_of(self.name, name)
+
+    def require(self, name: str, role: str) -> None:
+        """Raise unless there is such a column."""
+        if name and name in self.columns:
+            return
+        near = nearest(name, self.columns)
+        meant = f"did you mean {near!r}?" if near else f"there are {self.some_columns()}"
+        raise TableError(f"{self.name} has no column {quoted(name)} for {role}; {meant}")
+
+    def some_columns(self) -> str:
+        """Return the names of the first columns."""
+        names = ", ".join(map(shortened, self.columns[:8]))
+        return (names or "none") + (", ..." if len(self.columns) > 8 else "")
+
+
+class Batched(Table):
+    """A table in a file that is read from several places, in Arrow record batches of ``schema``."""
+
+    title: str
+    _n_rows = _n_read = 0
+    schema: Any
+    # What is raised for a damaged file: a ValueError is text that is not in UTF-8.
+    damage: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError)
+
+    def __init__(self, name: str, stream: Stream, limits: Limits, which: str | None = None) -> None:
+        super().__init__(name, stream, limits)
+        self._which, self._path = which, stream.stored()
+        try:
+            with self._explained():
+                self._open()
+            self._limits.check_columns(name, "", len(self.schema))
+            self.columns = list(self.schema.names)
+            check_names(self)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def share(self) -> float | None:
+        """The part of the rows that were read, where their number is known."""
+        return self._n_read / self._n_rows if self._n_rows else None
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Open the file at the path: set the schema, and check the size that it claims."""
+
+    @abstractmethod
+    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+        """Yield record batches of columns; ``texts`` may come as codes."""
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except TableError:
+            raise
+        except self.damage as error:
+            words = " ".join(str(error)[:300].split()) or type(error).__name__
+            raise TableError(f"{self.name} cannot be read as {self.title}: {words}") from None
+
+    def _check_unpacked(self, unpacked: int) -> None:
+        self._limits.check_unpacked(self.name, unpacked, self._stream.packed)
+
+    def _choose(self, names: list[str]) -> int:
+        """Return the place of the table that was asked for, or 0; say so if there are others."""
+        wanted, listed = self._which, ", ".join(shortened(each) or "no name" for each in names[:8])
+        if not names:
+            raise TableError(f"{self.name} has no table")
+        if wanted is None:
+            if len(names) > 1:
+                self.notes.append(
+                    f"{self.name} has {len(names)} tables ({listed}); the first is read, --table NAME or NUMBER chooses"
+                )
+            return 0
+        if wanted in names:
+            return names.index(wanted)
+        if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= len(names):
+            return int(wanted[:9]) - 1
+        raise TableError(f"{self.name} has no table {quoted(wanted)} for --table; there are {listed}")
+
+    def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        for name in numbers:
+            kind = self.schema.field(name).type
+            if not any(is_number(kind) for is_number in _NUMBERS):
+                raise TableError(
+                    f"{self.place(name)} has values of type {shortened(kind)}, where numbers are expected; leave it "
+                    f"out with --drop {quoted(name)}"
+                )
+        self._n_read = 0
+        wanted, unpacked = list(dict.fromkeys([*numbers, *others])), 0
+        texts = [name for name in others if is_text(self.schema.field(name).type)]
+        with self._explained():
+            for batch in self._batches(wanted, texts):
+                sizes = row_sizes(batch, numbers, others)
+                unpacked += int(sizes.sum())
+                self._n_read += batch.num_rows
+                self._check_unpacked(unpacked)
+                for values, columns in passed_on(batch, sizes, numbers, others):
+                    yield (
+                        values,
+                        columns | {name: _decoded(columns[name]) for name in texts},
+                    )
+
+    def peek(self) -> Any:
+        fields = [field for field in self.schema if field.name]
+        flat = [field.name for field in fields if not pa.types.is_nested(field.type)]
+        texts = [field.name for field in fields if is_text(field.type)]
+        shown, n_rows, size = [], 0, 0.0
+        with self._explained():
+            for batch in self._batches(flat, texts):
+                ends = size + np.cumsum(row_sizes(batch, [], flat))
+                rows = min(PEEK_ROWS - n_rows, int(np.searchsorted(ends, PEEK_BYTES)))
+                shown.append(batch.slice(0, rows))
+                n_rows, size = n_rows + rows, float(ends[-1]) if len(ends) else size
+                if rows < batch.num_rows:
+                    break
+            empty = pa.schema([field for field in fields if field.name in set(flat)])
+            table = plain_kinds(pa.Table.from_batches(shown, shown[0].schema if shown else empty))
+        # Lists and structures cannot be used: the type stands for each.
+        columns = {name: table[name] for name in flat}
+        return pa.table({field.name: columns.get(field.name, [str(field.type)] * n_rows) for field in fields})
+
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+
+
+def plain_kinds(table: Any) -> Any:
+    """Return a table of int64, float64, bool and string columns, null where there is no value."""
+    columns = {name: _plain_kind(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    return pa.table(columns)
+
+
+def _plain_kind(column: Any) -> Any:
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return column
+    if pa.types.is_signed_integer(kind) or (pa.types.is_unsigned_integer(kind) and kind.bit_width < 64):
+        return pc.cast(column, pa.int64())
+    if any(is_number(kind) for is_number in _NUMBERS):
+        numbers = pc.cast(column, pa.float64(), safe=False)
+        return pc.if_else(pc.is_nan(numbers), None, numbers)
+    try:
+        texts = pc.cast(column, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no UTF-8, lists, ...
+        texts = pa.array([None if value is None else shortened(value) for value in column.to_pylist()], pa.string())
+    return pc.if_else(pc.is_in(texts, value_set=pa.array(NO_VALUE)), None, texts)
+
+
+def is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _decoded(column: Any) -> Any:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def row_sizes(batch: Any, numbers: list[str], others: list[str]) -> Array:
+    """Return the bytes of every row: 8 for a number, and those of texts as they are without codes for them."""
+    sizes = np.full(batch.num_rows, 8.0 * max(1, len(numbers) + len(others)))
+    for name in others:
+        column = batch.column(name)
+        codes = column.indices if pa.types.is_dictionary(column.type) else None
+        texts = column if codes is None else column.dictionary
+        if is_text(texts.type):
+            lengths = pc.binary_length(texts)
+            lengths = lengths if codes is None else lengths.take(codes)
+            sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    return sizes
+
+
+def passed_on(
+    batch: Any, sizes: Array, numbers: list[str], others: list[str]
+) -> Iterator[tuple[Array, dict[str, Any]]]:
+    """Yield the rows of a batch in parts of about ``BLOCK`` bytes."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK)) + 1
+    for first, last in itertools.pairwise([0, *cuts.tolist(), batch.num_rows]):
+        part = batch.slice(first, last - first)
+        values = np.empty((part.num_rows, len(numbers)))
+        for place, name in enumerate(numbers):
+            column = pc.cast(part.column(name), pa.float64(), safe=False)
+            values[:, place] = column.to_numpy(zero_copy_only=False)
+        yield values, {name: part.column(name) for name in others}
+
+
+def check_names(table: Table) -> None:
+    """Raise if columns have the same name."""
+    twice = sorted(name for name, times in Counter(filter(None, table.columns)).items() if times > 1)
+    if twice:
+        more = f" and {len(twice) - 5} others" if len(twice) > 5 else ""
+        raise TableError(
+            f"{table.name} has {', '.join(map(quoted, twice[:5]))}{more} more than once; columns need names of "
+            "their own"
+        )
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is meant, perhaps, where there is no such name."""
+    candidates = (name for name in islice(names, NEAR_NAMES) if len(name) <= NEAR_LENGTH)
+    lower = {candidate.lower(): candidate for candidate in reversed(list(candidates))}
+    found = difflib.get_close_matches(name[:NEAR_LENGTH].lower(), lower, n=1, cutoff=0.5)
+    return lower[found[0]] if found else None
