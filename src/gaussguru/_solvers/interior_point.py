@@ -124,7 +124,7 @@ def _certify(run: Bounds[BinaryPoint], problem: Binary, alpha: Array, w: Array, 
 
     def raise_dual(dual: float, alpha: Array) -> None:
         # Without a ridge, the dual value is that of alpha shrunk until it is feasible.
-        run.raise_dual(dual, alpha if problem.l2 else alpha * (dual / float(problem.rows.weights @ alpha)))
+        run.raise_dual(dual, alpha if problem.l2 else alpha * min(1.0, dual / float(problem.rows.weights @ alpha)))
 
     raise_dual(problem.dual_value(problem.rows.split(alpha)), alpha)
     size = norm(w)
