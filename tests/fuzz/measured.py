@@ -551,7 +551,7 @@ def _posterior(population: Any, x: np.ndarray, S: np.ndarray) -> tuple[float, np
 
 
 # Draws of a simulation, samples that are simulated, and by how much a gain of a mixture may differ.
-DRAWS, SIMULATED, ROUGH_GAIN = 4000, 3, 0.03
+DRAWS, SIMULATED, ROUGH_GAIN = 4000, 3, 0.04
 
 
 def _check_gains(problem: Problem, given: Given) -> None:

@@ -57,8 +57,8 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     value, which is too large.
 
     There are two approximations. With several components in the population, a new reading counts as a reading of the
-    score alone, although it also tells something about the component; this agrees with a simulation within a few
-    percent. With more than two classes the gain, ``E max p' - max p``, is that of the best comparison of the predicted
+    score alone, although it also tells something about the component: gains differ from those of a simulation by up to
+    0.04. With more than two classes the gain, ``E max p' - max p``, is that of the best comparison of the predicted
     class with one other; it is somewhat too small if three or more classes are likely. Scores that are not linear in
     the values (a kernel, a transform) use the spread ``v'`` of a reading at the current values, and at most ``v``.
 
