@@ -26,7 +26,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported
@@ -113,7 +112,9 @@ def make_files() -> None:
         else:
             frame = pd.read_csv(file)
             estimator = clone(options).fit(frame[["a", "b", "c"]], frame["y"].to_numpy(dtype=str))
-            save_model(Model(estimator, {"layout": asdict(Layout(["a", "b", "c"], [], "_err", "y", "error"))}), name)
+            save_model(
+                Model(estimator, {"layout": Layout(["a", "b", "c"], missing="error", target="y").as_json()}), name
+            )
 
 
 # Damage.

@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -180,7 +179,7 @@ def fit_model(
     rows = Rows.of(table) if isinstance(table, Data) else table
     labels = _Labels.of(rows, max_classes)
     if classifier is None:
-        classifier = "error-bars" if rows.layout.errors else "guru"
+        classifier = "error-bars" if rows.layout.errors or rows.layout.limits else "guru"
     if classifier == "error-bars" and kernel != "linear":
         raise TableError(f"--kernel {kernel} needs --classifier guru; --model rbf is the kernel of error-bars")
     given = for_codes(options, labels.classes)
@@ -197,7 +196,7 @@ def fit_model(
     n_used = int(rows.counts.sum())
     card = {
         "data": {"name": rows.name, "rows": rows.n_rows, "rows_used": n_used},
-        "layout": asdict(rows.layout),
+        "layout": rows.layout.as_json(),
         "labels": labels.kind,
         "classes": labels.classes.tolist(),
         "classifier": type(found).__name__,
@@ -406,7 +405,9 @@ def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any
 
 def _scaled(mean: Array, scale: Array, part: Part) -> Part:
     """Return samples divided by scales after means were subtracted."""
-    X_err = None if part.X_err is None else part.X_err / scale
+    X_err = part.X_err
+    if X_err is not None:  # covariances have both scales
+        X_err = X_err / (scale if X_err.ndim == 2 else np.multiply.outer(scale, scale))
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
 
