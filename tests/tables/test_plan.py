@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.model_selection import train_test_split
 
 from gaussguru._columns import Bar, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
@@ -407,3 +408,32 @@ def test_patterns_count_before_conventions(pattern):
     roles = column_roles(names, patterns=[pattern])
     assert roles.errors == {"a": Bar("sigma", [names[1]])}
     assert roles.doubtful.keys() == {"a_err"}
+
+
+def test_held_out_rows_judge_a_model_and_training_rows_do_not(tmp_path, monkeypatch, capsys):
+    """Scores of --test-size are those of a fit to the other rows; an evaluation of the file of the fit says so first."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "b": numbers(1), "y": KIND})
+    frame.to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *LINEAR, "--test-size", "0.25"]) in (0, 3)
+    assert "15 rows held out: accuracy " in capsys.readouterr().err
+    model = read_model("m")
+    _, held = train_test_split(np.arange(N), test_size=0.25, stratify=KIND, random_state=0)
+    held.sort()
+    frame.iloc[held].to_csv("held.csv", index=False)
+    frame.drop(index=held).to_csv("rest.csv", index=False)
+    assert main(["fit", "rest.csv", "--target", "y", "-o", "rest", *LINEAR, "-q"]) in (0, 3)
+    assert main(["evaluate", "rest", "held.csv", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["training_rows"] is False
+    for name in ("verdict", "rows", "accuracy", "log_loss"):
+        assert model.card["held_out"][name] == pytest.approx(result[name])
+    assert main(["evaluate", "rest", "rest.csv"]) == 0
+    assert capsys.readouterr().out.startswith("The model was fitted to this file: ")
+    monkeypatch.setattr(streaming, "LARGE", 100)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "parts", *LINEAR, "-q"]) in (0, 3)
+    assert main(["evaluate", "parts", "t.csv"]) == 0
+    assert capsys.readouterr().out.startswith("The model was fitted to this file: ")
+    for size, words in (("0.25", "read into memory"), ("1.5", "between 0 and 1")):
+        assert main(["fit", "t.csv", "--target", "y", "-o", "n", *LINEAR, "--test-size", size]) == 2
+        assert words in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -29,6 +29,7 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.members import MODELS
 from gaussguru._estimators.path import sigma_path
 from gaussguru._estimators.validation import ParameterError
+from gaussguru._frames import take_rows
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.schema import Data, Layout, label_values
@@ -46,7 +47,7 @@ from gaussguru.report.reliability import (
 from gaussguru.robustness import check_levels, class_probabilities, expected_accuracy, fill_unmeasured, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
-__all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table"]
+__all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table", "split_rows"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
@@ -409,6 +410,24 @@ def _scaled(mean: Array, scale: Array, part: Part) -> Part:
     if X_err is not None:  # covariances have both scales
         X_err = X_err / (scale if X_err.ndim == 2 else np.multiply.outer(scale, scale))
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
+
+
+def split_rows(data: Data, share: float) -> tuple[Data, Data]:
+    """Return a table without some rows, and these: a share of every class, drawn with the same seed each time."""
+    try:
+        parts = train_test_split(np.arange(len(data.y)), test_size=share, stratify=data.y, random_state=0)
+    except ValueError as error:
+        raise TableError(f"{data.name}: --test-size {share:g} cannot be had: {error}") from None
+    kept, held_out = (
+        data._replace(
+            X=take_rows(data.X, rows),
+            X_err=None if data.X_err is None else data.X_err[rows],
+            y=data.y[rows],
+            n_rows=len(rows),
+        )
+        for rows in map(np.sort, parts)
+    )
+    return kept, held_out
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
@@ -102,7 +102,7 @@ class Options:
         if self.error_level is not None:
             if not 0 < self.error_level < 1:
                 raise TableError(f"--error-level must be between 0 and 1, as 0.9; got {self.error_level:g}")
-            return float(1 / norm.ppf(0.5 + self.error_level / 2))
+            return float(1 / ndtri(0.5 + self.error_level / 2))
         factor = 1.0 if self.error_factor is None else self.error_factor
         if not 0 < factor < 1e100:
             raise TableError(f"--error-factor must be a number above 0; got {factor:g}")
@@ -288,8 +288,8 @@ class _Planner:
         if missing == "unmeasured" and options.missing_error is None:
             self._check_missing_errors(layout)
         if missing == "error" and options.missing is None:  # what stands for no value is then none
-            for _, given in self.doubtful.values():
-                given += ["--missing unmeasured"] * any(part.startswith("--na") for part in given)
+            for _, settling in self.doubtful.values():
+                settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
         if options.drop_doubtful:
             return self._without_doubtful()
         notes = [*self.notes, *self._notes(roles, layout)]

@@ -1,5 +1,6 @@
 """The commands on tables: columns, fit, predict, evaluate, path and show."""
 
+import hashlib
 import math
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ from gaussguru._tables.fitting import (
     evaluate_model,
     fit_model,
     path_table,
+    split_rows,
 )
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import MISSING, MISSING_ERROR, Data, Layout, Part, deviations, read_all, read_parts
@@ -454,6 +456,10 @@ def fit(
     max_columns: MaxColumns = None,
     max_line: MaxLine = 16,
     max_unpacked: MaxUnpacked = 100,
+    test_size: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Hold out this share of the rows, as 0.25, and judge the model by them."),
+    ] = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; its workers read FILE."),
@@ -477,6 +483,8 @@ def fit(
     """
     talk.quiet = quiet
     _check_output(output, force, json)
+    if test_size is not None and not 0 < test_size < 1:
+        raise TableError(f"--test-size must be between 0 and 1, as 0.25; got {test_size:g}")
     guru = GuruOptions(sigma, kernel, scale, noise, loss, l2, tol, (gamma, degree, components))
     bars = ErrorBarOptions(model, gaussians, scale_errors, use_error_sizes)
     chosen_columns = Options(
@@ -496,15 +504,24 @@ def fit(
         shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
         shared["class_weight"] = "balanced" if balanced else None
         read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
+    held_out: Data | None = None
     if read is None:
         asked.check_parts(file)
+        if test_size is not None:
+            raise TableError(
+                f"{file}: --test-size needs a table that is read into memory; give other files to evaluate"
+            )
         fitted, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
         data, summary, digest = read
+        if test_size is not None:
+            data, held_out = split_rows(data, test_size)
         with busy(f"fitting {summary}"):
             fitted = fit_model(data, classifier=chosen, **shared)
     fitted.card["data"]["sha256"] = digest
     fitted.card["columns"] = plan.as_dict()
+    if held_out is not None:
+        _judge(fitted, held_out)
     save_model(fitted, output, force=force)
     found = fitted.card["fit"]
     say(f"read {summary}")
@@ -515,12 +532,26 @@ def fit(
     else:
         for line in _fit_in_words(fitted.card):
             say(line)
+    if held_out is not None:
+        say(
+            "{verdict} ({rows} rows held out: accuracy {accuracy:.4f}, log loss {log_loss:.4f})".format(
+                **fitted.card["held_out"]
+            )
+        )
     if output != "-":
         say(f"wrote {output}")
     if json:
         tell(fitted.card)
     if not found.get("converged", True):  # nothing is claimed of a pool
         raise typer.Exit(NOT_CERTIFIED)
+
+
+def _judge(fitted: Model, held_out: Data) -> None:
+    """Add to the card of a model its scores on rows that were held out."""
+    y = fitted.labels(held_out.y, held_out.name)
+    found = evaluate_model(fitted, [(held_out.X, held_out.X_err, y)])
+    names = ("verdict", "rows", "accuracy", "balanced_accuracy", "log_loss", "brier_score", "auc", "baseline")
+    fitted.card["held_out"] = {name: found[name] for name in names if name in found}
 
 
 def _fit_streamed(
@@ -788,7 +819,7 @@ def evaluate(
 ) -> None:
     """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
 
-    The first line is a verdict: better or worse than the class frequencies, those of FILE, and whether the
+    If the model was fitted to FILE, the first line says so. The next is a verdict: better or worse than the class frequencies, those of FILE, and whether the
     probabilities came true. Then come scores, beside those of the frequencies; frequency, recall and confusions of
     every class; and the rows that are most wrong, whose true class has the least probability.
 
@@ -838,8 +869,11 @@ def evaluate(
         result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
         result["rows_left_out"] = n_rows - result["rows"]
         warn(notes)
+        known, digest = loaded.card.get("data", {}).get("sha256"), table.sha256()
+        # That of a file that was read in parts is one of the digests of all files.
+        result["training_rows"] = known in (digest, hashlib.sha256(digest.encode()).hexdigest())
         if whole is not None and report is not None:
-            page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=table.sha256())
+            page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=digest)
             with writing(report, force=force) as out:
                 out.write(page.html().encode())
             say(f"wrote {report}")
@@ -886,6 +920,8 @@ def _print_evaluation(result: dict[str, Any]) -> None:
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
+    if result.pop("training_rows"):
+        print("The model was fitted to this file: its scores promise too much for other rows.\n")
     print(f"{result.pop('verdict')}\n")
     for name, value in result.items():
         beside = f"   class frequencies {cell(baseline[name])}" if name in baseline and value is not None else ""
