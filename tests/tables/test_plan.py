@@ -411,7 +411,7 @@ def test_patterns_count_before_conventions(pattern):
 
 
 def test_held_out_rows_judge_a_model_and_training_rows_do_not(tmp_path, monkeypatch, capsys):
-    """Scores of --test-size are those of a fit to the other rows; an evaluation of the file of the fit says so first."""
+    """Scores of --test-size are those of a fit to the other rows; an evaluation of training rows says so first."""
     monkeypatch.chdir(tmp_path)
     frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "b": numbers(1), "y": KIND})
     frame.to_csv("t.csv", index=False)

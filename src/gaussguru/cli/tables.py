@@ -819,8 +819,9 @@ def evaluate(
 ) -> None:
     """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
 
-    If the model was fitted to FILE, the first line says so. The next is a verdict: better or worse than the class frequencies, those of FILE, and whether the
-    probabilities came true. Then come scores, beside those of the frequencies; frequency, recall and confusions of
+    If the model was fitted to FILE, the first line says so. Then comes a verdict: better or worse than the class
+    frequencies, those of FILE, and whether the probabilities came true. Then come scores, beside those of the
+    frequencies; frequency, recall and confusions of
     every class; and the rows that are most wrong, whose true class has the least probability.
 
     Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. A
