@@ -221,16 +221,19 @@ class Columns:
         return {name: place for place, name in enumerate(self.numbers)}
 
     @cached_property
+    def _feature(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.values)}
+
+    @cached_property
     def _groups(self) -> list[tuple[str, list[int], list[list[int]], Array]]:
         """Kinds of errors with the places of their features, of the columns of each side, and factors."""
-        places = {name: place for place, name in enumerate(self.values)}
         groups = []
         for kind, signs in KINDS.items():
             bars = {name: bar for name, bar in self.errors.items() if bar.kind == kind}
             if bars:
                 sides = [[self._place[bar.columns[side]] for bar in bars.values()] for side in range(len(signs))]
                 factors = np.array([bar.factor for bar in bars.values()])
-                groups.append((kind, [places[name] for name in bars], sides, factors))
+                groups.append((kind, [self._feature[name] for name in bars], sides, factors))
         return groups
 
     @property
@@ -319,7 +322,7 @@ class Columns:
             return None
         limits = np.zeros(values.shape)
         for name, (column, coding) in self.limits.items():
-            place, expected = self.values.index(name), CODINGS[coding] + "; leave the column out with --drop {}"
+            place, expected = self._feature[name], CODINGS[coding] + "; leave the column out with --drop {}"
             if coding == "<":
                 marks = np.array(["" if mark is None else str(mark).strip() for mark in texts[column]], dtype=object)
                 found = np.array([_MARKS.get(mark, np.nan) for mark in marks], dtype=np.float64)
@@ -346,7 +349,7 @@ class Columns:
         lower = upper.copy() if self.is_two_sided else upper
         for name in self.errors.keys() & counts.keys() if counts else ():
             if self.errors[name].kind == REPLICATES:
-                place = self.values.index(name)
+                place = self._feature[name]
                 upper[:, place] = lower[:, place] = self.errors[name].factor / np.sqrt(counts[name])
         for kind, features, sides, factors in self._groups:
             stated = [numbers[:, side] for side in sides]
@@ -386,7 +389,7 @@ class Columns:
         log-normal.
         """
         for name in self.log:
-            place = self.values.index(name)
+            place = self._feature[name]
             column = values[:, place].copy()
             wrong = (column <= 0)[:, np.newaxis]
             cells.add(wrong, [name], column[:, np.newaxis], "is above 0, for --log", first)
@@ -404,7 +407,7 @@ class Columns:
         covariances = np.zeros((n, d, d))
         np.einsum("ijj->ij", covariances)[:] = np.square(errors)
         for one, other, column in self.correlations:
-            i, j = self.values.index(one), self.values.index(other)
+            i, j = self._feature[one], self._feature[other]
             stated = numbers[:, self._place[column]]
             known = np.isfinite(errors[:, i]) & np.isfinite(errors[:, j])
             wrong = known & ~(np.abs(stated) <= 1)
