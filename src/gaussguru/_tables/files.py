@@ -182,6 +182,7 @@ class _Stream(io.RawIOBase):
             self._raw.close()
         if self._below is not None:
             self._below.close()
+        self._head.clear()  # megabytes of the first rows, where nothing else was read
         super().close()
 
 

@@ -41,6 +41,7 @@ NO_NUMBERS = {
     *(-float(str(digit) * 9) for digit in range(2, 10)),
 }  # fmt: skip
 HUGE = 1e20
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
 # Characters of the list of doubtful columns, and of a command, in an error of one line.
 MOST_WORDS, MOST_COMMAND = 450, 350
 # Number of columns that may be replicates, and their least correlation.
@@ -320,9 +321,8 @@ class _Planner:
 
     def _is_broken(self, column: Any) -> bool:
         """Return whether a text column is one of numbers in which some cells are broken."""
-        texts = column.drop_null().slice(0, 1000)
-        numbers = pc.sum(pc.match_substring_regex(texts, r"^\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*$")).as_py()
-        return bool(numbers and 2 * numbers >= len(texts))
+        texts = [text for text in column.drop_null().slice(0, 200).to_pylist()]
+        return bool(texts) and 2 * sum(_NUMBER.fullmatch(text) is not None for text in texts) >= len(texts)
 
     def _check_limit_flags(self, roles: ColumnRoles) -> None:
         """Take limit flags for values where they hold anything else, and for marks where they are texts."""
