@@ -321,7 +321,7 @@ class _Planner:
 
     def _is_broken(self, column: Any) -> bool:
         """Return whether a text column is one of numbers in which some cells are broken."""
-        texts = [text for text in column.drop_null().slice(0, 200).to_pylist()]
+        texts = column.drop_null().slice(0, 200).to_pylist()
         return bool(texts) and 2 * sum(_NUMBER.fullmatch(text) is not None for text in texts) >= len(texts)
 
     def _check_limit_flags(self, roles: ColumnRoles) -> None:
