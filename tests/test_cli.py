@@ -365,15 +365,17 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
     fails("fit", "t.csv", *options, words=["'c_limit'", "--drop"])
     succeeds(run("fit", "t.csv", *options, "--drop", "c_limit"))
     succeeds(run("fit", "t.csv", "--target", "y", "--no-errors", "--sigma", "0.5", "-o", "k"))
-    assert json.loads(succeeds(run("show", "k")))["layout"]["features"] == ["a", "b", "c"]
+    assert json.loads(succeeds(run("show", "k")))["layout"]["values"] == ["a", "b", "c"]
     other = {"1": "hi", "hi": "_up", "_up": "1"}[upper], {"2": "lo", "lo": "_low", "_low": "2"}[lower]
+    mixed = frame.drop(columns="a_err").assign(**{f"a_err{side}": 1.0 for side in other})
+    mixed.to_csv("t.csv", index=False)
+    assert run("columns", "t.csv", "--target", "y")[1].count("side") == 4
     for change, words in (
         ({f"b_err{lower}": None}, [f"'b_err{upper}'", "the other is not there", "--drop"]),
         ({"b_err": 1.0}, ["'b'", "two kinds of errors", "--drop"]),
-        ({"a_err": None, f"a_err{other[0]}": 1.0, f"a_err{other[1]}": 1.0}, ["in one way"]),
         ({"c_limit": 2}, ["'c_limit'", "2 in row 1", "-1 for an upper limit", "--drop"]),
         ({f"b_err{upper}": -1.0}, [f"'b_err{upper}'", "-1 in row 1", "nonnegative"]),
-        ({f"b_err{lower}": np.nan}, [f"'b_err{lower}'", "nan in row 1", "inf if it should not be used"]),
+        ({f"b_err{lower}": np.nan}, [f"'b_err{upper}' has no error in 240 of", "--missing-error unmeasured"]),
         ({"c_err": np.inf}, ["'c_limit'", "where the error is infinite"]),
     ):
         gone = [name for name, value in change.items() if value is None]
@@ -385,7 +387,7 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
 def test_a_name_that_ends_as_limits_do_may_be_a_feature(run):
     toy().rename(columns={"b": "a_limit"}).to_csv("t.csv", index=False)
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
-    assert json.loads(succeeds(run("show", "m")))["layout"]["features"] == ["a", "a_limit", "c"]
+    assert json.loads(succeeds(run("show", "m")))["layout"]["values"] == ["a", "a_limit", "c"]
 
 
 def test_options_of_one_classifier_are_not_for_the_other(run, fails):
@@ -513,7 +515,8 @@ def test_an_evaluation_begins_with_a_verdict(run, fails):
     frame.to_csv("t.csv", index=False)
     succeeds(run("fit", "t.csv", "--target", "y", "--drop", "id", "--missing", "drop", "--sigma", "0.3", "-o", "m"))
     shown = succeeds(run("evaluate", "m", "t.csv", "--keep", "id"))
-    assert shown.startswith("Better than the class frequencies: accuracy 0.")
+    assert shown.startswith("The model was fitted to this file")
+    assert shown.splitlines()[2].startswith("Better than the class frequencies: accuracy 0.")
     found = json.loads(succeeds(run("evaluate", "m", "t.csv", "--keep", "id", "--json")))
     assert found["rows_left_out"] == 2
     worst = found["most_wrong"]
@@ -608,8 +611,8 @@ def test_bad_tables(fails, tmp_path, name):
     arguments = [] if options.get("target", "y") is None else ["--target", options.get("target", "y")]
     for option in ("drop", "features"):
         arguments += [part for name in options.get(option, ()) for part in (f"--{option}", name)]
-    for option in ("missing", "err_suffix"):
-        arguments += ["--" + option.replace("_", "-"), options[option]] if option in options else []
+    arguments += ["--missing", options["missing"]] if "missing" in options else []
+    arguments += [part for pattern in options.get("err_pattern", ()) for part in ("--err-pattern", pattern)]
     for command in (["fit", "t.csv", "-o", "m"], ["path", "t.csv"]):
         fails(*command, *arguments, words=words)
 
@@ -712,7 +715,7 @@ def test_limits_have_limits(run, fails):
 
 
 def test_few_rows_for_many_classes_are_no_target(fails):
-    pd.DataFrame({"a": range(300), "y": [f"id{j // 2}" for j in range(300)]}).to_csv("t.csv", index=False)
+    pd.DataFrame({"a": np.arange(300) / 2, "y": [f"id{j // 2}" for j in range(300)]}).to_csv("t.csv", index=False)
     fails("fit", "t.csv", "--target", "y", "-o", "m", words=["'y'", "150 classes in 300 rows", "is it the target?"])
 
 
@@ -993,10 +996,13 @@ def test_a_value_beside_which_all_others_vanish_is_named(run, fails, options):
         frame[:200].to_csv("d/0.csv", index=False)
         frame[200:].to_csv("d/1.csv", index=False)
         line = f"column '{name}' has {value:g} in row"
-        fails(
-            "fit", "t.csv", "--target", "y", *options, "-o", "n", words=["t.csv", line, "row 301", f"--drop '{name}'"]
-        )
-        fails("fit", "d", "--target", "y", *options, "-o", "n", words=["1.csv", line, "row 101", f"--drop '{name}'"])
+        plan = [f"'{name}' has {value:g} where there may be no value", f"--na={value:g}"]
+        fails("fit", "t.csv", "--target", "y", *options, "-o", "n", words=["t.csv", *plan])
+        seen = ("--as", f"value:{name}")
+        words = ["t.csv", line, "row 301", f"--drop '{name}'"]
+        fails("fit", "t.csv", "--target", "y", *options, *seen, "-o", "n", words=words)
+        words = ["1.csv", line, "row 101", f"--drop '{name}'"]
+        fails("fit", "d", "--target", "y", *options, "-o", "n", words=words)
         code, out, err = run("predict", "m", "t.csv")
         assert code in (0, 2)
         assert not any("encountered" in line for line in err)
@@ -1153,18 +1159,14 @@ def test_a_table_may_be_read_in_part(many):
     assert process.returncode == cli.BROKEN_PIPE
 
 
-def test_features_that_look_like_errors_are_told(run):
-    """They are used as they are, and the user is told once."""
+def test_errors_by_other_names_are_errors(run):
     rng = np.random.default_rng(0)
     flux, width = rng.normal(size=(2, 60))
     table = pd.DataFrame({"flux": flux, "e_flux": 0.1, "width": width, "e_width": 0.2, "kind": (flux > 0).astype(int)})
     table.to_csv("a.csv", index=False)
-    code, _, told = run("fit", "a.csv", "--target", "kind", "-o", "a.model")
-    hints = [line for line in told if "looks like the errors of" in line]
-    assert (code, len(hints)) == (0, 1)
-    assert "'e_flux' looks like the errors of 'flux': rename it to 'flux_err'" in hints[0]
-    table.assign(flux=table["flux"].where(flux > -1)).to_csv("gaps.csv", index=False)
-    code, _, told = run("fit", "gaps.csv", "--target", "kind", "-o", "b.model")
-    assert (code, len(told)) == (2, 1)
-    assert "lacks values" in told[0]
-    assert "'e_flux' looks like the errors" in told[0]
+    code, _, told = run("fit", "a.csv", "--target", "kind", "-o", "a.model", "--folds", "2")
+    assert code == 0
+    assert told[1:3] == ["2 features, 2 with errors", "errors by names of VizieR"]
+    assert json.loads(succeeds(run("show", "a.model")))["columns"]["e_flux"] == "error of flux: sigma"
+    code, _, told = run("fit", "a.csv", "--target", "kind", "-o", "b.model", "--no-errors", "--sigma", "0.3")
+    assert told[1] == "2 features, 0 with errors; ignored: e_flux, e_width"

@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import sklearn
@@ -817,7 +819,8 @@ def test_frames():
     assert values.columns.tolist() == errors.columns.tolist() == ["flux", "id", "exact"]
     np.testing.assert_array_equal(errors, [[0.1, 0, 0], [np.inf, 1, 0]])
     renamed = table().rename(columns=lambda name: name.replace("_err", " +-"))
-    np.testing.assert_array_equal(errors_from_frame(renamed, " +-")[1], errors)
+    for convention in ("{x} +-", "auto"):
+        np.testing.assert_array_equal(errors_from_frame(renamed, convention)[1], errors)
     result = WithErrors(StandardScaler()).fit_transform(values, X_err=errors)
     assert np.isinf(result.err[1, 0])
     indexed = table().set_index(pd.Index([7, 9]))
@@ -825,19 +828,24 @@ def test_frames():
 
 
 @pytest.mark.parametrize(
-    ("frame", "suffix", "error", "message"),
+    ("frame", "convention", "error", "message"),
     [
-        (table(), "_sigma", ValueError, r"no column that ends with suffix='_sigma'.*flux"),
-        (table().drop(columns="flux"), "_err", ValueError, r"\['flux_err'\] without the values"),
-        (table().assign(flux=["a", "b"]), "_err", ValueError, "column 'flux' does not"),
-        (table(), "", ValueError, "suffix must be"),
-        (table().to_numpy(), "_err", TypeError, "DataFrame; got ndarray"),
-        (pd.concat([table(), table()], axis=1), "_err", ValueError, "more than once"),
+        (table(), "{x}_sigma", ValueError, r"no column of errors for convention='{x}_sigma'.*flux"),
+        (table(), "Gaia", ValueError, r"no column of errors for convention='Gaia'.*flux"),
+        (table().drop(columns="flux"), "{x}_err", ValueError, "'flux_err' looks like errors of a column 'flux'"),
+        (table().drop(columns="flux"), "auto", ValueError, "'flux_err' looks like errors of a column 'flux'"),
+        (table().assign(flux=["a", "b"]), "auto", ValueError, "column 'flux' does not"),
+        (table(), "", ValueError, "convention must be"),
+        (table(), "{x}", ValueError, "{x} once, and more"),
+        (table().assign(flux_err=[-0.1, 1]), "auto", ValueError, "'flux_err' has -0.1 in row 1; expected are nonneg"),
+        (table().assign(flux_err=np.nan), "auto", ValueError, "'flux_err' has nan in row 1; expected is an error for"),
+        (table().to_numpy(), "auto", TypeError, "DataFrame; got ndarray"),
+        (pd.concat([table(), table()], axis=1), "auto", ValueError, "more than once"),
     ],
 )
-def test_bad_frames(frame, suffix, error, message):
+def test_bad_frames(frame, convention, error, message):
     with pytest.raises(error, match=message):
-        errors_from_frame(frame, suffix)
+        errors_from_frame(frame, convention)
 
 
 def test_uncertainties():
@@ -913,27 +921,36 @@ def test_bad_replicates(groups, message):
 
 
 @pytest.mark.parametrize(
-    ("column", "found"),
-    [
-        ("e_flux", True),
-        ("flux_sigma", True),
-        ("fluxErr", True),
-        ("sigma_flux", True),
-        ("Unc_flux", True),
-        ("e_width", False),
-    ],
+    "column", ["e_flux", "flux_sigma", "fluxErr", "sigma_flux", "Unc_flux", "FLUX_ERROR", "flux ±"]
 )
-def test_errors_by_another_name_are_recognised(column, found):
-    """They are not used, but a table without other errors says how to, and one with others warns."""
-    table = pd.DataFrame({"flux": [1.0, 2.0], column: [0.1, 0.2]})
-    with pytest.raises(ValueError, match="has no column that ends with") as raised:
-        errors_from_frame(table)
-    hint = f"{column!r} looks like the errors of 'flux': rename it to 'flux_err'"
-    assert (hint in str(raised.value)) == found
-    table = table.assign(width=1.0, width_err=0.1)
-    with pytest.warns(UserWarning, match="looks like the errors of .*now it is a feature"):
+def test_errors_by_another_name_are_recognised(column):
+    table = pd.DataFrame({"flux": [1.0, 2.0], column: [0.1, 0.2], "width": 1.0, "width_err": 0.1})
+    X, X_err = errors_from_frame(table)
+    assert X.columns.tolist() == ["flux", "width"]
+    np.testing.assert_array_equal(X_err, [[0.1, 0.1], [0.2, 0.1]])
+
+
+def test_identifiers_and_flags_of_a_frame_are_left_out_with_a_warning():
+    table = pd.DataFrame({"source_id": [7, 8], "flux": [1.0, 2.0], "flux_err": 0.1, "flux_flag": [0, 1]})
+    with pytest.warns(UserWarning, match=r"left out of X and X_err: 'flux_flag' \(flag.*'source_id' \(identifier\)"):
         X, _ = errors_from_frame(table)
-    assert X.columns.tolist() == ["flux", column, "width"]
+    assert X.columns.tolist() == ["flux"]
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_correlations_of_a_frame_make_covariances(library):
+    table = {"pmra": [1.0, 2.0], "pmra_error": [0.1, 0.2], "pmdec": [3.0, np.nan], "pmdec_error": [0.5, 0.4]}
+    X, covariances = errors_from_frame(library({**table, "pmra_pmdec_corr": [0.6, 0.0]}))
+    np.testing.assert_allclose(np.asarray(X), [[1, 3], [2, np.nan]])
+    np.testing.assert_allclose(covariances, [[[0.01, 0.03], [0.03, 0.25]], [[0.04, 0], [0, np.inf]]])
+
+
+def test_limits_and_sides_of_a_frame_are_those_of_its_archive():
+    table = pd.DataFrame({"x": [1.0, 2.0, 3.0], "xerr1": [0.1, 0.2, np.nan], "xerr2": [-0.3, -0.2, np.nan]})
+    _, limits = errors_from_frame(table.assign(xlim=[0, -1, 1]))
+    np.testing.assert_array_equal(limits.sides, [[0], [1], [-1]])  # 1 is an upper limit in this archive
+    np.testing.assert_array_equal(limits.err.upper, [[0.1], [0.2], [0.0]])
+    np.testing.assert_array_equal(limits.err.lower, [[0.3], [0.2], [0.0]])
 
 
 def test_a_column_of_text_is_named():

@@ -7,7 +7,6 @@ of known types only, and checks everything that predictions need: a damaged or f
 
 import platform
 import warnings
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,18 +27,18 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"model files need {error.name}: {install}", name=error.name) from error
 
 import gaussguru
+from gaussguru._columns import Bar
 from gaussguru._tables.archive import Archive, ModelError, pack
 from gaussguru._tables.files import Limits, writing
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator
-from gaussguru._tables.schema import MISSING, Layout
+from gaussguru._tables.schema import Layout
 from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import SIDES
 
 __all__ = ["Model", "ModelError", "load_model", "read_model", "save_model"]
 
 # The format of model files; raised when an older file can no longer be read.
-FORMAT = 3
+FORMAT = 4
 # Kinds of labels, and of the dtypes that hold them.
 KINDS = {"number": "iuf", "bool": "b", "text": "UO"}
 
@@ -99,10 +98,11 @@ def _described(estimator: Any) -> dict[str, Any]:
     names = [str(name) for name in getattr(estimator, "feature_names_in_", [])]
     names = names or [f"x{j}" for j in range(int(estimator.n_features_in_))]
     has_errors = any(getattr(step, "has_errors_", isinstance(step, Deconvolve)) for step in steps)
-    layout = Layout(names, names if has_errors else [], "_err", "label", "unmeasured" if has_errors else "error")
+    errors = {name: Bar("sigma", [f"{name}_err"]) for name in names if has_errors}
+    layout = Layout(names, errors, missing="unmeasured" if has_errors else "error", target="label")
     kinds = [kind for kind, letters in KINDS.items() if classes.dtype.kind in letters]
     return {
-        "layout": asdict(layout),
+        "layout": layout.as_json(),
         "labels": kinds[0] if len(classes) and kinds else "text",
         "classes": classes.tolist(),
         "classifier": type(last).__name__,
@@ -210,21 +210,9 @@ def _loaded(archive: Archive) -> Model:
 def _check_card(card: dict[str, Any]) -> None:
     """Raise unless a card has all entries that predictions and evaluations read."""
     layout = Layout(**card["layout"])
-    lists = (layout.features, layout.errors, layout.two_sided, layout.sides, layout.limits)
+    layout.check()
     if (
-        not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
-        or len(set(layout.features)) < len(layout.features)
-        or not set(layout.errors) <= set(layout.features)
-        or len(set(layout.errors)) < len(layout.errors)
-        or not set(layout.two_sided) <= set(layout.errors)
-        or len(set(layout.two_sided)) < len(layout.two_sided)
-        or tuple(layout.sides) not in (SIDES if layout.two_sided else ((),))
-        or not set(layout.limits) <= set(layout.features)
-        or len(set(layout.limits)) < len(layout.limits)
-        or (bool(layout.limits) and not layout.has_errors)
-        or not isinstance(layout.err_suffix, str)
-        or not isinstance(layout.target, str | None)
-        or layout.missing not in MISSING
+        not isinstance(layout.target, str | None)
         or card["labels"] not in KINDS
         or not isinstance(card["spread"], int | float)
         or not 0 < card["spread"] < np.inf

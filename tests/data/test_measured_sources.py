@@ -103,11 +103,11 @@ def test_population_of_tables_and_streams(few, tmp_path):
     X, errors, y, weight = measured()
     one = Deconvolve(**TIGHT).fit(X, X_err=errors, sample_weight=weight)
     source = tabled(X, errors, y, weight, tmp_path / "all.parquet")
-    table = Deconvolve(**TIGHT).fit(source, "kind", X_err="_err", sample_weight="weight")
+    table = Deconvolve(**TIGHT).fit(source, "kind", X_err="{x}_err", sample_weight="weight")
     same_population(one, table)
     assert table.feature_names_in_.tolist() == ["x0", "x1", "x2"]
-    assert np.allclose(table.score_samples(source, "_err"), one.score_samples(X, errors), atol=1e-5)
-    assert table.score(source, X_err="_err", sample_weight="weight") == pytest.approx(
+    assert np.allclose(table.score_samples(source, "{x}_err"), one.score_samples(X, errors), atol=1e-5)
+    assert table.score(source, X_err="{x}_err", sample_weight="weight") == pytest.approx(
         one.score(X, X_err=errors, sample_weight=weight), abs=1e-6
     )
     same_population(one, Deconvolve(**TIGHT).fit(Stream(blocks_of(X, y, weight, errors))))
@@ -180,11 +180,11 @@ def test_calibration(classes, tmp_path, monkeypatch):
     base = CalibratedWithErrorsCV(GuruClassifier(0.1, tol=1e-11), cv=3)
     source = tabled(X, errors, y, weight, tmp_path / "all.parquet")
     one = clone(base).fit(X, np.array(["no", "yes", "very"])[y], weight, errors)
-    other = clone(base).fit(source, "kind", "weight", "_err")
-    assert np.allclose(other.predict_proba(source, X_err="_err"), one.predict_proba(X, X_err=errors), atol=1e-7)
+    other = clone(base).fit(source, "kind", "weight", "{x}_err")
+    assert np.allclose(other.predict_proba(source, X_err="{x}_err"), one.predict_proba(X, X_err=errors), atol=1e-7)
     # The classifier is that of all rows, also where the folds are some of them.
     monkeypatch.setattr(reading, "MOST_DRAWN", 600)
-    some = clone(base).fit(source, "kind", "weight", "_err")
+    some = clone(base).fit(source, "kind", "weight", "{x}_err")
     assert np.allclose(some.estimator_.coef_, one.estimator_.coef_, atol=1e-7)
     assert some.alpha_ != one.alpha_
     assert some.alpha_ == pytest.approx(one.alpha_, rel=0.3)
@@ -217,7 +217,7 @@ def test_error_bar_classifier(method, tmp_path, monkeypatch):
     # Population and classifier are fitted to all rows; candidates are chosen and calibrated on a subsample.
     monkeypatch.setattr(reading, "MOST_DRAWN", 900)
     source = tabled(X, errors, y, weight, tmp_path / "all.parquet")
-    some = ErrorBarClassifier(**settings).fit(source, "kind", "weight", "_err")
+    some = ErrorBarClassifier(**settings).fit(source, "kind", "weight", "{x}_err")
     assert some.feature_names_in_.tolist() == ["x0", "x1", "x2"]
     assert some.population_.n_passes_ > 3
     assert some.population_.lower_bound_ == pytest.approx(one.population_.lower_bound_, abs=0.01)
@@ -228,7 +228,7 @@ def test_error_bar_classifier(method, tmp_path, monkeypatch):
     given = {} if method == "shrunk" else {"X_err": seen.err / np.multiply.outer(scale, scale)}
     model.fit((seen.X - some.centre_) / scale, y, weight, **given)
     assert np.allclose(some.estimator_.coef_, model.coef_, atol=0.02 * np.abs(model.coef_).max())
-    assert np.abs(some.predict_proba(source, "_err") - probabilities).mean() < 0.05
+    assert np.abs(some.predict_proba(source, "{x}_err") - probabilities).mean() < 0.05
 
 
 def test_error_bar_classifier_without_errors_and_of_three_classes():
@@ -307,7 +307,7 @@ def test_gaps_are_filled_part_by_part(form, tmp_path):
     assert certificate.primal == pytest.approx(other.objective_, rel=1e-7)
     if form == "std":
         source = tabled(gapped, std, y, weight, tmp_path / "all.parquet")
-        third = GuruClassifier(**settings).fit(source, "kind", "weight", "_err")
+        third = GuruClassifier(**settings).fit(source, "kind", "weight", "{x}_err")
         assert np.allclose(third.coef_, one.coef_, atol=1e-6)
 
 

@@ -151,11 +151,11 @@ def test_errors_in_columns(tmp_path):
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "all.parquet", row_group_size=900)
     one = fitted(GuruClassifier(0.2, **TIGHT), X, y, X_err=errors)
     source = Table(tmp_path / "all.parquet", ["a", "b", "c"])
-    other = fitted(GuruClassifier(0.2, **TIGHT), source, "y", X_err="_err")
+    other = fitted(GuruClassifier(0.2, **TIGHT), source, "y", X_err="{x}_err")
     same(one, other)
-    found = other.predict_proba(source, X_err="_err")
+    found = other.predict_proba(source, X_err="{x}_err")
     assert np.allclose(found, one.predict_proba(X, X_err=errors), atol=1e-7)
-    margin, spread = other.margin_and_spread(source, X_err="_err")
+    margin, spread = other.margin_and_spread(source, X_err="{x}_err")
     assert np.allclose(spread, one.margin_and_spread(X, errors)[1], atol=1e-7)
     assert margin.shape == spread.shape == (len(y),)
 
@@ -178,7 +178,7 @@ def test_cache(tmp_path, monkeypatch, dtype, kind):
     pattern, store = str(tmp_path / f"*.{kind}"), tmp_path / "store"
     monkeypatch.setattr("gaussguru.sources.cache.PART_BYTES", 20_000)
     plain, kept = Table(pattern, ["a", "b", "c"]), Table(pattern, ["a", "b", "c"], cache=store)
-    for fields in (Fields("y"), Fields("text", "w", "_err"), Fields()):
+    for fields in (Fields("y"), Fields("text", "w", "{x}_err"), Fields()):
         one, other = ([read() for read in source.parts(fields)] for source in (plain, kept))
         for name in ("X", "y", "weight", "X_err"):
             given, found = ([getattr(part, name) for part in parts] for parts in (one, other))
@@ -440,15 +440,15 @@ def test_predictions_on_disk(tmp_path):
     }
     pyarrow.parquet.write_table(pa.table({**columns, "y": labels}), tmp_path / "all.parquet", row_group_size=900)
     source = Table(tmp_path / "all.parquet")
-    model = GuruClassifier(0.2).fit(source, "y", X_err="_err")
+    model = GuruClassifier(0.2).fit(source, "y", X_err="{x}_err")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # names of features are those of the fit
-        found = save_predictions(tmp_path / "p.npy", model.predict_proba, source, X_err="_err")
+        found = save_predictions(tmp_path / "p.npy", model.predict_proba, source, X_err="{x}_err")
     assert isinstance(found, np.memmap)
-    expected = model.predict_proba(source, X_err="_err")
+    expected = model.predict_proba(source, X_err="{x}_err")
     assert np.array_equal(found, expected)
-    found = save_predictions(tmp_path / "labels.npy", model.predict, source, X_err="_err")
-    assert found.tolist() == model.predict(source, X_err="_err").tolist()
+    found = save_predictions(tmp_path / "labels.npy", model.predict, source, X_err="{x}_err")
+    assert found.tolist() == model.predict(source, X_err="{x}_err").tolist()
     plain = GuruClassifier(0.2).fit(X, labels)
     for given in (Arrays(X, rows=700), Stream(lambda: iter(uneven(X)[0]))):
         assert np.array_equal(save_predictions(tmp_path / "q.npy", plain.predict, given), plain.predict(X))

@@ -222,10 +222,10 @@ def test_frames(client):
     source = dd.from_pandas(frame, npartitions=4)
     source = source[source.a > -10]  # of sizes that nobody knows
     one = fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y], X_err=errors)
-    other = fitted(GuruClassifier(0.2, **TIGHT), source, "label", X_err="_err")
+    other = fitted(GuruClassifier(0.2, **TIGHT), source, "label", X_err="{x}_err")
     same(one, other)
     assert other.feature_names_in_.tolist() == ["a", "b", "c"]
-    assert other.predict(source, X_err="_err").compute().tolist() == one.predict(X).tolist()
+    assert other.predict(source, X_err="{x}_err").compute().tolist() == one.predict(X).tolist()
     plain = fitted(GuruClassifier(0.2, **TIGHT), source[["a", "b", "c"]], source["label"])
     same(fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y]), plain)
 

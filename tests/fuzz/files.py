@@ -30,7 +30,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -122,7 +121,9 @@ def make_files() -> None:
         else:
             frame = pd.read_csv(file)
             estimator = clone(options).fit(frame[["a", "b", "c"]], frame["y"].to_numpy(dtype=str))
-            save_model(Model(estimator, {"layout": asdict(Layout(["a", "b", "c"], [], "_err", "y", "error"))}), name)
+            save_model(
+                Model(estimator, {"layout": Layout(["a", "b", "c"], missing="error", target="y").as_json()}), name
+            )
 
 
 # Damage.

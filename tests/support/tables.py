@@ -36,9 +36,9 @@ BAD = {
     "errors-alone": ("a,b_err,y\n1,2,0\n", ["'b_err'", "'b'", "--drop"], {}),
     "errors-of-target": ("a,y_err,y\n1,2,0\n", ["'y_err'", "'y'", "--drop"], {}),
     "negative-error": (WITH_ERRORS.format("-0.1", 1), ["'a_err'", "-0.1", "row 2"], {}),
-    "no-error": (WITH_ERRORS.format("", 1), ["'a_err'", "row 2", "inf"], {}),
+    "no-error": (WITH_ERRORS.format("", 1), ["'a_err'", "no error in 1 of", "--missing-error"], {}),
     "mean-with-errors": (WITH_ERRORS.format(1, 1), ["unmeasured"], {"missing": "mean"}),
     "refused-with-errors": (WITH_ERRORS.format(1, ""), ["1 in 'a'"], {"missing": "error"}),
-    "no-such-suffix": (CSV, ["'_sd'"], {"err_suffix": "_sd"}),
-    "no-suffix": (CSV, ["--err-suffix"], {"err_suffix": ""}),
+    "no-such-pattern": (CSV, ["{x}_sd"], {"err_pattern": ["{x}_sd"]}),
+    "no-pattern": (CSV, ["{x} once", "'_sd'"], {"err_pattern": ["_sd"]}),
 }  # fmt: skip

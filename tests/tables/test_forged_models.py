@@ -453,18 +453,23 @@ CARDS = {
     "classes-mixed": {"classes": ["c0", 1]},
     "no-classes": {"classes": None},
     "layout": {"layout": DEEP},
-    "features": {"layout": {**LAYOUT, "features": "abc", "errors": []}},
-    "twice": {"layout": {**LAYOUT, "features": ["a", "a", "b"], "errors": []}},
-    "errors-twice": {"layout": {**LAYOUT, "errors": ["a", "a"]}},
+    "features": {"layout": {**LAYOUT, "values": "abc", "errors": {}}},
+    "twice": {"layout": {**LAYOUT, "values": ["a", "a", "b"], "errors": {}}},
+    "errors-twice": {"layout": {**LAYOUT, "errors": {"a": ["sigma", [DEEP], 1.0]}}},
     "errors": {"layout": {**LAYOUT, "errors": {"a": 1}}},
-    "suffix": {"layout": {**LAYOUT, "err_suffix": None}},
+    "na": {"layout": {**LAYOUT, "na": ["1"]}},
+    "log": {"layout": {**LAYOUT, "log": "a"}},
+    "levels": {"layout": {**LAYOUT, "categories": {"k": ["x", "x"]}}},
+    "correlations": {"layout": {**LAYOUT, "correlations": [["a", "d", "x"]]}},
+    "missing-error": {"layout": {**LAYOUT, "missing_error": 1}},
     "target": {"layout": {**LAYOUT, "target": ["y"]}},
     "missing": {"layout": {**LAYOUT, "missing": ["mean"]}},
     "more": {"layout": {**LAYOUT, "x" * 1_000_000: 1}},
     "format": {"format": "x"},
-    "two-sided": {"layout": {**LAYOUT, "two_sided": "a", "sides": ["1", "2"]}},
-    "sides": {"layout": {**LAYOUT, "two_sided": ["a"], "sides": ["x" * 1_000_000, ""]}},
-    "limits": {"layout": {**LAYOUT, "limits": [["a"]]}},
+    "two-sided": {"layout": {**LAYOUT, "errors": {"a": ["sides", ["a_err"], 1.0]}}},
+    "kind": {"layout": {**LAYOUT, "errors": {"a": ["x" * 1_000_000, ["a_err"], 1.0]}}},
+    "factor": {"layout": {**LAYOUT, "errors": {"a": ["sigma", ["a_err"], "1"]}}},
+    "limits": {"layout": {**LAYOUT, "limits": {"a": ["a_limit", 1]}}},
 }
 
 
@@ -547,9 +552,7 @@ def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
     save_model(model, str(tmp_path / "model"))
     card = read_model(str(tmp_path / "model")).card
     sizes = np.array([0.0, 1.0, -1e150, 1e150, 1e-300])
-    X = pd.DataFrame(
-        np.stack([sizes, np.roll(sizes, 1), -np.roll(sizes, 2)], axis=1), columns=card["layout"]["features"]
-    )
+    X = pd.DataFrame(np.stack([sizes, np.roll(sizes, 1), -np.roll(sizes, 2)], axis=1), columns=card["layout"]["values"])
     errors = np.array([[0.0], [1e150], [1.0], [1e-300], [np.inf]]) * np.ones((1, 3))
     X_err = errors if Layout(**card["layout"]).has_errors else None
     refused = accepted = 0

@@ -44,6 +44,7 @@ from gaussguru import (
     TotalSVC,
     models,
 )
+from gaussguru._columns import Bar
 from gaussguru._estimators import error_bar, pool
 from gaussguru._estimators.affine import NotLinearError
 from gaussguru._estimators.candidates import linear_families
@@ -74,7 +75,8 @@ def table(n=90, n_classes=2, *, errors=False, missing="error", skewed=False, spa
         X_err = 0.1 * X
     names = ["1", "2", "3"] if sparse else ["a", "b", "c"]
     values = sp.csr_matrix(X) if sparse else pd.DataFrame(X, columns=names)
-    layout = Layout(names, names if errors else [], "_err", None if sparse else "y", missing)
+    bars = {name: Bar("sigma", [f"{name}_err"]) for name in names if errors}
+    layout = Layout(names, bars, missing=missing, target=None if sparse else "y")
     return Data("table", values, X_err, np.array([labels.format(j) for j in k], dtype=object), layout, n)
 
 
@@ -308,7 +310,7 @@ def test_what_error_bars_cannot_do():
     with pytest.raises(TableError, match="not for libsvm"):
         fit_model(table(sparse=True), classifier="error-bars")
     wide = pd.DataFrame(np.zeros((4, 301)), columns=[f"f{j}" for j in range(301)])
-    layout = replace(data.layout, features=list(wide), errors=list(wide))
+    layout = replace(data.layout, values=list(wide), errors={name: Bar("sigma", [f"{name}_err"]) for name in wide})
     with pytest.raises(TableError, match=r"301 features are too many.*at most 300.*--classifier guru"):
         fit_model(Data("t", wide, np.ones(wide.shape), np.array(list("abab"), dtype=object), layout, 4))
     rare = table(n=4, n_classes=3, errors=True)
@@ -457,14 +459,14 @@ def test_what_is_no_model_is_refused(tmp_path):
         rewritten(path, labels="complex"): "damaged",
         rewritten(path, spread=None): "damaged",
         rewritten(path, layout={**model.card["layout"], "missing": "guess"}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "errors": ["d"]}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "features": [1, 2, 3], "errors": []}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "features": ["a"]}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "two_sided": ["a"]}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "two_sided": ["a"], "sides": ["1", "3"]}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "sides": ["1", "2"]}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "limits": ["d"]}): "damaged",
-        rewritten(path, layout={**model.card["layout"], "limits": ["a", "a"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "errors": {"d": ["sigma", ["d_err"], 1.0]}}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "values": [1, 2, 3], "errors": {}}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "values": ["a"]}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "errors": {"a": ["sides", ["a_err"], 1.0]}}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "errors": {"a": ["ends", ["a_err"], 1.0]}}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "errors": {"a": ["sigma", ["a_err"], 0]}}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "limits": {"d": ["d_limit", "-"]}}): "damaged",
+        rewritten(path, layout={**model.card["layout"], "limits": {"a": ["a_limit", "?"]}}): "damaged",
     }
     for place, (content, words) in enumerate(bad.items()):
         other = tmp_path / f"bad{place}"
@@ -546,7 +548,7 @@ def test_labels_take_no_more_memory_than_codes(tmp_path):
     labels = np.array(["a", "b"], dtype=object)[np.arange(n) % 2]
     labels[0] = "b" * 200
     values = np.random.default_rng(0).standard_normal((n, 1)) + (labels == "a")[:, np.newaxis]
-    many = Data("table", pd.DataFrame(values, columns=["a"]), None, labels, replace(data.layout, features=["a"]), n)
+    many = Data("table", pd.DataFrame(values, columns=["a"]), None, labels, replace(data.layout, values=["a"]), n)
     tracemalloc.start()
     model = fit_model(many, sigma=0.5)
     most = tracemalloc.get_traced_memory()[1]

@@ -272,6 +272,9 @@ def test_the_same_rows_make_the_same_model_wherever_they_are(tmp_path, scheduler
         capsys.readouterr()
         assert main(["evaluate", model, str(tmp_path / "all.csv"), "--json"]) == 0
         results[where] = json.loads(capsys.readouterr().out)
+        assert results[where].pop("training_rows") == (
+            where == "memory"
+        )  # others were fitted to files with parts of it
     one, result = cards.pop("memory"), results.pop("memory")
     assert one["classes"] == ["maybe", "no", "yes"]
     if "--no-scale" in options:
@@ -328,3 +331,25 @@ def test_what_a_table_in_memory_is_refused_for_is_refused_elsewhere(tmp_path, sc
     for given in stored(frame, tmp_path / "empty", scheduler).values():
         assert main(["fit", *given, "--target", "kind", "-o", str(tmp_path / "model")]) == 2
         assert "column 'b' has no value in any row; leave it out with --drop 'b'" in capsys.readouterr().err
+
+
+@pytest.mark.xdist_group("dask")
+def test_variances_intervals_and_categories_are_the_same_wherever_they_are(tmp_path, scheduler):
+    rng = np.random.default_rng(0)
+    n = 600
+    a, b = rng.standard_normal((2, n)) + np.arange(n) % 2
+    frame = pd.DataFrame({"a": a, "a_var": rng.uniform(0.01, 0.1, n), "b": b, "b_16": b - 0.3, "b_84": b + 0.5})
+    frame.loc[::9, ["b", "b_16", "b_84"]] = -9999
+    frame["sex"], frame["who"] = np.array(["f", "m", "x"])[rng.integers(0, 3, n)], [f"s{i}" for i in range(n)]
+    frame["kind"] = np.where(np.arange(n) % 2, "yes", "no")
+    more = ["--target", "kind", "--quiet", "--na=-9999", "--folds", "2", "--model", "linear", "-o"]
+    cards = []
+    for where, given in stored(frame, tmp_path, scheduler).items():
+        assert main(["fit", *given, *more, str(tmp_path / where)]) == 0
+        cards.append(read_model(str(tmp_path / where)).card)
+    assert list(cards[0]["reliability"]) == ["a", "b", "sex=m", "sex=x"]
+    for card in cards[1:]:
+        assert card["layout"] == cards[0]["layout"]
+        assert card["columns"] == cards[0]["columns"]
+        close(cards[0]["reliability"], card["reliability"], 1e-6)
+        assert card["fit"]["objective"] == pytest.approx(cards[0]["fit"]["objective"], rel=1e-6)

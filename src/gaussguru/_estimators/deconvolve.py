@@ -245,7 +245,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             (n_samples, n_features, n_features), or, with ``rank`` and independent errors, an equivalent
             :class:`gaussguru.errors.LowRank`; ``components`` the mixtures, if there are several components. For a
             source, the result is a source of posterior means and covariances, computed when they are read:
-            ``classifier.fit(population.transform(source, "_err"), "class")``.
+            ``classifier.fit(population.transform(source, "auto"), "class")``.
         """
         source = as_source(X)
         if source is not None:

@@ -148,6 +148,7 @@ class Stream(io.RawIOBase):
         if self._copy is not None:
             with suppress(OSError):
                 os.unlink(self._copy)
+        self._head.clear()  # megabytes of the first rows, if nothing else was read
         super().close()
 
 

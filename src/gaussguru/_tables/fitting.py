@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -31,6 +30,7 @@ from gaussguru._estimators.path import sigma_path
 from gaussguru._estimators.pool import MODELS
 from gaussguru._estimators.under_noise import check_levels, fill_unmeasured
 from gaussguru._estimators.validation import ParameterError
+from gaussguru._frames import take_rows
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.model import Model, is_plain
@@ -48,7 +48,7 @@ from gaussguru.report.reliability import (
 from gaussguru.robustness import class_probabilities, expected_accuracy, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
-__all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table"]
+__all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table", "split_rows"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
@@ -181,7 +181,7 @@ def fit_model(
     rows = Rows.of(table) if isinstance(table, Data) else table
     labels = _Labels.of(rows, max_classes)
     if classifier is None:
-        classifier = "error-bars" if rows.layout.errors else "guru"
+        classifier = "error-bars" if rows.layout.errors or rows.layout.limits else "guru"
     if classifier == "error-bars" and kernel != "linear":
         raise TableError(f"--kernel {kernel} needs --classifier guru; --model rbf is the kernel of error-bars")
     given = for_codes(options, labels.classes)
@@ -198,7 +198,7 @@ def fit_model(
     n_used = int(rows.counts.sum())
     card = {
         "data": {"name": rows.name, "rows": rows.n_rows, "rows_used": n_used},
-        "layout": asdict(rows.layout),
+        "layout": rows.layout.as_json(),
         "labels": labels.kind,
         "classes": labels.classes.tolist(),
         "classifier": type(found).__name__,
@@ -406,8 +406,28 @@ def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any
 
 def _scaled(mean: Array, scale: Array, part: Part) -> Part:
     """Return samples divided by scales after means were subtracted."""
-    X_err = None if part.X_err is None else part.X_err / scale
+    X_err = part.X_err
+    if X_err is not None:  # covariances have both scales
+        X_err = X_err / (scale if X_err.ndim == 2 else np.multiply.outer(scale, scale))
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
+
+
+def split_rows(data: Data, share: float) -> tuple[Data, Data]:
+    """Return a table without some rows, and these: a share of every class, drawn with the same seed each time."""
+    try:
+        parts = train_test_split(np.arange(len(data.y)), test_size=share, stratify=data.y, random_state=0)
+    except ValueError as error:
+        raise TableError(f"{data.name}: --test-size {share:g} cannot be had: {error}") from None
+    kept, held_out = (
+        data._replace(
+            X=take_rows(data.X, rows),
+            X_err=None if data.X_err is None else data.X_err[rows],
+            y=data.y[rows],
+            n_rows=len(rows),
+        )
+        for rows in map(np.sort, parts)
+    )
+    return kept, held_out
 
 
 @contextmanager

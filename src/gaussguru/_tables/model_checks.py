@@ -26,6 +26,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
+from gaussguru._columns.measured import LARGEST
 from gaussguru._data.kernel_matrix import NAMES, Kernel
 from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._errors import Population
@@ -40,7 +41,7 @@ from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.pool import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember, OpinionPool
 from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors
-from gaussguru._tables.schema import LARGEST, LONGEST_LABEL
+from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru._tables.trees import MOST_JOBS, TREES
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape

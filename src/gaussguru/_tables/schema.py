@@ -1,13 +1,13 @@
-"""What the columns of a table mean: features with error bars, labels, and what to do where there is no value.
+"""Rows of tables in the terms of a layout: features with errors, and labels.
 
-A :class:`Layout` is found once, for the table that a model learns from, and kept with the model. :func:`read_parts`
-gives any table in the terms of a layout, checked: no value that the model could not use gets through, no row is lost.
-Both serve the command, and errors name its options.
+A :class:`Layout` is made once, of the table that a model learns from (:mod:`gaussguru._tables.plan`), and kept with the
+model. :func:`read_parts` gives any table in the terms of a layout, checked: no value that the model could not use gets
+through, no row is lost. It serves the command, and errors name its options.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._errors import Asymmetric, Limits
+from gaussguru._columns import Cells, Columns
+from gaussguru._columns.measured import LARGEST
+from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
-from gaussguru.preprocessing import LIMIT, ErrorColumns, error_columns, similar_columns
 
 __all__ = [
     "MISSING",
@@ -35,178 +36,24 @@ __all__ = [
     "read_parts",
 ]
 
-# What to do where a feature has no value.
+# Treatments of features without value, and of values without error.
 MISSING = ("error", "drop", "mean", "unmeasured")
-# Beyond, squares overflow.
-LARGEST = 1e150
+MISSING_ERROR = ("refuse", "unmeasured", "exact")
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which columns of a table mean what: what a model has to know of the tables that it predicts.
+class Layout(Columns):
+    """Columns of a table, with those of labels: what a model has to know of the tables that it predicts.
 
     Parameters
     ----------
-    features : list of str
-        Columns of values, in the order of the model.
-    errors : list of str
-        Those of them that have a column of standard deviations, of the same name and ``err_suffix``.
-    err_suffix : str
     target : str or None
         The column of labels; None for libsvm.
-    missing : {"error", "drop", "mean", "unmeasured"}
-        What is done where a feature has no value: refuse the table, leave the row out (a prediction is then empty), put
-        the mean of the column (a step of the model does that), or take it for not measured, an infinite error.
-    two_sided : list of str
-        Those of ``errors`` that have two columns, of the upper and the lower side.
-    sides : list of str
-        How the names of these two end, after ``err_suffix``: upper, lower (:data:`gaussguru.preprocessing.SIDES`).
-    limits : list of str
-        Features with a column that says which of their values are limits.
     """
 
-    features: list[str]
-    errors: list[str]
-    err_suffix: str
-    target: str | None
-    missing: str
-    two_sided: list[str] = field(default_factory=list)
-    sides: list[str] = field(default_factory=list)
-    limits: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls,
-        table: Table,
-        target: str | None,
-        *,
-        features: Iterable[str] = (),
-        drop: Iterable[str] = (),
-        err_suffix: str | None = None,
-        errors: bool = True,
-        missing: str | None = None,
-    ) -> "Layout":
-        """Return the layout of a table to learn from.
-
-        Parameters
-        ----------
-        table : Table
-        target : str or None
-            The column of labels.
-        features : iterable of str
-            The columns to use, all of them as values; empty for all others that are not dropped. Error bars come along.
-        drop : iterable of str
-            Columns to leave out, with their error bars.
-        err_suffix : str or None
-            How names of error bars end. None is "_err", if there are such columns.
-        errors : bool
-            Whether to use error bars. If not, their columns, and those of limits, are left out.
-        missing : str or None
-            None is "unmeasured" with error bars, else "error".
-        """
-        suffix = "_err" if err_suffix is None else err_suffix
-        if not suffix:
-            raise TableError("--err-suffix must have a character; to do without error bars give --no-errors")
-        chosen, dropped = list(dict.fromkeys(features)), set(drop)
-        if isinstance(table, Libsvm):
-            _check_libsvm(table, missing, named=any([target is not None, chosen, dropped, err_suffix is not None]))
-            return cls([], [], suffix, None, "error")
-        target = _check_roles(table, target, chosen, dropped)
-        values, found = _split_columns(table, target, dropped, chosen, suffix)
-        if not values:
-            raise TableError(f"{table.name} has no column for a feature beside the target {target!r}")
-        with_bars = [name for name in values if name in found.upper] if errors else []
-        if err_suffix is not None and not with_bars:
-            raise TableError(
-                f"{table.name} has no column whose name is that of a feature and {suffix!r} (--err-suffix)"
-            )
-        if missing == "mean" and with_bars:
-            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
-        layout = cls(values, with_bars, suffix, target, missing or ("unmeasured" if with_bars else "error"))
-        return layout._with_sides_and_limits(found) if with_bars else layout
-
-    def _with_sides_and_limits(self, found: ErrorColumns) -> "Layout":
-        """Return the same with the error bars of two columns, and the limits, that columns have by their names."""
-        two_sided = [name for name in self.errors if found.upper[name] != found.lower[name]]
-        sides = list(found.sides or ()) if two_sided else []
-        limits = [name for name in self.features if name in found.limits]
-        return replace(self, two_sided=two_sided, sides=sides, limits=limits)
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether samples have error bars."""
-        return bool(self.errors) or self.missing == "unmeasured"
-
-    @property
-    def doubts(self) -> list[str]:
-        """What a user should know of features that look like the errors of others."""
-        hints = similar_columns(self.features)
-        return [f"{hints[0]} (now it is a feature), or leave it out with --drop"] if hints else []
-
-    @property
-    def error_columns(self) -> list[str]:
-        """The columns of error bars, of their lower sides, and of limits, in this order."""
-        two = set(self.two_sided)
-        ends = self.sides or ["", ""]
-        upper = [name + self.err_suffix + (ends[0] if name in two else "") for name in self.errors]
-        lower = [name + self.err_suffix + ends[1] for name in self.two_sided]
-        return upper + lower + [name + LIMIT for name in self.limits]
-
-
-def _check_libsvm(table: Table, missing: str | None, *, named: bool) -> None:
-    if named:
-        raise TableError(
-            f"{table.name}: libsvm has no names of columns, so no --target, --features, --drop or --err-suffix"
-        )
-    if missing not in (None, "error"):
-        raise TableError(f"{table.name}: --missing {missing} is not for libsvm, where what is not there is 0")
-
-
-def _check_roles(table: Table, target: str | None, chosen: list[str], dropped: set[str]) -> str:
-    """Check that the columns that options name are there, and have one role each; return the target."""
-    if target is None:
-        raise TableError(
-            f"{table.name}: --target must say which column has the labels; there are {table.some_columns()}"
-        )
-    table.require(target, "--target")
-    for name in dropped:
-        table.require(name, "--drop")
-    for name in chosen:
-        table.require(name, "--features")
-        if name == target:
-            raise TableError(f"{table.place(name)} is the target and cannot be a feature")
-        if name in dropped:
-            raise TableError(f"{table.place(name)} cannot be one of --features and left out with --drop")
-    return target
-
-
-def _split_columns(
-    table: Table, target: str, dropped: set[str], chosen: list[str], suffix: str
-) -> tuple[list[str], ErrorColumns]:
-    """Return the features and their columns of errors; where all columns are used, each of these has its feature."""
-    there, among_chosen = set(table.columns) - {target, ""}, set(chosen)
-    names = [name for name in table.columns if name in there and name not in dropped]
-    try:
-        found = error_columns([name for name in names if name not in among_chosen], there, suffix)
-    except ValueError as error:
-        raise TableError(f"{table.name}: {error}; --drop leaves out a column") from None
-    if found.alone and not chosen:
-        alone = found.alone[0]
-        raise TableError(
-            f"{table.place(alone)} must be the errors of a column {quoted(alone[: -len(suffix)])}, which is "
-            f"not there or the target; leave it out with --drop {quoted(alone)}, or give another --err-suffix"
-        )
-    if found.halves and not chosen:
-        raise TableError(
-            f"{table.place(found.halves[0])} is one side of an error bar, and the other is not there; leave it out "
-            f"with --drop {quoted(found.halves[0])}"
-        )
-    if not found.upper:  # a name that ends so may be that of any feature
-        found = found._replace(limits={})
-    used = {*found.upper.values(), *found.lower.values(), *found.limits.values()}
-    return chosen or [name for name in names if name not in used], found
+    target: str | None = None
 
 
 class Part(NamedTuple):
@@ -236,6 +83,7 @@ def read_parts(
     keep: Iterable[str] = (),
     most_rows: int | None = None,
     learning: bool = False,
+    notes: list[str] | None = None,
 ) -> Iterator[Part]:
     """Yield a table in parts, checked.
 
@@ -251,53 +99,65 @@ def read_parts(
         Of a part.
     learning : bool, default=False
         Whether to refuse a value beside which all others of its column would be lost.
+    notes : list of str, default=None
+        Gets, at the end, what the user of a prediction should know.
     """
     sparse, keep = isinstance(table, Libsvm), list(keep)
-    bars = layout.error_columns
     target = (layout.target or "label") if labels else None
-    others = list(dict.fromkeys(filter(None, [target, *keep])))
-    (_check_nameless if sparse else _check_columns)(table, layout, [*layout.features, *bars], target, keep)
-    gaps = _Gaps(table.name, layout, target)
-    for numbers, columns in _cut(table.parts([*layout.features, *bars], others), most_rows):
+    others = list(dict.fromkeys(filter(None, [*layout.texts, target, *keep])))
+    (_check_nameless if sparse else _check_columns)(table, layout, target, keep)
+    gaps, cells = _Gaps(table.name, layout, target), Cells(table.name, TableError)
+    for numbers, columns in _cut(table.parts(layout.numbers, others), most_rows):
         y = _labels(columns[target], table.place(target)) if target else None
-        X, X_err = (_checked_sparse if sparse else _checked)(table.name, layout, numbers, gaps.n_rows)
-        if learning and not sparse:
-            _check_extremes(table.name, layout.features, X, gaps.n_rows)
+        if sparse:
+            X, X_err = _checked_sparse(table.name, numbers, gaps.n_rows), None
+        else:
+            texts = {name: _labels(columns[name], table.place(name)) for name in layout.texts}
+            X, X_err = layout.measured(numbers, texts, cells, gaps.n_rows)
+        if learning and not sparse and not cells.count:
+            _check_extremes(table.name, layout.values, X, gaps.n_rows)
         part = gaps.part(X, X_err, y, {name: columns[name] for name in keep}, sparse=sparse)
-        if not gaps.refused:  # else there are more to be counted
+        if not gaps.refused and not cells.count:  # else there are more to be counted
             yield part
+    cells.check()
     gaps.check()
+    if notes is not None:
+        notes += layout.notes(cells)
 
 
 def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
     """Return some rows of a table of this name, with their labels, checked as :func:`read_parts` does."""
-    gaps = _Gaps(name, layout, layout.target)
-    texts = pa.array(frame[layout.target].to_numpy(dtype=object), from_pandas=True)
-    y = _labels(texts, column_of(name, str(layout.target)))
-    numbers = frame[[*layout.features, *layout.error_columns]].to_numpy(np.float64)
     place = f"{name}, in a part of it"
-    X, X_err = _checked(place, layout, numbers, 0)
-    _check_extremes(place, layout.features, X, 0)
+    gaps, cells = _Gaps(name, layout, layout.target), Cells(place, TableError)
+    y, *others = (
+        _labels(pa.array(frame[column].to_numpy(dtype=object), from_pandas=True), column_of(name, str(column)))
+        for column in (layout.target, *layout.texts)
+    )
+    texts = dict(zip(layout.texts, others, strict=True))
+    X, X_err = layout.measured(frame[layout.numbers].to_numpy(np.float64), texts, cells)
+    cells.check()
+    _check_extremes(place, layout.values, X, 0)
     part = gaps.part(X, X_err, y, {})
     gaps.check()
     return part
 
 
-def _check_nameless(table: Table, layout: Layout, needed: list[str], target: str | None, keep: list[str]) -> None:
+def _check_nameless(table: Table, layout: Layout, target: str | None, keep: list[str]) -> None:
     """Check that a model and options do without names of columns."""
+    needed = [*layout.numbers, *layout.texts]
     if not all(re.fullmatch("[0-9]{1,18}", name) for name in needed):
         raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {quoted(needed[0])}, ...")
     if keep:
         raise TableError(f"{table.name}: libsvm has no names of columns, so no --keep {keep[0]}")
 
 
-def _check_columns(table: Table, layout: Layout, needed: list[str], target: str | None, keep: list[str]) -> None:
+def _check_columns(table: Table, layout: Layout, target: str | None, keep: list[str]) -> None:
     """Check that all columns are there."""
     there = set(table.columns)
-    absent = [name for name in needed if name not in there]
+    absent = [name for name in [*layout.numbers, *layout.texts] if name not in there]
     if absent:
         rest = f", nor {', '.join(map(quoted, absent[1:6]))}" if len(absent) > 1 else ""
-        known = set(layout.features)
+        known = set(layout.numbers)
         near = nearest(absent[0], (column for column in table.columns if column not in known))
         raise TableError(
             f"{table.name} has no column {quoted(absent[0])}{rest}, which the model needs"
@@ -376,7 +236,7 @@ class _Gaps:
             more = f" and more in {len(counts) - 6} other columns" if len(counts) > 6 else ""
             raise TableError(
                 f"{name} lacks values: {', '.join(counts[:6])}{more}, of {n_rows} rows; a fit with --missing "
-                f"unmeasured, mean or drop allows for that{''.join(f'. Also, {doubt}' for doubt in self.layout.doubts)}"
+                "unmeasured, mean or drop allows for that"
             )
 
 
@@ -393,83 +253,14 @@ def _cut(parts: Iterable[tuple[Any, dict[str, Any]]], most_rows: int | None) -> 
 
 
 def deviations(X_err: Array | Limits) -> Array:
-    """Return the standard deviations of values and limits."""
-    return X_err.err if isinstance(X_err, Limits) else X_err
-
-
-class _Columns(NamedTuple):
-    """Some columns, the features they are of (by their places), and what they have from row ``first`` on."""
-
-    table: str
-    names: list[str]
-    places: list[int]
-    values: Array
-    first: int
-
-    def refuse(self, wrong: NDArray[np.bool_], expected: str) -> None:
-        """Raise if there is something wrong."""
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            expected = expected.format(quoted(self.names[j]))
-            place, row = column_of(self.table, self.names[j]), self.first + i + 1
-            raise TableError(f"{place} has {self.values[i, j]:g} in row {row}; expected {expected}")
-
-    def errors(self, X: Array, missing: str) -> Array:
-        """Return error bars, of either sign, which are infinite where there is no value."""
-        bars = np.where(np.isnan(X[:, self.places]), np.inf, np.abs(self.values))
-        there = self._replace(values=bars)
-        there.refuse((bars > LARGEST) & np.isfinite(bars), f"is at most {LARGEST:g}, or inf")
-        if missing == "unmeasured":
-            expected = "is an error for every value: 0 if the value is exact, inf if it should not be used"
-            there.refuse(np.isnan(bars), expected)
-        return bars
-
-    def limits(self, X: Array, errors: Array) -> Array:
-        """Return which values are limits."""
-        sides = self._replace(values=np.nan_to_num(self.values, nan=0.0))
-        sides.refuse(~np.isin(sides.values, (-1.0, 0.0, 1.0)), _LIMITS)
-        sides = sides._replace(values=np.where(np.isnan(X[:, self.places]), 0.0, sides.values))
-        expected = "is 0 where the error is infinite, that is, the value was not measured"
-        sides.refuse((sides.values != 0) & np.isposinf(errors[:, self.places]), expected)
-        result = np.zeros(X.shape)
-        result[:, self.places] = sides.values
-        return result
-
-
-def _checked(table: str, layout: Layout, numbers: Array, first: int) -> tuple[Array, Array | Limits | None]:
-    """Return values, NaN where there is none, and errors, infinite there, from the columns of features and errors.
-
-    Values whose error bars have two sides are moved to the mean between these.
-    """
-    names = [*layout.features, *layout.error_columns]
-    of_features = {name: place for place, name in enumerate(layout.features)}
-    owners = [layout.features, layout.errors, layout.two_sided, layout.limits]
-    ends = np.cumsum([len(some) for some in owners])
-    values, above, below, flags = (
-        _Columns(table, names[end - len(some) : end], [of_features[name] for name in some], part, first)
-        for some, end, part in zip(owners, ends, np.split(numbers, ends[:-1], axis=1), strict=True)
-    )
-    X = np.ascontiguousarray(values.values)
-    with np.errstate(invalid="ignore"):
-        values.refuse(np.abs(X) > LARGEST, f"are numbers of at most {LARGEST:g}, or empty fields for missing values")
-        if not layout.has_errors:
-            return X, None
-        upper = np.where(np.isnan(X), np.inf, 0.0)
-        above.refuse(above.values < 0, "are nonnegative standard deviations")
-        upper[:, above.places] = above.errors(X, layout.missing)
-        lower = upper.copy() if layout.two_sided else upper
-        lower[:, below.places] = below.errors(X, layout.missing)
-    sides = flags.limits(X, upper) if layout.limits else None
-    errors = upper
-    X = np.where(np.isposinf(errors), np.nan, X)  # a number that stands for no measurement is none
-    if layout.two_sided:
-        shifted, errors = Asymmetric(lower, upper).symmetric(X)
-        X = shifted if sides is None else np.where(sides == 0, shifted, X)
-    return X, errors if sides is None else Limits(errors, sides)
+    """Return the standard deviations of values and limits, or those of covariances."""
+    errors: Array = X_err.err if isinstance(X_err, Limits) else X_err
+    return errors if errors.ndim == 2 else np.sqrt(np.einsum("ijj->ij", errors))
 
 
 def _check_extremes(table: str, features: list[str], X: Array, first: int) -> None:
     """Raise if a value is so large that the spread of the others vanishes beside it when both are squared."""
+    X = X[:, : len(features)]
     sizes = np.abs(X)
     largest = np.fmax.reduce(sizes, axis=0, initial=0.0)
     near, far = sizes <= largest / 10, sizes > largest / 10
@@ -488,17 +279,14 @@ def _check_extremes(table: str, features: list[str], X: Array, first: int) -> No
         )
 
 
-_LIMITS = "is -1 for an upper limit, 1 for a lower one, or 0 for a measurement; leave the column out with --drop {}"
-
-
-def _checked_sparse(table: str, layout: Layout, X: Any, first: int) -> tuple[Any, None]:
+def _checked_sparse(table: str, X: Any, first: int) -> Any:
     """Return sparse values, of which all must be finite."""
     wrong = ~(np.abs(X.data) <= LARGEST)
     if wrong.any():
         place = int(np.argmax(wrong))
         row = first + int(np.searchsorted(X.indptr, place, side="right"))
         raise TableError(f"{table} has {X.data[place]:g} in row {row}; expected are numbers of at most {LARGEST:g}")
-    return X, None
+    return X
 
 
 def _labels(column: Any, place: str) -> NDArray[Any]:
@@ -598,12 +386,12 @@ def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
     if isinstance(table, Libsvm):
         X, layout = _stack_sparse([part.X for part in parts], layout, table.name)
         return Data(table.name, X, None, y, layout, n_rows)
-    errors = [deviations(part.X_err) for part in parts if part.X_err is not None]
+    errors = [part.X_err.err if isinstance(part.X_err, Limits) else part.X_err for part in parts]
     sides = [part.X_err.limits for part in parts if isinstance(part.X_err, Limits)]
     arrays = [part.X.to_numpy() for part in parts]
     del parts
     X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
-    X_err: Array | Limits | None = _stack(errors) if errors else None
+    X_err: Array | Limits | None = None if errors[0] is None else _stack(errors)
     if X_err is not None and sides:
         X_err = Limits(X_err, _stack(sides))
     return Data(table.name, X, X_err, y, layout, n_rows)
@@ -611,7 +399,7 @@ def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
 
 def _stack(parts: list[Any]) -> Array:
     """Return parts one below the other, giving each back as soon as it is copied: they are never all there twice."""
-    stacked = np.empty((sum(map(len, parts)), parts[0].shape[1]))
+    stacked = np.empty((sum(map(len, parts)), *parts[0].shape[1:]))
     last = len(stacked)
     while parts:
         part = parts.pop()
@@ -625,9 +413,9 @@ def _stack_sparse(parts: list[Any], layout: Layout, name: str) -> tuple[Any, Lay
     for part in parts:
         part.resize(part.shape[0], width)
     X = sp.csr_matrix(sp.vstack(parts, format="csr"))
-    if layout.features:
+    if layout.values:
         return X, layout
     start = 0 if not width or (X.indices == 0).any() else 1  # indices from 1 on, as is usual
     if width <= start:
         raise TableError(f"{name} has no feature: expected are lines 'label index:value index:value ...'")
-    return X[:, start:], replace(layout, features=[str(j) for j in range(start, width)])
+    return X[:, start:], replace(layout, values=[str(j) for j in range(start, width)])

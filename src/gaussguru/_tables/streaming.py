@@ -103,7 +103,8 @@ def convert(
                         numbers = [places.setdefault(text, len(places)) for text in part.y]
                         labels.write(np.array(numbers, dtype=np.int32).data)
                         if part.X_err is not None:
-                            errors.write(np.ascontiguousarray(deviations(part.X_err)).data)
+                            bars = part.X_err.err if isinstance(part.X_err, Limits) else part.X_err
+                            errors.write(np.ascontiguousarray(bars).data)
                         if isinstance(part.X_err, Limits):
                             limits.write(part.X_err.sides.data)
                     progress(f"converting {path}: {n_rows} rows")
@@ -114,12 +115,14 @@ def convert(
     def mapped(path: str, dtype: Any) -> Any:
         return np.memmap(path, dtype=dtype, mode="r") if os.path.getsize(path) else None
 
-    def table_of(path: str, dtype: Any) -> Any:
+    def table_of(path: str, dtype: Any, *shape: int) -> Any:
         found = mapped(path, dtype)
-        return None if found is None else found.reshape(-1, len(layout.features))
+        return None if found is None else found.reshape(-1, *shape)
 
-    X, codes = table_of(paths[0], np.float64), mapped(paths[1], np.int32)
-    X_err, sides = table_of(paths[2], np.float64), table_of(paths[3], np.int8)
+    d = len(layout.features)
+    X, codes = table_of(paths[0], np.float64, d), mapped(paths[1], np.int32)
+    shape = (d, d) if layout.correlations else (d,)
+    X_err, sides = table_of(paths[2], np.float64, *shape), table_of(paths[3], np.int8, d)
     X_err = X_err if sides is None else Limits(X_err, sides)
     rows = Rows(
         _name_of(files), layout, n_rows, Arrays(X), X_err, list(places), np.bincount(codes), partial(_Ranked, codes),
@@ -163,20 +166,24 @@ def rows_on_cluster(
 ) -> Iterator[Rows]:
     """Yield rows of files that the workers of a Dask cluster read themselves, for as long as it is connected."""
     _check_layout(layout)
-    if layout.limits:
-        name = quoted(layout.error_columns[-1])
-        raise TableError(f"--dask takes no limits (column {name}); leave them out with --drop {name}")
+    if layout.limits or layout.correlations:
+        name, what = quoted(layout.error_columns[-1]), "limits" if layout.limits else "correlations"
+        raise TableError(f"--dask takes no {what} (column {name}); leave them out with --drop {name}")
     frames = needed("dask.dataframe", "--dask", "dask")
     dask, distributed = needed("dask", "--dask", "dask"), needed("distributed", "--dask", "dask")
     names, target = [os.path.abspath(path) for path in files], str(layout.target)
     if (format := format_of(files[0])) not in ("csv", "parquet"):
         raise TableError(f"--dask reads CSV and Parquet; {files[0]} is {format}")
-    used = [*layout.features, *layout.error_columns, target]
+    used = [*layout.numbers, *layout.texts, target]
     with distributed.Client(address, timeout="20s", set_as_default=True):
         if format == "parquet":
             raw = frames.read_parquet(names, columns=used)
         else:
-            spellings = {"na_values": NO_VALUE, "keep_default_na": False, "dtype": {target: str}}
+            spellings = {
+                "na_values": NO_VALUE,
+                "keep_default_na": False,
+                "dtype": dict.fromkeys([target, *layout.texts], str),
+            }
             raw = frames.read_csv(names, sep=sep or ",", decimal=decimal, usecols=used, **spellings)
         errors = [ERROR + name for name in layout.features] if layout.has_errors else []
         kinds = dict.fromkeys([*layout.features, *errors], np.float64) | {TEXT: object}

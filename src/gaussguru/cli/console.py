@@ -49,6 +49,8 @@ SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
 }
 app = typer.Typer(**SETTINGS)
+# What the command was given, to be said again with more options.
+given_arguments: list[str] = []
 talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -85,6 +87,7 @@ def main(arguments: list[str]) -> int:
     command = typer.main.get_command(load(arguments))
     usage_error: Any = typer.BadParameter.__bases__[0]  # of click, which newer versions of typer have inside
     talk.quiet = False
+    given_arguments[:] = arguments
     caught: dict[str, None] = {}
     # Other threads get no signals, and a program that handles or ignores this one goes on to do so.
     is_first = threading.current_thread() is threading.main_thread()

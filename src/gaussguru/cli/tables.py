@@ -1,5 +1,6 @@
-"""The commands on tables: fit, predict, evaluate, path and show."""
+"""The commands on tables: columns, fit, predict, evaluate, path and show."""
 
+import hashlib
 import math
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -30,9 +31,11 @@ from gaussguru._tables.fitting import (
     evaluate_model,
     fit_model,
     path_table,
+    split_rows,
 )
 from gaussguru._tables.model import Model, shrunk_errors
-from gaussguru._tables.schema import MISSING, Data, Layout, Part, deviations, read_all, read_parts
+from gaussguru._tables.plan import Options, Plan
+from gaussguru._tables.schema import MISSING, MISSING_ERROR, Data, Layout, Part, deviations, read_all, read_parts
 from gaussguru._tables.streaming import convert, files_of, is_large, rows_on_cluster
 from gaussguru.cli.console import (
     NOT_CERTIFIED,
@@ -44,6 +47,7 @@ from gaussguru.cli.console import (
     cell,
     check_output,
     count,
+    given_arguments,
     say,
     say_table,
     show_table,
@@ -85,16 +89,59 @@ Target = Annotated[
 ]
 Features = Annotated[
     list[str] | None,
-    typer.Option(metavar="COL", help="Use this column as a feature; repeat for more. Default: all but the target."),
+    typer.Option(metavar="COL", help="Use this column as a feature; repeat for more. Default: by the plan of columns."),
 ]
 Drop = Annotated[list[str] | None, typer.Option(metavar="COL", help="Ignore this column and its errors; repeatable.")]
-ErrSuffix = Annotated[
-    str | None,
+DropDoubtful = Annotated[
+    bool, typer.Option("--drop-doubtful", help="Ignore all columns that --drop would settle; see 'gaussguru columns'.")
+]
+As = Annotated[
+    list[str] | None,
     typer.Option(
-        metavar="TEXT",
-        help="Suffix of error columns: 'x' + TEXT holds the standard deviations of 'x'. TEXT + 1 and 2 (or hi and lo, "
-        "or _up and _low) are the upper and lower ones. A column 'x_limit' marks limits: -1 for upper, 1 for lower. "
-        "Default: _err, if there are such columns.",
+        "--as",
+        metavar="ROLE:COL",
+        help="Use this column as a value, whatever its name (value:COL), or as a category (category:COL); repeatable.",
+    ),
+]
+Category = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COL", help="A feature for each level but the first of this column; as --as category:COL."),
+]
+ErrPattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="How error columns are named, with {x} for the name of the value, as '{x}_fehler'; counts before the "
+        "names of archives; repeatable.",
+    ),
+]
+ErrorFactor = Annotated[
+    float | None, typer.Option(metavar="F", help="Multiply the errors by this, to make them standard deviations.")
+]
+ErrorLevel = Annotated[
+    float | None, typer.Option(metavar="P", help="The errors are half the width of intervals of this level, as 0.9.")
+]
+Na = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NUMBERS", help="Numbers that stand for no value or no error, as --na=-9999,99; repeatable."),
+]
+MissingError = Annotated[
+    str | None,
+    one_of(
+        MISSING_ERROR,
+        "A value whose error is empty. refuse: refuse the file. unmeasured: do not use the value. exact: error 0.",
+    ),
+]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COL", help="Use the logarithm of this column, with errors to match; repeatable."),
+]
+Replicates = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Columns that measure the same quantity, as 'x{1,2,3}': their mean is the feature, their spread within "
+        "rows its error; repeatable.",
     ),
 ]
 Errors = Annotated[bool, typer.Option("--errors/--no-errors", help="Use the error columns, or ignore them.")]
@@ -200,7 +247,7 @@ class GuruOptions:
         """Raise if a kernel would have errors, or any of these classifiers limits."""
         check_no_limits(file, layout)
         if self.kernel != "linear" and layout.has_errors:
-            what = f"{layout.error_columns[0]!r}, ..." if layout.errors else "--missing unmeasured"
+            what = f"{layout.error_columns[0]!r}, ..." if layout.error_columns else "--missing unmeasured"
             raise TableError(f"{file}: --kernel {self.kernel} takes no errors ({what}); --no-errors leaves them out")
 
     def check_parts(self, file: str) -> None:
@@ -261,6 +308,72 @@ def _given(others: GuruOptions | ErrorBarOptions) -> Iterator[str]:
             flags = {True: f"--{name}", False: f"--no-{name}"}
             text = f"{value:g}" if isinstance(value, float) else value
             yield flags[value] if isinstance(value, bool) else f"--{name} {text}"
+
+
+def _say_plan(plan: Plan) -> None:
+    """Tell in a few lines which columns are used, and how."""
+    if plan.columns:
+        say(plan.summary)
+    for note in plan.notes:
+        say(note)
+
+
+@app.command()
+def columns(
+    file: File,
+    target: Target = None,
+    err_pattern: ErrPattern = None,
+    errors: Errors = True,
+    error_factor: ErrorFactor = None,
+    error_level: ErrorLevel = None,
+    missing: MissingRule = None,
+    missing_error: MissingError = None,
+    na: Na = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_doubtful: DropDoubtful = False,
+    as_: As = None,
+    category: Category = None,
+    log: Log = None,
+    replicates: Replicates = None,
+    format: InputFormat = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    max_columns: MaxColumns = None,
+    max_line: MaxLine = 16,
+    max_unpacked: MaxUnpacked = 100,
+    json: AsJson = False,
+) -> None:
+    """Show the plan of FILE: what 'gaussguru fit' with these options would take every column for.
+
+    Values, their errors, limit flags, correlations, categories, identifiers; unit, and empty cells in the first rows.
+    DOUBTFUL columns must be named before a fit; the last line has options that settle them.
+
+    Example: gaussguru columns stars.csv --target class
+    """
+    chosen_columns = Options(
+        features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
+        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+    )  # fmt: skip
+    limits = _limits(max_columns, max_line, max_unpacked)
+    first = files_of(file)[0]
+    with closing(open_table(first, format=format, sep=sep, decimal=decimal, limits=limits)) as table:
+        plan = Plan.of(table, target, chosen_columns)
+    if json:
+        shown = [column._asdict() for column in plan.columns]
+        settled = {"doubtful": {name: reason for name, (reason, _) in plan.doubtful.items()}}
+        tell({"file": file, "rows_looked_at": plan.n_rows, "columns": shown, "summary": plan.summary,
+              "notes": plan.notes, **settled, "options": plan.settled_by})  # fmt: skip
+        return
+    if plan.columns:
+        parts = zip(*plan.columns, strict=True)
+        show_table(dict(zip(("column", "role", "reason", "unit", "missing"), map(list, parts), strict=True)))
+        print()
+    print(f"{plan.summary} (by the first {count(plan.n_rows, 'row')})")
+    for note in plan.notes:
+        print(note)
+    if plan.doubtful:
+        print(f"{count(len(plan.doubtful), 'doubtful column')}; these options settle them: {' '.join(plan.settled_by)}")
 
 
 @app.command()
@@ -325,11 +438,20 @@ def fit(
         int | None, typer.Option(help="Restrict a kernel to this many random rows, for large files.")
     ] = None,
     scale: Scale = True,
-    err_suffix: ErrSuffix = None,
+    err_pattern: ErrPattern = None,
     errors: Errors = True,
+    error_factor: ErrorFactor = None,
+    error_level: ErrorLevel = None,
     missing: MissingRule = None,
+    missing_error: MissingError = None,
+    na: Na = None,
     features: Features = None,
     drop: Drop = None,
+    drop_doubtful: DropDoubtful = False,
+    as_: As = None,
+    category: Category = None,
+    log: Log = None,
+    replicates: Replicates = None,
     noise: NoiseModel = "isotropic",
     loss: LossName = "gaussian",
     l2: Ridge = 0.0,
@@ -345,6 +467,10 @@ def fit(
     max_columns: MaxColumns = None,
     max_line: MaxLine = 16,
     max_unpacked: MaxUnpacked = 100,
+    test_size: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Hold out this share of the rows, as 0.25, and judge the model by them."),
+    ] = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; its workers read FILE."),
@@ -355,9 +481,10 @@ def fit(
 ) -> None:
     """Fit a classifier to FILE and save it.
 
-    Columns 'x' and 'x_err' are values and their standard deviations. Every other column is a feature without errors:
-    --drop identifiers. The model file has everything that predictions need: columns, scaling, how to treat missing
-    values.
+    Error columns are recognised by the names that archives give them ('x_err'; 'x_err1', 'x_err2'; 'e_x'; ...), and
+    with them limit flags, correlations, categories and identifiers: 'gaussguru columns' shows the plan. A column that
+    may be something else than a feature is refused unless an option names it. The model file has everything that
+    predictions need: columns, scaling, how to treat missing values.
 
     FILE may also be a directory, or a quoted pattern, of files with the same columns. Several files, and files of more
     than 2 GB or an eighth of the memory, are converted once to arrays in the directory for temporary files and read in
@@ -367,44 +494,75 @@ def fit(
     """
     talk.quiet = quiet
     _check_output(output, force, json)
+    if test_size is not None and not 0 < test_size < 1:
+        raise TableError(f"--test-size must be between 0 and 1, as 0.25; got {test_size:g}")
     guru = GuruOptions(sigma, kernel, scale, noise, loss, l2, tol, (gamma, degree, components))
     bars = ErrorBarOptions(model, gaussians, scale_errors, use_error_sizes)
-    roles = _roles(features, drop, err_suffix, errors, missing)
+    chosen_columns = Options(
+        features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
+        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+    )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     files = files_of(file)
     with closing(open_table(files[0], **how)) as table:
-        layout = Layout.of(table, target, **roles)
-        chosen = classifier or ("error-bars" if layout.errors else "guru")
+        plan = Plan.of(table, target, chosen_columns)
+        layout = plan.check(["gaussguru", *given_arguments])
+        chosen = classifier or ("error-bars" if layout.errors or layout.limits else "guru")
         asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
         _check_asked(file, layout, chosen, others)
         asked.check_errors(file, layout)
         shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
         shared["class_weight"] = "balanced" if balanced else None
         read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
+    held_out: Data | None = None
     if read is None:
         asked.check_parts(file)
+        if test_size is not None:
+            raise TableError(
+                f"{file}: --test-size needs a table that is read into memory; give other files to evaluate"
+            )
         fitted, summary, digest = _fit_streamed(files, layout, chosen, dask, how, shared)
     else:
         data, summary, digest = read
+        if test_size is not None:
+            data, held_out = split_rows(data, test_size)
         with busy(f"fitting {summary}"):
             fitted = fit_model(data, classifier=chosen, **shared)
     fitted.card["data"]["sha256"] = digest
+    fitted.card["columns"] = plan.as_dict()
+    if held_out is not None:
+        _judge(fitted, held_out)
     save_model(fitted, output, force=force)
     found = fitted.card["fit"]
     say(f"read {summary}")
-    warn([*layout.doubts, *found["warnings"]])
+    _say_plan(plan)
+    warn(found["warnings"])
     if found.get("method") == "pool":
         _say_pool(fitted.card)
     else:
         for line in _fit_in_words(fitted.card):
             say(line)
+    if held_out is not None:
+        say(
+            "{verdict} ({rows} rows held out: accuracy {accuracy:.4f}, log loss {log_loss:.4f})".format(
+                **fitted.card["held_out"]
+            )
+        )
     if output != "-":
         say(f"wrote {output}")
     if json:
         tell(fitted.card)
     if not found.get("converged", True):  # nothing is claimed of a pool
         raise typer.Exit(NOT_CERTIFIED)
+
+
+def _judge(fitted: Model, held_out: Data) -> None:
+    """Add to the card of a model its scores on rows that were held out."""
+    y = fitted.labels(held_out.y, held_out.name)
+    found = evaluate_model(fitted, [(held_out.X, held_out.X_err, y)])
+    names = ("verdict", "rows", "accuracy", "balanced_accuracy", "log_loss", "brier_score", "auc", "baseline")
+    fitted.card["held_out"] = {name: found[name] for name in names if name in found}
 
 
 def _fit_streamed(
@@ -431,7 +589,11 @@ def _check_asked(file: str, layout: Layout, chosen: str, others: GuruOptions | E
     for option in _given(others):
         if chosen == "guru":
             raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
-        why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.errors else ""
+        why = (
+            f", the default because of error columns ({layout.error_columns[0]!r}, ...),"
+            if layout.error_columns
+            else ""
+        )
         raise TableError(
             f"{file}: {option} needs --classifier guru; error-bars{why} chooses its settings by cross-validation: "
             "leave the option out, or give --classifier guru or --no-errors"
@@ -478,9 +640,13 @@ def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
         yield f"{proof}: objective {found['objective']:.6g}, {gaps}"
 
 
-def _roles(features: Any, drop: Any, err_suffix: str | None, errors: bool, missing: str | None) -> dict[str, Any]:
-    given = {"features": features or (), "drop": drop or (), "err_suffix": err_suffix}
-    return {**given, "errors": errors, "missing": missing}
+def _named_roles(given: list[str] | None, categories: list[str] | None) -> list[str]:
+    return [*(given or ()), *(f"category:{name}" for name in categories or ())]
+
+
+def _na(texts: list[str] | None) -> list[float]:
+    expected = "--na must be numbers with commas between them, as -9999,99"
+    return [number for text in texts or () for number in parse_numbers(text, expected)]
 
 
 def _read(table: Table, layout: Layout) -> tuple[Data, str]:
@@ -581,12 +747,13 @@ def predict(
     types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
     if clash := [name for name in kept if name in types]:
         raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
+    notes: list[str] = []
     with closing(open_table(file, **how)) as table, busy("predicting") as status:
 
         def tables() -> Iterator[dict[str, Any]]:
             done = 0
             rows = loaded.rows_together
-            for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows):
+            for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows, notes=notes):
                 done += len(part.complete)
                 yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
                 if status is not None:
@@ -596,7 +763,7 @@ def predict(
 
         with writing(output, force=force) as out:
             n_rows = write_tables(out, tables(), kind)
-        warn(table.notes)
+        warn([*table.notes, *notes])
     say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
     if json:
         tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
@@ -664,8 +831,9 @@ def evaluate(
 ) -> None:
     """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
 
-    The first line is a verdict: better or worse than the class frequencies, those of FILE, and whether the
-    probabilities came true. Then come scores, beside those of the frequencies; frequency, recall and confusions of
+    If the model was fitted to FILE, the first line says so. Then comes a verdict: better or worse than the class
+    frequencies, those of FILE, and whether the probabilities came true. Then come scores, beside those of the
+    frequencies; frequency, recall and confusions of
     every class; and the rows that are most wrong, whose true class has the least probability.
 
     Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. A
@@ -696,7 +864,8 @@ def evaluate(
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         rows = loaded.rows_together
-        given = read_parts(table, loaded.layout, labels=True, keep=keep or (), most_rows=rows)
+        notes: list[str] = []
+        given = read_parts(table, loaded.layout, labels=True, keep=keep or (), most_rows=rows, notes=notes)
         parts = given if whole is None else [whole]
         n_rows, used = 0, _UsedRows()
 
@@ -715,8 +884,12 @@ def evaluate(
             result["most_wrong"] = used.named(**result["most_wrong"])
         result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
         result["rows_left_out"] = n_rows - result["rows"]
+        warn(notes)
+        known, digest = loaded.card.get("data", {}).get("sha256"), table.sha256()
+        # That of a file that was read in parts is one of the digests of all files.
+        result["training_rows"] = known in (digest, hashlib.sha256(digest.encode()).hexdigest())
         if whole is not None and report is not None:
-            page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=table.sha256())
+            page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=digest)
             with writing(report, force=force) as out:
                 out.write(page.html().encode())
             say(f"wrote {report}")
@@ -763,6 +936,8 @@ def _print_evaluation(result: dict[str, Any]) -> None:
     if method == "analytic":
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
+    if result.pop("training_rows"):
+        print("The model was fitted to this file: its scores promise too much for other rows.\n")
     print(f"{result.pop('verdict')}\n")
     for name, value in result.items():
         beside = f"   class frequencies {cell(baseline[name])}" if name in baseline and value is not None else ""
@@ -797,11 +972,20 @@ def path(
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the table as CSV or Parquet.")
     ] = None,
     scale: Scale = True,
-    err_suffix: ErrSuffix = None,
+    err_pattern: ErrPattern = None,
     errors: Errors = True,
+    error_factor: ErrorFactor = None,
+    error_level: ErrorLevel = None,
     missing: MissingRule = None,
+    missing_error: MissingError = None,
+    na: Na = None,
     features: Features = None,
     drop: Drop = None,
+    drop_doubtful: DropDoubtful = False,
+    as_: As = None,
+    category: Category = None,
+    log: Log = None,
+    replicates: Replicates = None,
     noise: NoiseModel = "isotropic",
     loss: LossName = "gaussian",
     l2: Ridge = 0.0,
@@ -834,17 +1018,22 @@ def path(
     kind = "csv" if output in (None, "-") else written_format(output)
     levels = parse_numbers(sigmas, "--sigmas must be a whole number, or numbers with commas between them")
     wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
-    roles = _roles(features, drop, err_suffix, errors, missing)
+    chosen_columns = Options(
+        features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
+        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+    )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     with closing(open_table(file, **how)) as table:
-        data, summary = _read(table, Layout.of(table, target, **roles))
+        plan = Plan.of(table, target, chosen_columns)
+        data, summary = _read(table, plan.check(["gaussguru", *given_arguments]))
     options: dict[str, Any] = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
     options |= {"scale": scale, "folds": folds, "max_classes": max_classes}
     options["class_weight"] = "balanced" if balanced else None
     with busy(f"fitting {summary}"):
         columns, notes = path_table(data, wanted, **options)
     say(f"read {summary}")
+    _say_plan(plan)
     warn(notes)
     if output is not None:
         with writing(output, force=force) as out:

@@ -1,27 +1,14 @@
 """Error bars from tables and repeated measurements, and through the steps of a pipeline."""
 
 from gaussguru.preprocessing.replicates import ReplicateNoise, errors_from_replicates, noise_from_replicates
-from gaussguru.preprocessing.tables import (
-    LIMIT,
-    SIDES,
-    ErrorColumns,
-    error_columns,
-    errors_from_frame,
-    errors_from_uncertainties,
-    similar_columns,
-)
+from gaussguru.preprocessing.tables import errors_from_frame, errors_from_uncertainties
 from gaussguru.preprocessing.with_errors import WithErrors
 
 __all__ = [
-    "LIMIT",
-    "SIDES",
-    "ErrorColumns",
     "ReplicateNoise",
     "WithErrors",
-    "error_columns",
     "errors_from_frame",
     "errors_from_replicates",
     "errors_from_uncertainties",
     "noise_from_replicates",
-    "similar_columns",
 ]

@@ -1,57 +1,54 @@
 """Error bars from tables, and from numbers with uncertainties."""
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from numpy.typing import NDArray
 
+from gaussguru._columns import Cells, Columns, column_roles
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
 from gaussguru._frames import as_numbers, is_frame, like
 from gaussguru._linalg import Array
 
-# How the two sides of an error bar are spelt, after the suffix for error bars: upper, lower.
-SIDES = (("1", "2"), ("hi", "lo"), ("_up", "_low"))
-ONE_SIDE = ("", "")
-LIMIT = "_limit"
-# How others name columns of errors, besides "_err", in any case: before the name of the value (VizieR has "e_", Fermi
-# catalogues have "Unc_"), and after it.
-PREFIXES = ("e_", "err_", "error_", "sigma_", "unc_")
-SUFFIXES = ("_error", "_sigma", "_std", "_sd", "_se", "_unc", "_uncertainty", "_stddev", "err")
 
-
-def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
-    """Split a table with columns ``name`` and ``name_err`` into values and error bars.
+def errors_from_frame(frame: Any, convention: str = "auto") -> tuple[Any, Any]:
+    """Split a table with columns of values and columns of their errors, as archives name these.
 
     A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
-    Its own error is ignored. A value without an error (NaN in ``name_err``) has to be decided on before: fill in 0 if
-    it is exact, infinity if it should not be used.
+    Its own error is ignored. A value without an error (NaN) has to be decided on before: fill in 0 if it is exact,
+    infinity if it should not be used.
 
-    Two-sided errors are in two columns: ``name_err1`` (upper) and ``name_err2`` (lower), as in the NASA Exoplanet
-    Archive, or ``name_errhi`` and ``name_errlo``, or ``name_err_up`` and ``name_err_low``. The sign of the lower one
-    does not matter. All features of a table must use the same style.
-
-    A column ``name_limit`` marks limits: -1 for an upper limit (the true value is below), +1 for a lower limit, and 0
-    or NaN for a measurement.
+    Errors with two sides are in two columns, such as ``name_err1`` (upper) and ``name_err2`` (lower) of the NASA
+    Exoplanet Archive; the sign of the lower one does not matter.
 
     Parameters
     ----------
     frame : DataFrame of pandas, polars or Arrow, or astropy table
-        All other columns are features: remove labels and identifiers first. Features of an astropy table get
-        their unit in their name, as in ``"flux [mJy]"``; values and errors must have the same unit.
-    suffix : str, default="_err"
-        Suffix of the error columns, which hold standard deviations.
+        All columns that are neither errors nor their like are features: remove labels first. Features of an astropy
+        table get their unit in their name, as in ``"flux [mJy]"``; values and errors must have the same unit.
+    convention : str, default="auto"
+        "auto" knows "NASA Exoplanet Archive" (``xerr1``, ``xerr2``, ``xlim``), "VizieR" (``e_x``, ``E_x``, ``l_x``),
+        "Gaia" (``x_error``, ``x_y_corr``), "SDSS" (``xErr_u``), "2MASS and WISE", "Chandra" (``x_hilim``, ``x_lolim``),
+        "census" (``M_x``, ``x_moe``: 90 % intervals, divided by 1.645) and "errors by name" (``x_err``, ``x_sigma``,
+        ``x_std``, ``x_var``, ``x_ivar``, ``x_16`` and ``x_84``, ...). One of these names stands for it alone, and a
+        pattern such as ``"{x}_err"`` for the columns of standard deviations that it fits.
+
+        A column ``name_limit`` marks limits: -1 for an upper limit (the true value is below), +1 for a lower limit, and
+        0 or NaN for a measurement; ``xlim`` has 1 for an upper limit, and ``l_x`` has "<".
 
     Returns
     -------
     X : DataFrame of shape (n_samples, n_features)
-    X_err : DataFrame of the same shape and columns, or Asymmetric or Limits made of such DataFrames
+    X_err : DataFrame of the same shape and columns, Asymmetric or Limits made of them, or an array of covariances
+        Covariances, (n_samples, n_features, n_features), where there are columns of correlations; errors with two sides
+        are then symmetric, and X has their means.
 
     Warns
     -----
     UserWarning
-        If the name of a feature looks like the errors of another one, such as ``e_flux`` or ``Unc_Flux``.
+        If columns are left out: identifiers, positions, flags.
 
     Examples
     --------
@@ -68,203 +65,63 @@ def errors_from_frame(frame: Any, suffix: str = "_err") -> tuple[Any, Any]:
     frame, units = frame_and_units(frame)
     if not is_frame(frame):
         raise TypeError(f"frame must be a table of astropy or a DataFrame; got {type(frame).__name__}")
-    if not isinstance(suffix, str) or not suffix:
-        raise ValueError(f"suffix must be a string of at least one character; got {suffix!r}")
-    parts = _FrameParts.of(frame, units, suffix)
-    for hint in similar_columns(parts.values)[:1]:
-        warnings.warn(f"{hint} (now it is a feature), or leave it out", stacklevel=2)
-    lower, upper, limits = (like(frame, np.column_stack(side), parts.names) for side in zip(*parts.bars(), strict=True))
-    X_err = Asymmetric(lower, upper) if parts.is_two_sided else upper
-    if parts.flags:
-        X_err = Limits(X_err, limits)
-        _ = X_err.sides  # checked
-    return parts.features, X_err
+    native = frame.columns if hasattr(frame, "iloc") else nw.from_native(frame).columns
+    names = [str(name) for name in native]
+    place = {name: j for j, name in enumerate(names)}
+    if len(place) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
+    table = nw.from_native(frame, eager_only=True)
+    columns = _columns(names, convention)
 
-
-class _FrameParts(NamedTuple):
-    """A DataFrame of which some columns have values and others their errors or limits; columns may have units."""
-
-    frame: Any  # of narwhals
-    place: dict[str, int]
-    values: list[str]
-    upper: dict[str, str]
-    lower: dict[str, str]
-    flags: dict[str, str]
-    units: dict[str, str]
-
-    @classmethod
-    def of(cls, frame: Any, units: dict[str, str], suffix: str) -> "_FrameParts":
-        names = [str(name) for name in (frame.columns if hasattr(frame, "iloc") else nw.from_native(frame).columns)]
-        upper, lower, flags = _error_names(names, suffix)
-        used = {*upper.values(), *lower.values(), *flags.values()}
-        place = {name: j for j, name in enumerate(names)}
-        return cls(
-            nw.from_native(frame, eager_only=True),
-            place,
-            [name for name in place if name not in used],
-            upper,
-            lower,
-            flags,
-            units,
-        )
-
-    @property
-    def is_two_sided(self) -> bool:
-        """Whether some error bar has two columns."""
-        return self.upper != self.lower
-
-    @property
-    def names(self) -> list[Any]:
-        """The names of the features, with their units where the table has any."""
-        if not self.units:
-            return [self.frame.columns[self.place[name]] for name in self.values]
-        return with_units({name: self.units.get(name, "") for name in self.values})
-
-    @property
-    def features(self) -> Any:
-        """The columns of values, as they are."""
-        columns = self.frame[:, [self.place[name] for name in self.values]]
-        return columns.rename(dict(zip(columns.columns, self.names, strict=True))).to_native()
-
-    def bars(self) -> list[tuple[Array, Array, Array]]:
-        """Return the lower and upper errors of every feature, infinite where it has no value, and its limits."""
-        return [self._bar(name) for name in self.values]
-
-    def _bar(self, name: str) -> tuple[Array, Array, Array]:
-        columns = [side[name] for side in (self.lower, self.upper) if name in side]
-        for other in filter(None, map(self.units.get, columns)):
-            if self.units.get(name, other) != other:
-                raise ValueError(f"column {name!r} has the unit {self.units[name]!r}, and its errors {other!r}")
+    def numbers(name: str) -> Array:
         try:
-            gone = np.isnan(self._numbers(name))
-            lower, upper = (self._numbers(side.get(name)) for side in (self.lower, self.upper))
-            flag = np.nan_to_num(self._numbers(self.flags.get(name)))
+            return as_numbers(table[:, [place[name]]].to_native(), "column")[:, 0]
         except (ValueError, TypeError) as problem:
             raise ValueError(
                 f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, "
                 f"as labels = frame.pop({name!r}), and encode categories"
             ) from problem
-        if len(set(columns)) == 2:  # the sign of a lower side does not matter
-            lower = np.abs(lower)
-        return np.where(gone, np.inf, lower), np.where(gone, np.inf, upper), np.where(gone, 0.0, flag)
 
-    def _numbers(self, name: str | None) -> Array:
-        """Return a column, or zeros for one that is not there."""
-        if name is None:
-            return np.zeros(len(self.frame))
-        return as_numbers(self.frame[:, [self.place[name]]].to_native(), "column")[:, 0]
-
-
-def _error_names(names: list[str], suffix: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Return the columns of the upper and lower errors of features, the same where they are one, and of limits."""
-    known = set(names)
-    if len(known) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
-    found = error_columns(names, known, suffix)
-    if found.alone:
-        raise ValueError(
-            f"frame has error columns {found.alone!r} without the values: columns of the same names without {suffix!r}"
-        )
-    if found.halves:
-        raise ValueError(f"frame has {found.halves!r}, but not the other side of these two-sided errors")
-    if not found.upper and not found.limits:
-        similar = [f"; {hint}" for hint in similar_columns(names)[:1]]
-        raise ValueError(f"frame has no column that ends with suffix={suffix!r}{''.join(similar)}; got {names!r}")
-    return found.upper, found.lower, found.limits
-
-
-def similar_columns(names: Iterable[str]) -> list[str]:
-    """Return what to say of columns that look like the errors of others, by names that other tables use."""
-    names = list(names)
-    found = {
-        other.lower(): name
-        for name in names
-        for other in (*(p + name for p in PREFIXES), *(name + s for s in SUFFIXES))
+    for name, bar in columns.errors.items():
+        for other in filter(None, map(units.get, bar.columns)):
+            if units.get(name, other) != other:
+                raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other!r}")
+    cells = Cells("frame")
+    texts: dict[str, NDArray[Any]] = {
+        name: np.array(table[:, place[name]].to_list(), dtype=object) for name in columns.texts
     }
-    return [
-        f"{name!r} looks like the errors of {found[name.lower()]!r}: rename it to '{found[name.lower()]}_err'"
-        for name in names
-        if name.lower() in found
-    ]
+    matrix = np.column_stack([numbers(name) for name in columns.numbers])
+    labels: list[Any] = [table.columns[place[name]] for name in columns.values]
+    shown = with_units({name: units.get(name, "") for name in columns.values}) if units else labels
+    X = table[:, [place[name] for name in columns.values]].rename(dict(zip(labels, shown, strict=True))).to_native()
+    if columns.correlations:
+        values, covariances = columns.measured(matrix, texts, cells)
+        cells.check()
+        return like(X, values), covariances
+    _, lower, upper, limits = columns.sides(matrix, texts, cells)
+    cells.check()
+    assert lower is not None and upper is not None  # noqa: PT018  there are errors or limits
+    X_err = like(X, upper)
+    if columns.is_two_sided:
+        X_err = Asymmetric(like(X, lower), X_err)
+    return X, X_err if limits is None else Limits(X_err, like(X, limits))
 
 
-class ErrorColumns(NamedTuple):
-    """Which columns have the errors of which features.
-
-    ``upper`` and ``lower`` have the columns of the sides of an error bar, the same where there is one column; ``sides``
-    how the names of two sides end; ``limits`` the columns of limits; ``alone`` columns of errors whose feature is not
-    there, and ``halves`` those whose other side is not.
-    """
-
-    upper: dict[str, str]
-    lower: dict[str, str]
-    sides: tuple[str, str] | None
-    limits: dict[str, str]
-    alone: list[str]
-    halves: list[str]
-
-
-def error_columns(names: Iterable[str], features: Collection[str], suffix: str = "_err") -> ErrorColumns:
-    """Find columns of errors by their names.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Columns that may have errors.
-    features : collection of str
-        Columns that may have values.
-    suffix : str, default="_err"
-
-    Returns
-    -------
-    ErrorColumns
-    """
-    names, known = list(names), set(features)
-    there = set(names)
-    bars = [bar for bar in _bars(names, suffix) if bar.feature in known and bar.lower in there]
-    upper: dict[str, str] = {}
-    for bar in bars:
-        if bar.feature in upper:
-            raise ValueError(
-                f"column {bar.feature!r} has two kinds of errors, {upper[bar.feature]!r} and {bar.upper!r}: leave one "
-                "out"
-            )
-        upper[bar.feature] = bar.upper
-    lower = {bar.feature: bar.lower for bar in bars}
-    styles = {bar.sides for bar in bars if bar.sides != ONE_SIDE}
-    if len(styles) > 1:
-        used = sorted(suffix + up for up, _ in styles)
-        raise ValueError(f"the sides of error bars must be spelt in one way; got columns that end with {used!r}")
-    plain = _features(names, [suffix])
-    alone = [name for name, feature in plain.items() if feature not in known]
-    taken = {*upper.values(), *lower.values()}
-    sided = _features(names, [suffix + side for sides in SIDES for side in sides])
-    halves = [name for name, feature in sided.items() if feature in known and name not in taken]
-    limits = {feature: name for name, feature in _features(names, [LIMIT]).items() if feature in known}
-    return ErrorColumns(upper, lower, next(iter(styles), None), limits, alone, halves)
-
-
-class _Bar(NamedTuple):
-    """The columns of an error bar, by their names."""
-
-    feature: str
-    upper: str
-    lower: str
-    sides: tuple[str, str]
-
-
-def _bars(names: list[str], suffix: str) -> Iterator[_Bar]:
-    """Yield all that may be error bars: columns with an upper side, and the name of the lower one."""
-    for up, low in (ONE_SIDE, *SIDES):
-        for name, feature in _features(names, [suffix + up]).items():
-            yield _Bar(feature, name, feature + suffix + low, (up, low))
-
-
-def _features(names: list[str], endings: list[str]) -> dict[str, str]:
-    """Return what columns are called without an ending, of those that have one of some."""
-    found = {name: name.removesuffix(ending) for ending in endings for name in names if name.endswith(ending)}
-    return {name: found[name] for name in names if found.get(name)}
+def _columns(names: list[str], convention: str) -> Columns:
+    """Return the columns of a frame with these names; raise where names leave doubts."""
+    roles = column_roles(names, convention=convention)
+    if roles.doubtful:
+        doubts = "; ".join(f"{name!r} {reason}" for name, reason in [*roles.doubtful.items()][:5])
+        raise ValueError(f"frame has columns that must be removed or renamed: {doubts}")
+    if not roles.errors and not roles.limits:
+        raise ValueError(f"frame has no column of errors for convention={convention!r}; got {names!r}")
+    if roles.ignored:
+        left = ", ".join(f"{name!r} ({reason})" for name, reason in [*roles.ignored.items()][:5])
+        warnings.warn(f"columns are left out of X and X_err: {left}", stacklevel=3)
+    values = [name for name in names if name not in roles.not_values]
+    correlations = [] if roles.limits else roles.correlations
+    return Columns(values, roles.errors, roles.limits, correlations)
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:

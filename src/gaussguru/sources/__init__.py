@@ -9,7 +9,7 @@
 :func:`subsample` draws some samples into memory, :func:`save_predictions` writes predictions to disk in parts.
 
 Labels, weights and error bars are column names for tables, ``fit(table, "label", sample_weight="weight",
-X_err="_err")``; arrays with one row per sample for arrays; and either for Dask.
+X_err="{x}_err")``; arrays with one row per sample for arrays; and either for Dask.
 
 Examples
 --------

@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,7 +46,9 @@ class Cache:
         self, directory: Any, files: list[tuple[str, int, int]], layout: Layout, dtype: Any, chosen: str
     ) -> None:
         self._layout, self._dtype = layout, np.dtype(dtype)
-        key = json.dumps([MAGIC, sorted(files), layout._asdict(), self._dtype.str, chosen])
+        key = json.dumps(
+            [MAGIC, sorted(files), [asdict(layout.columns), layout.y, layout.weight], self._dtype.str, chosen]
+        )
         self._key = hashlib.sha256(key.encode()).hexdigest()
         self._directory = Path(directory)
         self.path = self._directory / f"gaussguru-{self._key[:32]}.rows"
@@ -118,7 +121,7 @@ class Cache:
 
     def _write(self, file: BinaryIO, parts: Iterator[Part]) -> None:
         layout = self._layout
-        n_extra = (0 if layout.errors is None else len(layout.errors)) + (layout.weight is not None)
+        n_extra = len(layout.features) * layout.has_errors + (layout.weight is not None)
         # Errors and weights are stored in double precision.
         dtype = np.dtype(np.float64) if n_extra else self._dtype
         width = len(layout.features) + n_extra + (layout.y is not None)
@@ -166,10 +169,10 @@ def _slices(header: dict[str, Any]) -> list[slice]:
 def _part(rows: FileRows, where: slice, number: int, layout: Layout, dtype: Any, labels: Any) -> Part:
     block = rows.take(where)
     d = len(layout.features)
-    rest = d + (0 if layout.errors is None else d)
+    rest = d + d * layout.has_errors
     y = None if labels is None else labels[block[:, -1].astype(np.intp)]
     weight = None if layout.weight is None else np.array(block[:, rest], dtype=np.float64)
-    errors = None if layout.errors is None else np.array(block[:, d:rest], dtype=np.float64)
+    errors = None if not layout.has_errors else np.array(block[:, d:rest], dtype=np.float64)
     return as_part(np.ascontiguousarray(block[:, :d], dtype=dtype), number, y, weight, errors)
 
 

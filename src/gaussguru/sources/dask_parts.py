@@ -191,12 +191,11 @@ def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: Lay
         X = frame[layout.features].to_numpy(dtype=_frame_dtype(frame, layout.features), na_value=np.nan)
         y = frame[layout.y].to_numpy() if layout.y is not None else y
         weight = frame[layout.weight].to_numpy() if layout.weight is not None else weight
-        if layout.errors is not None:
-            zeros = np.zeros(len(frame))
-            X_err = np.column_stack(
-                [zeros if name is None else frame[name].to_numpy(np.float64) for name in layout.errors]
-            )
-            X_err[np.isnan(X)] = np.inf
+        if layout.has_errors:
+            dtype = X.dtype
+            columns = {name: frame[name].to_numpy(np.float64, na_value=np.nan) for name in layout.columns.numbers}
+            X, X_err = layout.errors(columns, number)
+            X = X.astype(dtype, copy=False)
     if isinstance(weight, float):
         weight = np.full(X.shape[0], weight)
     return as_part(X, number, y, weight, X_err)

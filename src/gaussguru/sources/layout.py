@@ -1,38 +1,69 @@
 """Which column of a table means what."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gaussguru._columns import Bar, Cells, Columns, column_roles
+from gaussguru._linalg import Array
 from gaussguru.sources.base import Fields
 
 
 class Layout(NamedTuple):
-    """Columns of a table: features, error bars of each (None for exact ones), label and weight."""
+    """Columns of a table: features with their errors, label and weight."""
 
-    features: list[str]
-    errors: list[str | None] | None
+    columns: Columns
     y: str | None
     weight: str | None
 
     @property
+    def features(self) -> list[str]:
+        """Columns of values."""
+        return self.columns.values
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether errors are read."""
+        return self.columns.has_errors
+
+    @property
     def used(self) -> list[str]:
         """All columns that are read."""
-        errors = [name for name in self.errors or [] if name is not None]
-        return [*self.features, *errors, *(name for name in (self.y, self.weight) if name is not None)]
+        return [*self.columns.numbers, *(name for name in (self.y, self.weight) if name is not None)]
+
+    def errors(self, column: Mapping[str, NDArray[Any]], number: int) -> tuple[Array, Array]:
+        """Return values and errors of a partition, from its columns."""
+        cells = Cells(f"partition {number}")
+        numbers = np.column_stack([np.asarray(column[name], dtype=np.float64) for name in self.columns.numbers])
+        X, X_err = self.columns.measured(numbers, {}, cells)
+        cells.check()
+        assert isinstance(X_err, np.ndarray)
+        return X, X_err
 
 
-def _error_columns(given: Any, known: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the columns with errors, by feature if ``X_err`` says how their names end, and in their order."""
+def _columns(given: Any, known: list[str], features: Sequence[str] | None, others: set[str]) -> Columns:
+    """Return features and their errors: X_err is a convention of names, or the list of columns with errors."""
+    values = list(features or [name for name in known if name not in others])
     if isinstance(given, str):
-        pairs = {name: name + given for name in known if name + given in known}
-        if not pairs:
-            raise ValueError(f"X_err={given!r} must be how the names of columns with errors end; none does: {known!r}")
-        return pairs, list(pairs.values())
-    if not isinstance(given, list | tuple):
-        return {}, []
-    if not given or any(name not in known for name in given):
-        raise ValueError(f"X_err must name columns of the table, which has {known!r}; got {list(given)!r}")
-    return {}, list(given)
+        roles = column_roles([name for name in known if name not in others], convention=given, values=features or ())
+        values = list(features or [name for name in values if name not in roles.not_values])
+        errors = {name: bar for name, bar in roles.errors.items() if name in values}
+        if not errors:
+            raise ValueError(f"X_err={given!r} must fit the names of columns with errors; it fits none of {known!r}")
+        if roles.limits or (roles.doubtful and not features):
+            columns = [*(column for column, _ in roles.limits.values()), *roles.doubtful]
+            raise ValueError(f"columns=[...] must name the features: {columns!r} may be limits or errors, of {known!r}")
+        return Columns(values, errors)
+    if isinstance(given, list | tuple):
+        if not given or any(name not in known for name in given):
+            raise ValueError(f"X_err must name columns of the table, which has {known!r}; got {list(given)!r}")
+        values = list(features or [name for name in values if name not in given])
+        if len(given) != len(values):
+            raise ValueError(f"X_err must name a column for each of {len(values)} features; got {len(given)}")
+        return Columns(values, {name: Bar("sigma", [column]) for name, column in zip(values, given, strict=True)})
+    return Columns(values, missing="error")
 
 
 def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | None) -> Layout:
@@ -42,15 +73,11 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     missing = [name for name in chosen or [] if name not in known]
     if missing:
         raise ValueError(f"X must have the columns {missing!r}; the table has {known!r}")
-    pairs, bars = _error_columns(fields.X_err, known)
-    features = list(chosen or [name for name in known if name not in {y, weight, *bars}])
-    if not features:
-        others = sorted(name for name in (y, weight) if name is not None)
-        raise ValueError(f"the table must have columns besides {others!r}; it has {known!r}")
-    if bars and not pairs and len(bars) != len(features):
-        raise ValueError(f"X_err must name a column for each of {len(features)} features; got {len(bars)}")
-    errors: list[str | None] = [pairs.get(name) for name in features] if pairs else [*bars]
-    return Layout(features, errors if bars else None, y, weight)
+    others = {name for name in (y, weight) if name is not None}
+    found = _columns(fields.X_err, known, chosen, others)
+    if not found.values:
+        raise ValueError(f"the table must have columns besides {sorted(others)!r}; it has {known!r}")
+    return Layout(found, y, weight)
 
 
 def _named(argument: str, name: Any, known: list[str]) -> str | None:

@@ -220,16 +220,13 @@ def _read_groups(
 
 def part_of_table(table: Any, layout: Layout, dtype: Any, number: int) -> Part:
     """Return a table of Arrow as a part."""
-    X = _matrix([_column(table, name) for name in layout.features], table.num_rows, dtype)
     y = None if layout.y is None else _labels(table, layout.y, number)
     weight = None if layout.weight is None else _column(table, layout.weight)
-    errors = None
-    if layout.errors is not None:
-        zeros = np.zeros(table.num_rows)
-        columns = [zeros if name is None else _column(table, name) for name in layout.errors]
-        errors = _matrix(columns, table.num_rows, np.float64)
-        errors[np.isnan(X)] = np.inf  # not measured
-    return as_part(X, number, y, weight, errors)
+    if layout.has_errors:
+        X, errors = layout.errors({name: _column(table, name) for name in layout.columns.numbers}, number)
+        return as_part(X.astype(dtype, copy=False), number, y, weight, errors)
+    X = _matrix([_column(table, name) for name in layout.features], table.num_rows, dtype)
+    return as_part(X, number, y, weight)
 
 
 def _column(table: Any, name: str) -> NDArray[Any]:

@@ -1,0 +1,6 @@
+"""Columns of a table: their roles by their names, and values with errors from the numbers in them."""
+
+from gaussguru._columns.conventions import CONVENTIONS, ColumnRoles, column_roles, plain
+from gaussguru._columns.measured import Bar, Cells, Columns
+
+__all__ = ["CONVENTIONS", "Bar", "Cells", "ColumnRoles", "Columns", "column_roles", "plain"]

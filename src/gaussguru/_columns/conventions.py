@@ -1,0 +1,378 @@
+"""Names by which archives call the columns of a table: errors, limits, correlations, flags, identifiers.
+
+A rule is a pattern for the name of a column and a template for the name of the feature that it belongs to. A rule holds
+only if the table has that feature. Names are compared without case, units in brackets and separators.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from gaussguru._columns.measured import Bar
+
+__all__ = ["CONVENTIONS", "ColumnRoles", "column_roles", "plain"]
+
+# Factor from half the width of a 90 % interval to the standard deviation of a Gaussian.
+NINETY_PERCENT = 1 / 1.6448536269514722
+# Characters of a name that rules are tried on.
+LONGEST_NAME = 200
+
+
+class Rule(NamedTuple):
+    """A pattern for columns of one role; ``feature`` is the template of the feature that they belong to."""
+
+    pattern: str
+    feature: str
+    role: str
+
+
+_ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error)"
+_UP, _DOWN = r"(?:1|_?hi|_?high|_?up|_?upper|_?plus|_?pos|_?p)", r"(?:2|_?lo|_?low|_?lower|_?minus|_?neg|_?m)"
+
+# Roles: sigma (standard deviations), upper and lower (sides of an error), high and low (ends of an interval of 68 %),
+# end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
+# (1 / variance), limit- (-1 for an upper limit), limit+ (1 for an upper limit), limit< ("<" for an upper limit),
+# correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds text or integers).
+CONVENTIONS: dict[str, tuple[Rule, ...]] = {
+    "NASA Exoplanet Archive": (
+        Rule(r"(.+?)_?err1", r"\1", "upper"),
+        Rule(r"(.+?)_?err2", r"\1", "lower"),
+        Rule(r"(.+?)lim", r"\1", "limit+"),
+        Rule(r"(.+?)(?:symerr|_reflink|_refname|_solnid)|((?:pl|st|sy)_\w+?)(?:n|str)", r"\1\2", "flag"),
+    ),
+    "VizieR": (
+        Rule(r"E_(.+)", r"\1", "upper"),
+        Rule(r"e_(.+)", r"\1", "lower"),
+        Rule(r"l_(.+)", r"\1", "limit<"),
+        Rule(r"[fnqurwmo]_(.+)", r"\1", "note"),
+    ),
+    "Gaia": (
+        Rule(r"(.+)_error", r"\1", "sigma"),
+        Rule(r"(.+)_over_error", r"\1", "flag"),
+        Rule(r"(.+)_corr", r"\1", "correlation"),
+    ),
+    "SDSS": (
+        Rule(r"(.+?)err_(\w+)", r"\1_\2", "sigma"),
+        Rule(r"(.+?)_?ivar_(\w+)", r"\1_\2", "precision"),
+    ),
+    "2MASS and WISE": (
+        Rule(r"(w\d)sig(m\w*)", r"\1\2", "sigma"),
+        Rule(r"([jhk])_msigcom", r"\1_m", "sigma"),
+        Rule(r"([jhk])_cmsig", r"\1_m", "flag"),
+        Rule(r"(w\d)(?:snr|rchi2|sat|flg|cc_map)", r"\1mpro", "flag"),
+    ),
+    "Chandra": (Rule(r"(.+)_hilim", r"\1", "high"), Rule(r"(.+)_lolim", r"\1", "low")),
+    "census": (
+        Rule(r"m_(.+)", r"\1", "margin"),
+        Rule(r"(.+)_moe", r"\1", "margin"),
+        Rule(r"([a-z]\d+\w*_\d+)m", r"\1e", "margin"),
+        Rule(r"([a-z]\d+\w*_\d+)(?:ea|ma)", r"\1e", "flag"),
+        Rule(r"margin_of_error(!!.+)", r"estimate\1", "margin"),
+    ),
+    "errors by name": (
+        Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),
+        Rule(r"(.+?)(?:err|error)", r"\1", "sigma"),
+        Rule(rf"{_ERROR}_(.+)", r"\1", "sigma"),
+        Rule(r"(.+?)_?(?:±|\+_)|±_?(.+)", r"\1\2", "sigma"),
+        Rule(rf"(.+?)_?{_ERROR}{_UP}", r"\1", "upper"),
+        Rule(rf"(.+?)_?{_ERROR}{_DOWN}", r"\1", "lower"),
+        Rule(rf"(.+?)_(?:up|hi|upper|plus|pos)_?{_ERROR}", r"\1", "upper"),
+        Rule(rf"(.+?)_(?:lo|low|lower|minus|neg|down)_?{_ERROR}", r"\1", "lower"),
+        Rule(r"(.+?)_(?:plus|pos)", r"\1", "upper"),
+        Rule(r"(.+?)_(?:minus|neg)", r"\1", "lower"),
+        Rule(r"(.+?)_(?:p|q)?84", r"\1", "high"),
+        Rule(r"(.+?)_(?:p|q)?16", r"\1", "low"),
+        Rule(r"(.+?)_(?:upper|hi|high|ub|ci_(?:upper|high|hi))", r"\1", "end+"),
+        Rule(r"(.+?)_(?:lower|lo|low|lb|ci_(?:lower|low|lo))", r"\1", "end-"),
+        Rule(r"(.+?)_var(?:iance)?", r"\1", "variance"),
+        Rule(r"(.+?)_ivar", r"\1", "precision"),
+        Rule(r"(.+?)_limit", r"\1", "limit-"),
+        Rule(r"(.+?)_(?:uplim|ulim|upper_limit|is_upper_limit)", r"\1", "limit+"),
+        Rule(r"(.+?)_(?:flag|flags|quality|qual|ref|reference|note|notes|unit|units)", r"\1", "note"),
+    ),
+}
+# One search that tells most names that no rule is for: rules need one of these.
+_HINT = re.compile(
+    r"err|unc|sig|std|sd$|se$|sem$|±|\+|lim$|corr$|var|moe$|margin|plus$|pos$|minus$|neg$|upper$|lower$|hi(?:gh)?$|lo(?:w)?$"
+    r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
+    r"|^[a-z]\d+\w*_\d+[em]?[am]$"
+)
+# Names of values beside which errors of all kinds, or those of a mean only, have the shorter name.
+_ALIASES, _MEANS = ("{}", "{}_value", "{}_val", "{}_estimate"), ("{}_mean", "mean_{}", "{}_avg")
+_OF_MEANS = re.compile(r".*(?:se|sem|err|error|moe|unc)$")
+_PAIRS = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end+": "end-", "end-": "end+"}
+_KINDS = {"margin": "sigma", "sigma": "sigma", "variance": "variance", "precision": "precision"}
+
+# Names that are those of identifiers, and those that are if the column has as many different entries as rows.
+_IDENTIFIER = re.compile(
+    r"id|ids|row_?id|row_?num(?:ber)?|rec_?no|record_?id|uuid|[\w]*_id|[a-z]*obj_?id|kepid|kepoi(?:_?name)?|tic_?id"
+    r"|tid|toi|toi_?(?:pfx|display|created)|ctoi(?:_alias)?|designation|solution_?id|random_?index|htm_?id|healpix\w*"
+    r"|(?:target|object|source|src|patient|subject|sample|star|spec|photo)_?(?:id|no|nr|num|number)|geo_?id|fips|zip_?code|unnamed:?_?\d*|row_?update|release_?date|2mass|source_?name"
+)
+_MAYBE_IDENTIFIER = re.compile(
+    r"index|idx|row|record|seq|key|epic|hip|hd|tyc\d?|no|nr|num|number|plate|fiber|mjd|run|rerun|camcol|field|code"
+    r"|.*_?name|.*_?identifier|.*_(?:no|nr|num|number|code|key)|name"
+)
+_RIGHT_ASCENSION = re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd")
+_DECLINATION = re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?dec?|declination|decjd")
+_LOOKS = {
+    "errors": re.compile(rf"(?:.*_)?{_ERROR}(?:\d|_.*)?|.+(?:err|error)(?:\d|_.*)?|.+_ivar(?:_.*)?|e_.+|.*_moe|.*±.*"),
+    "a limit flag": re.compile(r".+_(?:lim|limit)(?:_?flag)?|l_.+|.*_u(?:p)?lim|.+(?:hi|lo)lim"),
+    "a correlation": re.compile(r".+_corr|corr_.+"),
+    "a flag": re.compile(r"(?:.*_)?(?:flag|flags|flg|quality|qual)(?:_.*)?"),
+}
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """Roles of columns by their names.
+
+    ``errors`` has the errors of features; ``limits`` their limit flags, as column and coding ("-", "+" or "<", the mark
+    of an upper limit); ``correlations`` two features and the column; ``ignored`` and ``doubtful`` the reasons why a
+    column is not a feature, or might not be one; ``used`` the conventions by column.
+    """
+
+    errors: dict[str, Bar] = field(default_factory=dict)
+    limits: dict[str, tuple[str, str]] = field(default_factory=dict)
+    correlations: list[tuple[str, str, str]] = field(default_factory=list)
+    ignored: dict[str, str] = field(default_factory=dict)
+    doubtful: dict[str, str] = field(default_factory=dict)
+    used: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def not_values(self) -> set[str]:
+        """Columns that hold no values of features."""
+        errors = {column for bar in self.errors.values() for column in bar.columns}
+        limits = {column for column, _ in self.limits.values()}
+        return errors | limits | {column for *_, column in self.correlations} | {*self.ignored}
+
+
+@lru_cache(maxsize=1 << 16)
+def plain(name: str) -> str:
+    """Return a name in lower case, without a unit in brackets at its end, with underscores between words."""
+    bare = re.sub(r"\s*(?:\[[^\]]*\]|\([^)]*\))\s*$", "", name.strip()) if name[-1:] in "])" else name.strip()
+    return re.sub(r"[\s.\-/:]+", "_", (bare or name).lower())
+
+
+class _Names:
+    """Columns of a table, by their names as written and by plain names."""
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        self.columns = list(columns)
+        self.plain = {column: plain(column[:LONGEST_NAME]) for column in self.columns}
+        self.by_plain: dict[str, list[str]] = {}
+        for column, name in self.plain.items():
+            self.by_plain.setdefault(name, []).append(column)
+
+    def feature(self, name: str, column: str, *, spelt: bool) -> str | None:
+        """Return the column of a feature, as written or else by its plain name; None where there is none or several."""
+        if name in self.plain and name != column:
+            return name
+        means = _MEANS if spelt or _OF_MEANS.fullmatch(self.plain[column]) else ()
+        for alias in (*_ALIASES, *means):
+            others = [other for other in self.by_plain.get(alias.format(plain(name)), []) if other != column]
+            if others:
+                return others[0] if len(others) == 1 else None
+        return None
+
+    def pair(self, name: str) -> tuple[str, str] | None:
+        """Return two features whose names, with an underscore between them, are this one."""
+        words = name.split("_")
+        for cut in range(1, len(words)):
+            parts = [self.by_plain.get("_".join(half), []) for half in (words[:cut], words[cut:])]
+            if all(len(part) == 1 for part in parts):
+                return parts[0][0], parts[1][0]
+        return None
+
+
+def pattern_rule(pattern: str) -> Rule:
+    """Return the rule of a pattern with "{x}" for the name of the feature, such as "{x}_fehler"."""
+    if pattern.count("{x}") != 1 or pattern == "{x}":
+        raise ValueError(
+            f"a pattern of error columns must contain {{x}} once, and more, such as '{{x}}_err'; got {pattern!r}"
+        )
+    before, after = map(re.escape, pattern.split("{x}"))
+    return Rule(f"{before}(.+){after}", r"\1", "sigma")
+
+
+def _rules(convention: str, patterns: Iterable[str]) -> list[tuple[re.Pattern[str], Rule, str]]:
+    """Return rules with the names of their conventions, those of given patterns first."""
+    if convention == "auto":
+        rules = [(rule, source) for source, group in CONVENTIONS.items() for rule in group]
+    elif convention in CONVENTIONS:
+        rules = [(rule, convention) for rule in CONVENTIONS[convention]]
+    elif isinstance(convention, str) and "{x}" in convention:
+        patterns, rules = [*patterns, convention], []
+    else:
+        raise ValueError(
+            f"convention must be 'auto', one of {list(CONVENTIONS)!r}, or a pattern such as '{{x}}_err'; "
+            f"got {convention!r}"
+        )
+    given = [(pattern_rule(pattern), pattern) for pattern in patterns]
+    return [(re.compile(rule.pattern), rule, source) for rule, source in [*given, *rules]]
+
+
+def column_roles(
+    columns: Iterable[str],
+    *,
+    convention: str = "auto",
+    patterns: Iterable[str] = (),
+    values: Iterable[str] = (),
+    dropped: Iterable[str] = (),
+    kind: Callable[[str], str | None] = lambda _: None,
+    level: bool = False,
+) -> ColumnRoles:
+    """Find the roles of columns by their names.
+
+    Parameters
+    ----------
+    columns : iterable of str
+        Names of all columns, without label, weight and group.
+    convention : str, default="auto"
+        "auto" for all conventions, one of ``CONVENTIONS``, or a pattern such as "{x}_err" for the names of errors.
+    patterns : iterable of str
+        Further patterns for the names of errors, which count first.
+    values : iterable of str
+        Columns that are values, whatever their names.
+    dropped : iterable of str
+        Columns to ignore, with their errors.
+    kind : callable, optional
+        Returns "text", "integer", "number", "unique" (texts or integers, as many as rows) or None for a column.
+    level : bool, default=False
+        Whether the level of intervals is known.
+
+    Returns
+    -------
+    ColumnRoles
+    """
+    names, dropped = _Names(columns), list(dropped)
+    fixed = {*values, *dropped}
+    roles = ColumnRoles(ignored=dict.fromkeys(dropped, "--drop"))
+    sides: dict[str, dict[str, tuple[str, str]]] = {}
+    for column, (feature, role, source) in _matches(names, _rules(convention, patterns), fixed, kind).items():
+        of = sides.setdefault(feature, {})
+        if not feature:
+            roles.doubtful[column] = f"looks like errors{_of(column)}"
+        elif role == "correlation":
+            one, other = feature.split("\0")
+            roles.correlations.append((one, other, column))
+        elif role in ("flag", "note"):
+            roles.ignored[column] = f"flag or note of {feature!r}"
+        elif role in of:
+            roles.doubtful[column] = f"is beside {of[role][0]!r}: column {feature!r} has two kinds of errors"
+        else:
+            of[role] = column, source
+            roles.used[column] = source
+    for feature, of in sides.items():
+        _resolve(roles, feature, of, level)
+    if convention == "auto":
+        _add_ignored(names, fixed, kind, roles)
+    _drop_unused(roles)
+    if convention == "auto":
+        taken = roles.not_values | fixed | {*roles.errors, *roles.limits}
+        for column in names.columns:
+            name = names.plain[column]
+            if column in taken or not (_HINT.search(name) or "corr" in name):
+                continue
+            looks = next((look for look, pattern in _LOOKS.items() if pattern.fullmatch(name)), None)
+            if looks:
+                roles.doubtful.setdefault(column, f"looks like {looks}{_of(column)}")
+    return roles
+
+
+def _of(column: str) -> str:
+    """Return the feature that a column of errors would belong to, in words."""
+    name = re.sub(rf"(?i)_?{_ERROR}[12]?$|^(?:e|l|{_ERROR})_|_?(?:lim|limit|moe|ivar|corr|flag|flags)$", "", column)
+    return f" of a column {name!r}, which is no feature" if name and name != column else " of another column"
+
+
+def _matches(
+    names: _Names, rules: list[tuple[re.Pattern[str], Rule, str]], fixed: set[str], kind: Callable[[str], str | None]
+) -> dict[str, tuple[str, str, str]]:
+    """Return feature, role and convention of every column that a rule holds for; the first rule counts."""
+    given = [rule for rule in rules if rule[2] not in CONVENTIONS]
+    found: dict[str, tuple[str, str, str]] = {}
+    for column in names.columns:
+        name = names.plain[column]
+        if column in fixed or len(column) > LONGEST_NAME:
+            continue
+        for pattern, rule, source in rules if _HINT.search(name) else given:
+            match = pattern.fullmatch(column)
+            if match is None and source != "VizieR":  # which tells e_x and E_x apart
+                match = pattern.fullmatch(name)
+            if match is None or (rule.role == "note" and kind(column) == "number"):
+                continue
+            other = match.expand(rule.feature)
+            if rule.role == "correlation":
+                pair = names.pair(plain(other))
+                feature = None if pair is None else "\0".join(pair)
+            else:
+                feature = names.feature(other, column, spelt=source not in CONVENTIONS)
+            if feature is not None:
+                found[column] = feature, rule.role, source
+                break
+            if source not in CONVENTIONS:
+                found[column] = "", rule.role, source
+    # Errors of errors, and errors of flags, are none.
+    return {column: match for column, match in found.items() if match[0] not in found}
+
+
+def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], level: bool) -> None:
+    """Add error, limit flag and doubts of a feature to roles, from the columns of each role."""
+    bars: dict[str, Bar] = {}
+    for role, (column, source) in of.items():
+        if role in _KINDS:
+            bars[role] = Bar(_KINDS[role], [column], NINETY_PERCENT if role == "margin" else 1.0)
+        elif role.startswith("limit"):
+            roles.limits[feature] = column, role[-1]
+        elif _PAIRS[role] in of:
+            kind, upper = ("sides", "upper") if role in ("upper", "lower") else ("bounds", "high")
+            upper = "end+" if role.startswith("end") else upper
+            if upper == "end+" and not level:
+                roles.doubtful[column] = (
+                    f"looks like an end of an interval of {feature!r}, of a level that --error-level must give, "
+                    "0.68 for one standard deviation to either side"
+                )
+                continue
+            bars[kind] = Bar(kind, [of[upper][0], of[_PAIRS[upper]][0]])
+        elif source == "VizieR":
+            bars["sigma"] = Bar("sigma", [column])
+        else:
+            roles.doubtful[column] = f"looks like one side of the errors of {feature!r}, and the other is not there"
+    for bar in [*bars.values()][1:]:
+        first = next(iter(bars.values())).columns[0]
+        reason = f"is beside {first!r}: column {feature!r} has two kinds of errors"
+        roles.doubtful.update(dict.fromkeys(bar.columns, reason))
+    if bars:
+        roles.errors[feature] = next(iter(bars.values()))
+
+
+def _add_ignored(names: _Names, fixed: set[str], kind: Callable[[str], str | None], roles: ColumnRoles) -> None:
+    """Add identifiers and positions, by their names."""
+    taken = fixed | roles.not_values
+    columns = [column for column in names.columns if column not in taken]
+    first, second = (
+        [column for column in columns if pattern.fullmatch(names.plain[column])]
+        for pattern in (_RIGHT_ASCENSION, _DECLINATION)
+    )
+    if first and second:
+        roles.ignored.update(dict.fromkeys([*first, *second], "position"))
+    for column in columns:
+        sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (_IDENTIFIER, _MAYBE_IDENTIFIER))
+        if column not in roles.errors and (sure or (maybe and kind(column) == "unique")):
+            roles.ignored.setdefault(column, "identifier")
+
+
+def _drop_unused(roles: ColumnRoles) -> None:
+    """Ignore errors, limits and correlations of features that are ignored or have no errors."""
+    for feature in [name for name in roles.errors if name in roles.ignored]:
+        bar = roles.errors.pop(feature)
+        roles.ignored.update(dict.fromkeys(bar.columns, f"errors of {feature!r}, which is not used"))
+    for feature in [name for name in roles.limits if name in roles.ignored]:
+        roles.ignored[roles.limits.pop(feature)[0]] = f"limits of {feature!r}, which is not used"
+    for correlation in [*roles.correlations]:
+        if not all(name in roles.errors for name in correlation[:2]):
+            roles.correlations.remove(correlation)
+            roles.ignored[correlation[2]] = "correlation of columns that are not used, or have no errors"

@@ -1,0 +1,621 @@
+"""The plan of a table: a role for every column, from names, units and the first rows, before anything is fitted.
+
+A column that looks like an error, a flag, an identifier, or like a number that stands for no value, and is not sure to
+be one, is doubtful: it is refused until an option names it.
+"""
+
+import importlib
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.special import ndtri
+
+from gaussguru._columns import Bar, ColumnRoles, column_roles
+from gaussguru._columns.conventions import NINETY_PERCENT
+from gaussguru._columns.measured import LARGEST, REPLICATES
+from gaussguru._linalg import Array
+from gaussguru._tables.files import Libsvm, Table, TableError, quoted
+from gaussguru._tables.schema import Layout
+
+__all__ = ["ColumnPlan", "Options", "Plan"]
+
+# Rows that must be there before their numbers say anything of a column.
+FEW = 20
+# Levels of a category: at most, and the rows that there must be for each.
+MOST_LEVELS, ROWS_PER_LEVEL = 20, 5
+# The least of integers that may be identifiers: all different, and so many digits.
+LONG = 10**7
+# Numbers by which archives say that there is no value; from HUGE on, up to what is an error, any number is one.
+NO_NUMBERS = {
+    *(sign * float(text) for text in ("99", "99.9", "99.99", "99.999", "999", "999.9", "999.99", "9999", "99999",
+                                      "9999.99", "99.9999", "999.999", "999999") for sign in (1, -1)),
+    *(-float(str(digit) * 9) for digit in range(2, 10)),
+}  # fmt: skip
+HUGE = 1e20
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
+# Characters of the list of doubtful columns, and of a command, in an error of one line.
+MOST_WORDS, MOST_COMMAND = 450, 350
+# Number of columns that may be replicates, and their least correlation.
+REPLICATED, ALIKE = range(2, 11), 0.9
+
+
+class ColumnPlan(NamedTuple):
+    """Role of a column, the reason, its unit, and the number of rows without it among the first."""
+
+    name: str
+    role: str
+    reason: str
+    unit: str
+    missing: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that say which columns of a table a model uses, and how."""
+
+    features: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    drop_doubtful: bool = False
+    roles: Sequence[str] = ()
+    err_pattern: Sequence[str] = ()
+    errors: bool = True
+    error_factor: float | None = None
+    error_level: float | None = None
+    missing: str | None = None
+    missing_error: str | None = None
+    na: Sequence[float] = ()
+    log: Sequence[str] = ()
+    replicates: Sequence[str] = ()
+
+    @property
+    def values(self) -> list[str]:
+        """Columns that are named as values."""
+        return [column for role, column in self.named if role == "value"]
+
+    @property
+    def categories(self) -> list[str]:
+        """Columns that are named as categories."""
+        return [column for role, column in self.named if role == "category"]
+
+    @cached_property
+    def named(self) -> list[tuple[str, str]]:
+        """Roles and columns of ``roles``."""
+        pairs = [text.partition(":") for text in self.roles]
+        for role, _, column in pairs:
+            if role not in ("value", "category") or not column:
+                raise TableError(f"--as must be value:COL or category:COL; got {role + ':' + column!r}")
+        return [(role, column) for role, _, column in pairs]
+
+    @property
+    def factor(self) -> float:
+        """Factor from stated errors to standard deviations."""
+        if self.error_factor is not None and self.error_level is not None:
+            raise TableError("--error-factor and --error-level both say the size of errors; leave one out")
+        if self.error_level is not None:
+            if not 0 < self.error_level < 1:
+                raise TableError(f"--error-level must be between 0 and 1, as 0.9; got {self.error_level:g}")
+            return float(1 / ndtri(0.5 + self.error_level / 2))
+        factor = 1.0 if self.error_factor is None else self.error_factor
+        if not 0 < factor < 1e100:
+            raise TableError(f"--error-factor must be a number above 0; got {factor:g}")
+        return factor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Roles of the columns of a table, and the layout that follows.
+
+    ``doubtful`` has the reason, and the option that settles it, of columns that might be something else.
+    """
+
+    name: str
+    layout: Layout
+    columns: list[ColumnPlan] = field(default_factory=list)
+    doubtful: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
+    n_rows: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, table: Table, target: str | None, options: Options | None = None) -> "Plan":
+        """Return the plan of a table that is not read yet, with labels in the column ``target``."""
+        options = options or Options()
+        if isinstance(table, Libsvm):
+            _check_libsvm(table, target, options)
+            return cls(table.name, Layout([], missing="error"))
+        return _Planner(table, _checked_target(table, target, options), options).plan()
+
+    @property
+    def summary(self) -> str:
+        """The number of features, of those with errors, and the ignored columns, in words."""
+        n, errors = len(self.layout.features), {*self.layout.errors, *self.layout.limits}
+        parts = [f"{n} feature{'s' * (n != 1)}, {len(errors)} with errors" if n else "features by their indices"]
+        groups: dict[str, list[str]] = {}
+        for column in self.columns:
+            if column.role not in ("value", "category", "target") and not column.role.startswith(_USED):
+                groups.setdefault(column.role, []).append(column.name)
+        ignored = []
+        for role, names in groups.items():
+            shown = ", ".join(_short(name) for name in names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
+            kind = f"{role}s" if role in ("identifier", "position", "flag") and len(names) > 1 else role
+            ignored.append(shown if role == "ignored" else f"{shown} ({kind})")
+        return parts[0] + (f"; ignored: {', '.join(ignored)}" if ignored else "")
+
+    def as_dict(self) -> dict[str, str]:
+        """Return role and reason of every column, in words."""
+        return {column.name: column.role + (f": {column.reason}" if column.reason else "") for column in self.columns}
+
+    @property
+    def settled_by(self) -> list[str]:
+        """Options that settle all doubts."""
+        options = [option for _, given in self.doubtful.values() for option in given]
+        return list(dict.fromkeys(options))
+
+    def check(self, command: Sequence[str] = ()) -> Layout:
+        """Return the layout; raise if columns are doubtful, with a command that settles all of them."""
+        if not self.doubtful:
+            return self.layout
+        items = [f"{quoted(name)} {reason}" for name, (reason, _) in self.doubtful.items()]
+        words, shown = 0, list[str]()
+        for item in items:
+            words += len(item)
+            if words > MOST_WORDS and shown:
+                shown.append(f"{len(items) - len(shown)} more, listed by gaussguru columns")
+                break
+            shown.append(item[:MOST_WORDS])
+        settling = _joined(self.settled_by)
+        if len(settling) > MOST_COMMAND:
+            others = [option for option in self.settled_by if not option.startswith("--drop ")]
+            settling = _joined(["--drop-doubtful", *others])
+        given = _joined(shlex.quote(part) for part in command)
+        n = len(self.doubtful)
+        raise TableError(
+            f"{self.name}: {n} column{'s' * (n > 1)} must be named: {'; '.join(shown)}. --as value:COL uses a column "
+            f"as a value; to go on without: {given + ' ' if given and len(given) < MOST_COMMAND else ''}{settling}"
+        )
+
+
+# How roles begin of columns that a model reads, beside values, categories and the target.
+_USED = ("error", "limit", "correlation", "replicate", "DOUBTFUL")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else name[:37] + "..."
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return " ".join(parts)
+
+
+def _drop(name: str) -> str:
+    """Return the option that leaves out a column, with quotes always: names may have spaces."""
+    return "--drop " + (shlex.quote(name) if "'" in name else f"'{name}'")
+
+
+def _check_libsvm(table: Table, target: str | None, options: Options) -> None:
+    given = replace(options, missing=None, errors=False)
+    if target is not None or any(getattr(given, part.name) for part in fields(given)):
+        raise TableError(
+            f"{table.name}: libsvm has no names of columns, so no --target, --features, --drop or --err-pattern"
+        )
+    if options.missing not in (None, "error"):
+        raise TableError(f"{table.name}: --missing {options.missing} is not for libsvm, where what is not there is 0")
+
+
+def _checked_target(table: Table, target: str | None, options: Options) -> str:
+    """Check that the columns that options name are there, and have one role each; return the target."""
+    if target is None:
+        raise TableError(
+            f"{table.name}: --target must say which column has the labels; there are {table.some_columns()}"
+        )
+    table.require(target, "--target")
+    named = {"--drop": options.drop, "--features": options.features, "--as": [name for _, name in options.named]}
+    for option, names in named.items():
+        for name in names:
+            table.require(name, option)
+            if name == target and option != "--drop":
+                raise TableError(f"{table.place(name)} is the target and cannot be a feature")
+            if name in options.drop and option != "--drop":
+                raise TableError(f"{table.place(name)} cannot be one of {option} and left out with --drop")
+    return target
+
+
+class _Planner:
+    """A table with its first rows, and options, from which a plan is made."""
+
+    def __init__(self, table: Table, target: str, options: Options) -> None:
+        self.table, self.target, self.options = table, target, options
+        self.shown = table.peek()
+        self.n = self.shown.num_rows
+        self.columns = [name for name in table.columns if name and name != target]
+        self.doubtful: dict[str, tuple[str, list[str]]] = {}
+        self.named = {*options.features, *options.values, *options.categories}
+        self.notes: list[str] = []
+
+    def plan(self) -> Plan:
+        table, options = self.table, self.options
+        try:
+            roles = column_roles(
+                self.columns,
+                patterns=options.err_pattern,
+                values=self.named,
+                dropped=[name for name in dict.fromkeys(options.drop) if name != self.target],
+                kind=self._kind,
+                level=options.error_level is not None or options.error_factor is not None,
+            )
+        except ValueError as error:
+            raise TableError(f"{table.name}: {error}") from None
+        self._check_limit_flags(roles)
+        for name, reason in roles.doubtful.items():
+            level = "--error-level 0.68" if "--error-level" in reason else _drop(name)
+            self.doubtful[name] = reason, [level]
+        ignored = dict(roles.ignored)
+        not_values = roles.not_values
+        replicates = self._named_replicates(not_values)
+        columns = [name for name in self.columns if name not in not_values and name not in self.doubtful]
+        columns = list(dict.fromkeys(options.features)) or columns
+        values, categories = self._split(columns, roles, ignored, {name for of in replicates.values() for name in of})
+        errors = self._bars(roles, values, ignored)
+        errors |= self._replicated(replicates, values)
+        if options.err_pattern and options.errors and not errors:
+            raise TableError(
+                f"{table.name} has no column whose name is that of a feature in {', '.join(options.err_pattern)} "
+                "(--err-pattern)"
+            )
+        limits = {name: flag for name, flag in roles.limits.items() if name in values and options.errors}
+        if not values and not categories and not self.doubtful:
+            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
+        correlations = [pair for pair in roles.correlations if {*pair[:2]} <= errors.keys() and not limits]
+        if options.features:  # what is not chosen is not asked about
+            self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
+        missing = options.missing or ("unmeasured" if errors or limits else "error")
+        if missing == "mean" and (errors or limits):
+            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
+        for name in options.log:
+            if name not in values:
+                raise TableError(f"{table.place(name)} is no feature with numbers, for --log")
+        layout = Layout(
+            values, errors, limits, correlations, categories, list(options.log), list(map(float, options.na)),
+            missing, options.missing_error or "refuse", self.target,
+        )  # fmt: skip
+        if missing == "unmeasured" and options.missing_error is None:
+            self._check_missing_errors(layout)
+        if missing == "error" and options.missing is None:  # what stands for no value is then none
+            for _, settling in self.doubtful.values():
+                settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
+        if options.drop_doubtful:
+            return self._without_doubtful()
+        notes = [*self.notes, *self._notes(roles, layout)]
+        return Plan(table.name, layout, self._rows(layout, ignored), self.doubtful, self.n, notes)
+
+    def _without_doubtful(self) -> Plan:
+        """Return the plan of the table without the columns that --drop would settle; the others stay doubtful."""
+        gone = [name for name, (_, given) in self.doubtful.items() if any(part.startswith("--drop") for part in given)]
+        options = replace(self.options, drop=[*self.options.drop, *gone], drop_doubtful=bool(gone))
+        planner = _Planner.__new__(_Planner)
+        planner.__dict__.update(self.__dict__, options=options, doubtful={}, notes=[])
+        if not gone:
+            planner.options = replace(self.options, drop_doubtful=False)
+        return planner.plan()
+
+    def _kind(self, name: str) -> str:
+        """Return the kind of a column by its first rows: "text", "integer", "number", "unique" or "empty"."""
+        column = self.shown[name]
+        if column.null_count == self.n:
+            return "empty"
+        if pa.types.is_string(column.type):
+            if self._is_broken(column):
+                return "number"
+            return "unique" if self.n >= FEW and pc.count_distinct(column).as_py() == self.n else "text"
+        if pa.types.is_int64(column.type):
+            return "unique" if self.n > 1 and pc.count_distinct(column).as_py() == self.n else "integer"
+        return "integer" if pa.types.is_boolean(column.type) else "number"
+
+    def _is_broken(self, column: Any) -> bool:
+        """Return whether a text column is one of numbers in which some cells are broken."""
+        texts = column.drop_null().slice(0, 200).to_pylist()
+        return bool(texts) and 2 * sum(_NUMBER.fullmatch(text) is not None for text in texts) >= len(texts)
+
+    def _check_limit_flags(self, roles: ColumnRoles) -> None:
+        """Take limit flags for values where they hold anything else, and for marks where they are texts."""
+        for feature, (column, coding) in [*roles.limits.items()]:
+            values = self.shown[column]
+            if pa.types.is_string(values.type) and values.null_count < self.n:
+                roles.limits[feature] = column, "<"
+            elif coding == "<" and values.null_count < self.n:
+                del roles.limits[feature]
+                roles.doubtful[column] = f"looks like a limit flag of {feature!r}, and holds numbers"
+            elif feature not in roles.errors:
+                numbers = pc.cast(values, pa.float64()) if values.null_count < self.n else None
+                if numbers is None or not pc.all(pc.is_in(numbers.drop_null(), pa.array([-1.0, 0.0, 1.0]))).as_py():
+                    del roles.limits[feature]
+
+    def _split(
+        self, columns: list[str], roles: ColumnRoles, ignored: dict[str, str], replicated: set[str]
+    ) -> tuple[list[str], dict[str, list[str]]]:
+        """Return values, and categories with their levels; add identifiers to the ignored columns, and doubts."""
+        options, values, categories = self.options, list[str](), dict[str, list[str]]()
+        for name in columns:
+            column = self.shown[name]
+            if name in replicated:
+                values.append(name)
+            elif name in options.categories or (self._kind_is_text(column) and name not in options.values):
+                levels = sorted(
+                    text for text in pc.unique(pc.cast(column, pa.string())).to_pylist() if text is not None
+                )
+                levels = list(dict.fromkeys(text.strip() for text in levels))
+                few = len(levels) <= min(MOST_LEVELS, max(2, self.n / ROWS_PER_LEVEL))
+                if len(levels) < 2:
+                    ignored[name] = "constant"
+                elif few or name in options.categories:
+                    categories[name] = levels
+                elif name in options.features:
+                    raise TableError(
+                        f"{self.table.place(name)} has {len(levels)} different texts in {self.n} rows; --as category:"
+                        f"{name} makes features of them, or leave it out with --drop {quoted(name)}"
+                    )
+                else:
+                    ignored[name] = "identifier" if len(levels) > self.n / 2 else "text of many levels"
+            else:
+                values.append(name)
+                if name not in self.named:
+                    self._doubt(name, column, roles.errors.get(name))
+        if not options.replicates:
+            self._doubt_replicates([name for name in values if name not in self.named and name not in roles.errors])
+        return values, categories
+
+    def _kind_is_text(self, column: Any) -> bool:
+        return pa.types.is_string(column.type) and column.null_count < self.n and not self._is_broken(column)
+
+    def _doubt(self, name: str, column: Any, bar: Bar | None) -> None:
+        """Refuse a value that may be a row number, an identifier, or hold numbers that stand for no value."""
+        if self.n >= FEW and column.null_count == 0 and bar is None and pa.types.is_int64(column.type):
+            first, last = column[0].as_py(), column[-1].as_py()
+            if abs(last - first) == self.n - 1:
+                steps = np.diff(column.to_numpy())
+                if (steps == steps[0]).all() and abs(steps[0]) == 1:
+                    self.doubtful[name] = f"numbers the rows from {first} on", [_drop(name)]
+                    return
+            is_long = min(first, last) >= LONG and pc.min(column).as_py() >= LONG
+            if is_long and pc.count_distinct(column).as_py() == self.n:
+                self.doubtful[name] = "looks like an identifier: long integers, all different", [_drop(name)]
+                return
+        for place in (name, *(() if bar is None else bar.columns)):
+            found = self._no_numbers(place)
+            if found:
+                text = ",".join(f"{number:.15g}" for number in found)
+                errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
+                self.doubtful[place] = f"has {text} where there may be no value", [f"--na={text}", *errors]
+
+    def _no_numbers(self, name: str) -> list[float]:
+        """Return numbers of a column that may stand for no value: among those in use, and far from all others."""
+        column = self.shown[name]
+        if self.n < FEW or not (pa.types.is_floating(column.type) or pa.types.is_int64(column.type)):
+            return []
+        ends = pc.min_max(column).as_py()
+        if not any(self._may_be_none(end) for end in ends.values()):
+            return []
+        values = column.drop_null().to_numpy().astype(np.float64)
+        values = values[~np.isin(values, self.options.na) & np.isfinite(values)]
+        unique, counts = np.unique(values, return_counts=True)
+        wanted = np.array([self._may_be_none(value) for value in unique], dtype=bool)
+        rest = unique[~wanted]
+        if not len(rest):
+            return []
+        low, high = rest[0], rest[-1]
+        gap = max(high - low, np.abs(rest).max()) / 2
+        # A number of two or three digits may be measured once.
+        often = (counts > 1) | (np.abs(unique) > 1000) | (unique < 0)
+        found = unique[wanted & often]
+        far = (found > high + gap) | (found < low - gap) | ((found < 0) & (low >= 0) & (found <= -99))
+        return [float(number) for number in found[far]]
+
+    def _may_be_none(self, number: float | None) -> bool:
+        if number is None or not math.isfinite(number) or number in self.options.na:
+            return number is not None and number in self.options.na
+        return float(number) in NO_NUMBERS or HUGE <= abs(number) <= LARGEST
+
+    def _doubt_replicates(self, names: list[str]) -> None:
+        """Refuse columns x1, x2, ... that agree as measurements of the same quantity do."""
+        if self.n < FEW:
+            return
+        groups: dict[str, list[tuple[int, str]]] = {}
+        for name in names:
+            match = re.fullmatch(r"(.*?[^\d])_?(\d{1,2})", name)
+            if match is not None and name not in self.doubtful:
+                groups.setdefault(match[1].rstrip("_"), []).append((int(match[2]), name))
+        for base, numbered in groups.items():
+            order = [number for number, _ in sorted(numbered)]
+            if len(order) not in REPLICATED or order != list(range(1, len(order) + 1)):
+                continue
+            of = [name for _, name in sorted(numbered)]
+            values = self._complete(of)
+            if len(values) < FEW or not (values.std(axis=0) > 0).all():
+                continue
+            alike = np.corrcoef(values, rowvar=False).min() > ALIKE
+            if alike and np.ptp(values.mean(axis=0)) < values.std(axis=0).mean():
+                ends = [re.sub(r".*?(\d+)$", r"\1", name) for name in of]
+                option = f"--replicates '{of[0][: -len(ends[0])]}{{{','.join(ends)}}}'"
+                reason = f"looks like replicates of one quantity, {base!r}, as do {', '.join(map(repr, of[1:]))}"
+                self.doubtful[of[0]] = reason, [option]
+
+    def _complete(self, names: list[str]) -> Array:
+        """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""
+        columns = [pc.cast(self.shown[name], pa.float64(), safe=False).to_numpy().astype(np.float64) for name in names]
+        values: Array = np.column_stack(columns)
+        values[np.isin(values, self.options.na)] = np.nan
+        complete: Array = values[np.isfinite(values).all(axis=1)]
+        return complete
+
+    def _named_replicates(self, not_values: set[str]) -> dict[str, list[str]]:
+        """Return the columns of each quantity that --replicates names."""
+        found = {}
+        for pattern in self.options.replicates:
+            match = re.fullmatch(r"([^{}]*)\{([^{}]+)\}([^{}]*)", pattern)
+            if match is None:
+                raise TableError(
+                    f"--replicates must be a name with choices in braces, as 'x{{1,2,3}}'; got {pattern!r}"
+                )
+            names = [f"{match[1]}{part.strip()}{match[3]}" for part in match[2].split(",")]
+            for name in names:
+                self.table.require(name, "--replicates")
+            feature = (match[1] + match[3]).strip("_ ") or pattern
+            if feature in self.columns and feature not in names:
+                feature = pattern
+            if len(set(names)) < 2 or any(name in not_values or name == self.target for name in names):
+                raise TableError(f"--replicates {pattern!r} must name two or more features with numbers")
+            found[feature] = names
+        return found
+
+    def _replicated(self, replicates: dict[str, list[str]], values: list[str]) -> dict[str, Bar]:
+        """Put quantities in place of their replicates; return their errors, by the spread within rows."""
+        errors = {}
+        for feature, names in replicates.items():
+            place = min(values.index(name) for name in names if name in values)
+            values[place] = feature
+            values[:] = [name for name in values if name == feature or name not in names]
+            within = self._complete(names)
+            if len(within) < 2:
+                raise TableError(f"{self.table.name}: --replicates {feature!r} has no two rows with all replicates")
+            spread = float(np.sqrt(within.var(axis=1, ddof=1).mean()))
+            if not spread > 0:
+                raise TableError(f"{self.table.name}: replicates {names!r} never differ")
+            errors[feature] = Bar(REPLICATES, names, spread)
+        return errors if self.options.errors else {}
+
+    def _bars(self, roles: ColumnRoles, values: list[str], ignored: dict[str, str]) -> dict[str, Bar]:
+        """Return errors of features, in units of these and as standard deviations."""
+        errors, known = {}, set(values)
+        for feature, bar in roles.errors.items():
+            if not self.options.errors or feature not in known:
+                reason = "--no-errors" if not self.options.errors else f"errors of {feature!r}, which is not used"
+                ignored.update(dict.fromkeys(bar.columns, reason))
+                continue
+            is_margin = bar.factor == NINETY_PERCENT
+            factor = bar.factor * (1.0 if is_margin else self.options.factor)
+            errors[feature] = bar._replace(factor=factor * self._unit_factor(feature, bar))
+        if not self.options.errors:
+            ignored.update({column: "--no-errors" for column, _ in roles.limits.values()})
+            ignored.update({column: "--no-errors" for *_, column in roles.correlations})
+        return errors
+
+    def _unit(self, name: str) -> str:
+        """Return the unit of a column: as the file has it, or in brackets at the end of its name."""
+        match = re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
+        return self.table.units.get(name) or (match[1].strip() if match else "")
+
+    def _unit_factor(self, feature: str, bar: Bar) -> float:
+        """Return the factor from the unit of errors to that of the feature; doubt units that cannot be compared."""
+        unit = self._unit(feature)
+        others = {other for column in bar.columns if (other := self._unit(column)) and unit and other != unit}
+        if not others:
+            return 1.0
+        factors = {_conversion(other, unit) if bar.kind in ("sigma", "sides") else None for other in others}
+        if len(factors) == 1 and len({self._unit(column) for column in bar.columns}) == 1 and None not in factors:
+            (factor,) = factors
+            assert factor is not None
+            self.notes.append(f"errors of {feature!r} converted from {others.pop()} to {unit}")
+            return factor
+        for column in bar.columns:
+            reason = f"has errors in {self._unit(column)!r} of {feature!r} in {unit!r}: convert one of them"
+            self.doubtful[column] = reason, [_drop(column)]
+        return 1.0
+
+    def _check_missing_errors(self, layout: Layout) -> None:
+        """Refuse values without errors, unless an option says their meaning."""
+        for feature, bar in layout.errors.items():
+            if bar.kind == REPLICATES or not (any(self.shown[name].null_count for name in bar.columns) or layout.na):
+                continue
+            lost = [self._is_gone(name) for name in bar.columns]
+            lost = lost[0] if len(lost) == 1 else pc.or_(*lost)
+            gone = pc.and_not(lost, self._is_gone(feature))
+            if feature in layout.limits:
+                flag, coding = layout.limits[feature]
+                marks = self.shown[flag]
+                zero = ["", "=", "~"] if coding == "<" else [0.0]
+                flags = pc.cast(marks, pa.string() if coding == "<" else pa.float64())
+                gone = pc.and_(gone, pc.or_(pc.is_null(flags), pc.is_in(flags, value_set=pa.array(zero, flags.type))))
+            if n := pc.sum(gone).as_py():
+                reason = f"has no error in {n} of the first {self.n} rows with a value of {feature!r}"
+                self.doubtful.setdefault(bar.columns[0], (reason, ["--missing-error unmeasured"]))
+
+    def _is_gone(self, name: str) -> Any:
+        """Return where a column has no value."""
+        column = self.shown[name]
+        if not self.options.na or pa.types.is_string(column.type):
+            return pc.is_null(column)
+        numbers = pc.cast(column, pa.float64(), safe=False)
+        return pc.or_(pc.is_null(column), pc.is_in(numbers, value_set=pa.array(self.options.na, pa.float64())))
+
+    def _notes(self, roles: ColumnRoles, layout: Layout) -> list[str]:
+        """Return what a user should know of the plan."""
+        notes = []
+        used = {column for bar in layout.errors.values() for column in bar.columns} | {
+            column for column, _ in layout.limits.values()
+        }
+        sources = Counter(source for column, source in roles.used.items() if column in used)
+        if sources and set(sources) != {"errors by name"}:
+            notes.append(f"errors by names of {', '.join(source for source, _ in sources.most_common())}")
+        margins = [name for name, bar in layout.errors.items() if roles.errors.get(name, bar).factor == NINETY_PERCENT]
+        if margins:
+            notes.append(f"margins of error of {_named(margins)} are 90 % intervals: divided by 1.645")
+        doubled = [name for name, bar in layout.errors.items() if bar.kind == REPLICATES]
+        notes += [f"{quoted(name)}: mean of {len(layout.errors[name].columns)} replicates, each with the standard "
+                  f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip
+        if not layout.errors and not layout.limits and self.options.errors:
+            notes.append("NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru")
+        if layout.categories:
+            notes.append(f"one feature for each level but the first of {_named([*layout.categories])}")
+        return notes
+
+    def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
+        """Return the role of every column, in the order of the table."""
+        roles: dict[str, tuple[str, str]] = {self.target: ("target", "")}
+        roles |= {name: ("value", "logarithm" if name in layout.log else "") for name in layout.values}
+        roles |= {name: ("category", ", ".join(map(_short, levels[:5])) + (", ..." if len(levels) > 5 else ""))
+                  for name, levels in layout.categories.items()}  # fmt: skip
+        for feature, bar in layout.errors.items():
+            for place, column in enumerate(bar.columns):
+                word = f"{('upper', 'lower')[place]} {bar.kind[:-1]}" if bar.kind in ("sides", "bounds") else bar.kind
+                scaled = "" if bar.factor == 1 or bar.kind == REPLICATES else f", times {bar.factor:.4g}"
+                role = "replicate" if bar.kind == REPLICATES else "error"
+                roles[column] = f"{role} of {feature}", word + scaled
+        for feature, (column, coding) in layout.limits.items():
+            roles[column] = f"limit flag of {feature}", {"-": "-1: upper", "+": "1: upper", "<": "<: upper"}[coding]
+        for one, other, column in layout.correlations:
+            roles[column] = f"correlation of {one} and {other}", ""
+        for name, reason in ignored.items():
+            kind = reason.split(" ")[0] if reason in ("identifier", "position") or reason.startswith("flag") else ""
+            roles[name] = kind or "ignored", "" if kind == reason else reason
+        roles |= {name: ("DOUBTFUL", reason) for name, (reason, _) in self.doubtful.items()}
+        default = "ignored", "not one of --features" if self.options.features else ""
+        counts = {name: self.shown[name].null_count for name in self.shown.column_names}
+        return [
+            ColumnPlan(name, *roles.get(name, default), self._unit(name), counts[name])
+            for name in self.table.columns
+            if name
+        ]
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(quoted(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def _conversion(given: str, wanted: str) -> float | None:
+    """Return the factor from one unit to another; None if they cannot be compared, or astropy is not installed."""
+    try:
+        units = importlib.import_module("astropy.units")  # an extra, which takes a while to import
+    except ImportError:
+        return None
+    try:
+        return float(units.Unit(given).to(units.Unit(wanted)))
+    except (ValueError, TypeError):
+        return None

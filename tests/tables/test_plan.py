@@ -1,0 +1,439 @@
+"""Plans of tables as archives write them, with their headers and invented values: the role of every column."""
+
+import json
+import shlex
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.model_selection import train_test_split
+
+from gaussguru._columns import Bar, column_roles
+from gaussguru._columns.conventions import NINETY_PERCENT
+from gaussguru._tables import files, streaming
+from gaussguru._tables.files import TableError, open_table
+from gaussguru._tables.plan import Options, Plan
+from gaussguru._tables.schema import read_all
+from gaussguru.cli import main
+from gaussguru.models import read_model
+
+N = 60
+KIND = np.where(np.arange(N) % 2, "yes", "no")
+EVEN = np.arange(N) % 2
+
+
+def numbers(seed, scale=1.0, shift=0.0):
+    return shift + scale * (np.random.default_rng(seed).standard_normal(N) + EVEN)
+
+
+def errors(seed, scale=0.1):
+    return scale * np.random.default_rng(seed).uniform(0.5, 1.5, N)
+
+
+def many_digits(seed, low=10**17, high=9 * 10**17):
+    return np.random.default_rng(seed).integers(low, high, N)
+
+
+def exoplanets():
+    columns = {"rowid": np.arange(N) + 1, "toi": np.arange(N) + 100.01, "tid": many_digits(0, 10**7, 10**9)}
+    columns |= {"ra": numbers(1, 50, 180), "dec": numbers(2, 20), "toi_created": "2026-01-01", "tfopwg_disp": KIND}
+    for seed, name in enumerate(("pl_orbper", "pl_rade", "st_teff")):
+        columns |= {name: numbers(seed, 1, 9), f"{name}err1": errors(seed), f"{name}err2": -2 * errors(seed)}
+        columns |= {f"{name}lim": (np.arange(N) == 5).astype(int), f"{name}symerr": 1}
+    return pd.DataFrame(columns)
+
+
+def vizier():
+    columns = {"recno": np.arange(N) + 1, "Name": [f"star {i}" for i in range(N)], "RAJ2000": numbers(1, 50)}
+    columns |= {"DEJ2000": numbers(2), "Teff": numbers(3, 100, 5000), "e_Teff": errors(3, 60), "E_Teff": errors(4, 90)}
+    columns |= {"logg": numbers(5), "e_logg": errors(5), "l_[Fe/H]": np.where(EVEN, "<", None), "[Fe/H]": numbers(6)}
+    return pd.DataFrame(columns | {"e_[Fe/H]": errors(6), "n_logg": np.where(EVEN, "a", "b"), "Class": KIND})
+
+
+def gaia():
+    columns = {"solution_id": 1, "designation": [f"Gaia {i}" for i in range(N)], "source_id": many_digits(0)}
+    columns |= {"ra": numbers(1, 50), "ra_error": errors(1), "dec": numbers(2), "dec_error": errors(2)}
+    for seed, name in enumerate(("parallax", "pmra", "pmdec"), 3):
+        columns |= {name: numbers(seed), f"{name}_error": errors(seed)}
+    columns |= {"parallax_over_error": numbers(3, 10), "ra_dec_corr": 0.1, "parallax_pmra_corr": 0.5}
+    return pd.DataFrame(columns | {"pmra_pmdec_corr": -0.3, "phot_g_mean_mag": numbers(7, 1, 15), "kind": KIND})
+
+
+def sloan():
+    columns = {"objID": many_digits(0), "run": 756, "ra": numbers(1, 50), "dec": numbers(2)}
+    for seed, band in enumerate("ugr", 3):
+        columns |= {f"psfMag_{band}": numbers(seed, 1, 19), f"psfMagErr_{band}": errors(seed), band: numbers(seed)}
+        columns |= {f"err_{band}": errors(seed)}
+    return pd.DataFrame(columns | {"class": KIND})
+
+
+def wise():
+    columns = {"designation": [f"J{i}" for i in range(N)], "w1mpro": numbers(1, 1, 12), "w1sigmpro": errors(1)}
+    columns |= {"w1snr": numbers(2, 5, 50), "j_m": numbers(3, 1, 13), "j_msigcom": errors(3), "type": KIND}
+    return pd.DataFrame(columns)
+
+
+def chandra():
+    flux = np.abs(numbers(1)) + 1
+    columns = {"flux_aper_b": flux, "flux_aper_b_hilim": flux + errors(1), "flux_aper_b_lolim": flux - errors(2)}
+    return pd.DataFrame({"name": [f"2CXO {i}" for i in range(N)], **columns, "type": KIND})
+
+
+def census():
+    columns = {"GEO_ID": [f"0500000US{i}" for i in range(N)], "B19013_001E": numbers(1, 900, 50_000)}
+    columns |= {"B19013_001M": errors(1, 1645), "income": numbers(2, 10, 100), "M_income": errors(2, 16)}
+    return pd.DataFrame(columns | {"age": numbers(3, 1, 40), "age_moe": errors(3), "outcome": KIND})
+
+
+def clinic():
+    columns = {"Glucose (mg/dL)": numbers(1, 10, 90), "Glucose SD": errors(1, 5), "Sodium": numbers(2, 1, 140)}
+    columns |= {"Sodium ±": errors(2), "Sex": np.where(np.arange(N) % 3, "f", "m"), "Smoker": np.arange(N) % 5 == 0}
+    return pd.DataFrame(columns | {"Diagnosis": KIND})
+
+
+def spectra():
+    columns = {"TARGETID": many_digits(0), "flux_g": numbers(1), "flux_ivar_g": 1 / errors(1) ** 2, "z": numbers(2)}
+    columns |= {"z_var": errors(2) ** 2, "q": numbers(3), "q_16": numbers(3) - 0.2, "q_84": numbers(3) + 0.3}
+    return pd.DataFrame(columns | {"SPECTYPE": KIND})
+
+
+def fermi():
+    columns = {"Source_Name": [f"4FGL {i}" for i in range(N)], "Flux1000": numbers(1), "Unc_Flux1000": errors(1)}
+    columns |= {"LP_Index": numbers(2), "Unc_LP_Index": errors(2), "Signif_Avg": numbers(3)}
+    return pd.DataFrame(columns | {"CLASS1": KIND})
+
+
+SIDES, ONE = "sides", "sigma"
+# Tables: target, kinds of the errors of all values, and ignored columns.
+ARCHIVES = {
+    "exoplanets": (exoplanets, "tfopwg_disp", {"pl_orbper": SIDES, "pl_rade": SIDES, "st_teff": SIDES},
+                   "rowid toi tid ra dec toi_created pl_orbpersymerr pl_radesymerr st_teffsymerr"),
+    "vizier": (vizier, "Class", {"Teff": SIDES, "logg": ONE, "[Fe/H]": ONE}, "recno Name RAJ2000 DEJ2000 n_logg"),
+    "gaia": (gaia, "kind", {"parallax": ONE, "pmra": ONE, "pmdec": ONE, "phot_g_mean_mag": None},
+             "solution_id designation source_id ra ra_error dec dec_error parallax_over_error ra_dec_corr"),
+    "sloan": (sloan, "class", {f"{kind}{band}": ONE for band in "ugr" for kind in ("psfMag_", "")},
+              "objID ra dec"),
+    "wise": (wise, "type", {"w1mpro": ONE, "j_m": ONE}, "designation w1snr"),
+    "chandra": (chandra, "type", {"flux_aper_b": "bounds"}, "name"),
+    "census": (census, "outcome", {"B19013_001E": ONE, "income": ONE, "age": ONE}, "GEO_ID"),
+    "clinic": (clinic, "Diagnosis", {"Glucose (mg/dL)": ONE, "Sodium": ONE, "Smoker": None}, ""),
+    "spectra": (spectra, "SPECTYPE", {"flux_g": "precision", "z": "variance", "q": "bounds"}, "TARGETID"),
+    "fermi": (fermi, "CLASS1", {"Flux1000": ONE, "LP_Index": ONE, "Signif_Avg": None}, "Source_Name"),
+}  # fmt: skip
+
+
+def plan_of(path, target, **options):
+    table = open_table(str(path))
+    try:
+        return Plan.of(table, target, Options(**options))
+    finally:
+        table.close()
+
+
+def planned(frame, tmp_path, target="y", **options):
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    return plan_of(tmp_path / "t.csv", target, **options)
+
+
+def read(path, target, **options):
+    table = open_table(str(path))
+    try:
+        return read_all(table, Plan.of(table, target, Options(**options)).check())
+    finally:
+        table.close()
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_columns_of_archives_have_the_roles_that_archives_give_them(tmp_path, name):
+    make, target, bars, ignored = ARCHIVES[name]
+    dropped = ["run"] if name == "sloan" else []
+    plan = planned(make(), tmp_path, target, drop=dropped)
+    layout = plan.check()
+    assert {value: layout.errors[value].kind if value in layout.errors else None for value in layout.values} == bars
+    unused = {column.name for column in plan.columns if column.role in ("identifier", "position", "flag", "ignored")}
+    assert unused == {*ignored.split(), *dropped}
+    data = read(tmp_path / "t.csv", target, drop=dropped)
+    assert data.X.shape == (N, len(layout.features))
+    assert np.isfinite(data.X.to_numpy()).all()
+
+
+def test_numbers_of_archives_are_standard_deviations(tmp_path):
+    frame = exoplanets()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    data = read(tmp_path / "t.csv", "tfopwg_disp")
+    np.testing.assert_array_equal(data.X_err.sides, np.where(np.arange(N) == 5, -1, 0)[:, np.newaxis].repeat(3, 1))
+    frame = vizier()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read(tmp_path / "t.csv", "Class").X_err.sides[:, 2].tolist() == (-EVEN).tolist()
+    frame = gaia()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    covariances = read(tmp_path / "t.csv", "kind").X_err
+    e = [frame[f"{name}_error"] for name in ("parallax", "pmra", "pmdec")]
+    np.testing.assert_allclose(covariances[:, 0, 1], 0.5 * e[0] * e[1])
+    np.testing.assert_allclose(covariances[:, 1, 2], -0.3 * e[1] * e[2])
+    assert not covariances[:, 0, 2].any()
+    assert not covariances[:, 3].any()
+    frame = census()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    np.testing.assert_allclose(read(tmp_path / "t.csv", "outcome").X_err[:, 1], frame["M_income"] / 1.6448536)
+    assert "'B19013_001E', 'income', 'age' are 90 % intervals" in " ".join(plan_of(tmp_path / "t.csv", "outcome").notes)
+    frame = spectra()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    data = read(tmp_path / "t.csv", "SPECTYPE")
+    np.testing.assert_allclose(data.X_err[:, :2], np.column_stack([errors(1), errors(2)]))
+    np.testing.assert_allclose(data.X["q"], numbers(3) + np.sqrt(2 / np.pi) * 0.1)
+
+
+LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
+DOUBTS = {
+    "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),
+    "a flag of nothing": ({"quality_flag": EVEN}, "quality_flag", "--drop 'quality_flag'"),
+    "one side": ({"a_err1": errors(1)}, "a_err1", "--drop 'a_err1'"),
+    "two kinds": ({"a_err": errors(1), "a_sd": errors(2)}, "a_sd", "--drop 'a_sd'"),
+    "row numbers": ({"nth": np.arange(N) + 7}, "nth", "--drop 'nth'"),
+    "long integers": ({"spectrum": many_digits(3)}, "spectrum", "--drop 'spectrum'"),
+    "-9999": ({"b": np.where(EVEN, -9999.0, numbers(2))}, "b", "--na=-9999"),
+    "1e30": ({"b": np.where(np.arange(N) == 3, 1e30, numbers(2))}, "b", "--na=1e+30"),
+    "99 of 99": ({"a_err": np.where(EVEN, 99.0, errors(2))}, "a_err", "--na=99"),
+    "replicates": ({f"r{j}": numbers(9, 5) + numbers(j, 0.1) for j in (1, 2, 3)}, "r1", "--replicates 'r{1,2,3}'"),
+    "no error": ({"a_err": np.where(EVEN, np.nan, errors(2))}, "a_err", "--missing-error unmeasured"),
+    "interval": ({"a_upper": numbers(0) + 1, "a_lower": numbers(0) - 1}, "a_upper", "--error-level 0.68"),
+    "units": ({"a [mJy]": numbers(3), "a_err [s]": errors(1)}, "a_err [s]", "--drop 'a_err [s]'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_a_doubtful_column_is_refused_until_it_is_named(tmp_path, monkeypatch, capsys, name):
+    """The error is one line, and the command at its end works as printed."""
+    monkeypatch.chdir(tmp_path)
+    columns, doubtful, option = DOUBTS[name]
+    frame = pd.DataFrame({"c": numbers(5), "d": numbers(6), **columns, "y": KIND})
+    if "a [mJy]" not in columns:
+        frame["a"] = numbers(0)
+    frame.to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *LINEAR]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert repr(doubtful) in line
+    assert option in line
+    command = shlex.split(line[line.index("gaussguru fit") :])
+    assert main(command[1:]) in (0, 3)
+
+
+def test_all_doubtful_columns_are_in_one_line_whose_command_works(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "b": np.where(EVEN, -9999.0, numbers(2)), "y": KIND})
+    frame = frame.assign(nth=np.arange(N), **{f"x{j}_unc": errors(j) for j in range(3)})
+    frame.assign(**{f"a long name of column {j}_flag": EVEN for j in range(40)}).to_csv("many.csv", index=False)
+    frame.to_csv("t.csv", index=False)
+    for file, words in (("t.csv", "--drop 'nth'"), ("many.csv", "--drop-doubtful")):
+        call = ["fit", file, "--target", "y", "-o", file + ".m", "--folds", "2", "--model", "linear"]
+        assert main(call) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert len(line) < 1100
+        assert words in line
+        command = shlex.split(line[line.index("gaussguru fit") :])
+        assert main(command[1:]) in (0, 3)
+        assert read_model(file + ".m").layout.features == ["a", "b"]
+        capsys.readouterr()
+
+
+def test_a_plan_is_shown_and_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exoplanets().to_csv("t.csv", index=False)
+    assert main(["columns", "t.csv", "--target", "tfopwg_disp", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    roles = {column["name"]: column["role"] for column in shown["columns"]}
+    assert roles["pl_radeerr1"] == "error of pl_rade"
+    assert roles["pl_radelim"] == "limit flag of pl_rade"
+    assert shown["summary"].startswith(
+        "3 features, 3 with errors; ignored: rowid, toi, tid, toi_created (identifiers), ra, dec (positions)"
+    )
+    assert shown["doubtful"] == {}
+    assert main(["fit", "t.csv", "--target", "tfopwg_disp", "-o", "m", "--model", "linear", "--folds", "2"]) in (0, 3)
+    told = capsys.readouterr().err
+    assert shown["summary"] in told
+    assert "NASA Exoplanet Archive" in told
+    assert read_model("m").card["columns"]["pl_radeerr2"] == "error of pl_rade: lower side"
+
+
+def test_no_error_columns_are_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": numbers(0), "b": numbers(1), "y": KIND}).to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", "--sigma", "0.3"]) == 0
+    assert "NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru" in capsys.readouterr().err
+
+
+def test_names_that_only_resemble_are_features(tmp_path):
+    """Independent columns x1, x2, ...; colours; a hip circumference; a month; sorted values; ages up to 99."""
+    frame = pd.DataFrame({f"x{j}": numbers(j) for j in range(1, 5)} | {"u": numbers(7), "g": numbers(8)})
+    frame = frame.assign(u_g=frame["u"] - frame["g"], hip=numbers(9, 5, 90), dec=numbers(10), speed=numbers(11, 9, 60))
+    frame = frame.assign(
+        speed_limit=np.where(EVEN, 50, 70), age=np.r_[np.arange(99, 39, -2), np.arange(40, 99, 2)], y=KIND
+    )
+    plan = planned(frame, tmp_path)
+    assert plan.check().features == [name for name in frame if name != "y"]
+
+
+def test_errors_in_other_units_are_converted_or_refused(tmp_path):
+    frame = pd.DataFrame({"a [mJy]": numbers(0), "a_err [uJy]": errors(0, 100.0), "y": KIND})
+    plan = planned(frame, tmp_path)
+    try:
+        import astropy  # noqa: F401, PLC0415  an extra
+    except ImportError:
+        assert "'uJy'" in plan.doubtful["a_err [uJy]"][0]
+    else:
+        assert plan.check().errors["a [mJy]"].factor == pytest.approx(1e-3)
+
+
+def test_roles_by_options(tmp_path):
+    frame = pd.DataFrame({"a": numbers(0, 1, 9), "a_fehler": errors(0), "id": many_digits(1), "k": EVEN * 2, "y": KIND})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(TableError, match=r"is that of a feature in \{x\}_fehlr"):
+        plan_of(tmp_path / "t.csv", "y", err_pattern=["{x}_fehlr"])
+    data = read(tmp_path / "t.csv", "y", err_pattern=["{x}_fehler"], roles=["value:id", "category:k"])
+    assert data.layout.features == ["a", "id", "k=2"]
+    np.testing.assert_allclose(data.X_err, np.column_stack([errors(0), np.zeros(N), np.zeros(N)]))
+    np.testing.assert_array_equal(data.X["k=2"], EVEN)
+    half = read(tmp_path / "t.csv", "y", err_pattern=["{x}_fehler"], error_factor=0.5)
+    np.testing.assert_allclose(half.X_err[:, 0], errors(0) / 2)
+    level = read(tmp_path / "t.csv", "y", err_pattern=["{x}_fehler"], error_level=0.9)
+    np.testing.assert_allclose(level.X_err[:, 0], errors(0) * NINETY_PERCENT)
+    log = read(tmp_path / "t.csv", "y", err_pattern=["{x}_fehler"], log=["a"])
+    np.testing.assert_allclose(log.X["a"], np.log(numbers(0, 1, 9)))
+    np.testing.assert_allclose(log.X_err[:, 0], np.sqrt(np.log1p((errors(0) / numbers(0, 1, 9)) ** 2)))
+    for bad, words in (
+        ({"roles": ["error:a"]}, "--as must be value:COL"),
+        ({"error_level": 1.5}, "--error-level must be between"),
+        ({"error_factor": -1.0}, "--error-factor must be"),
+        ({"error_factor": 2.0, "error_level": 0.9}, "leave one out"),
+        ({"log": ["id"]}, "no feature with numbers, for --log"),
+        ({"replicates": ["a"]}, "--replicates must be a name"),
+    ):
+        with pytest.raises(TableError, match=words):
+            plan_of(tmp_path / "t.csv", "y", err_pattern=["{x}_fehler"], **bad)
+
+
+def test_numbers_that_stand_for_none_and_errors_that_are_missing(tmp_path):
+    frame = pd.DataFrame({"a": np.where(EVEN, -9999.0, 1.5), "a_err": errors(0), "y": KIND})
+    frame.loc[2, "a_err"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = np.where(EVEN, np.inf, errors(0))
+    for rule, error in (("unmeasured", np.inf), ("exact", 0.0)):
+        data = read(tmp_path / "t.csv", "y", na=[-9999.0], missing_error=rule)
+        expected[2] = error
+        np.testing.assert_allclose(data.X_err[:, 0], expected)
+    with pytest.raises(TableError, match=r"'a_err' has nan in row 3; expected is an error for every value"):
+        read(tmp_path / "t.csv", "y", na=[-9999.0], missing_error="refuse")
+
+
+def test_replicates_are_means_with_the_spread_within_rows(tmp_path):
+    parts = [numbers(9, 5) + numbers(j, 0.1) for j in range(3)]
+    frame = pd.DataFrame({"c": numbers(1)} | {f"x{j + 1}": part for j, part in enumerate(parts)} | {"y": KIND})
+    frame.loc[4, "x2"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    data = read(tmp_path / "t.csv", "y", replicates=["x{1,2,3}"])
+    values = frame[["x1", "x2", "x3"]].to_numpy()
+    complete = np.isfinite(values).all(axis=1)
+    spread = np.sqrt(values[complete].var(axis=1, ddof=1).mean())
+    assert data.layout.features == ["c", "x"]
+    np.testing.assert_allclose(data.X["x"], np.nanmean(values, axis=1))
+    np.testing.assert_allclose(data.X_err[:, 1], spread / np.sqrt(np.isfinite(values).sum(axis=1)))
+
+
+def test_categories_at_prediction(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "k": np.array(["u", "v", "w"])[np.arange(N) % 3]})
+    frame.assign(y=KIND).to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", "--folds", "2", "--model", "linear", "-q"]) in (0, 3)
+    assert read_model("m").layout.features == ["a", "k=v", "k=w"]
+    frame.loc[3, "k"] = "new"
+    frame.to_csv("new.csv", index=False)
+    capsys.readouterr()
+    assert main(["predict", "m", "new.csv"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == N + 1
+    assert "column 'k' has 'new' in 1 rows, unknown to the model: not measured" in err
+
+
+def test_broken_cells_are_listed_at_once(tmp_path):
+    frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "b": numbers(1), "b_err": errors(1), "y": KIND})
+    frame.loc[3, "a_err"], frame.loc[5, "b_err"], frame.loc[7, "b"] = -1.0, -2.0, np.inf
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(TableError) as raised:
+        read(tmp_path / "t.csv", "y")
+    message = str(raised.value)
+    for words in ("'b' has inf in row 8", "-1 in 'a_err' in row 4", "-2 in 'b_err' in row 6"):
+        assert words in message
+    frame["a_err"] = -1.0
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(TableError, match=r"and 42 more cells; 62 in all"):
+        read(tmp_path / "t.csv", "y")
+
+
+@pytest.mark.parametrize("name", ["exoplanets", "vizier", "gaia", "clinic", "spectra"])
+def test_rows_in_parts_are_those_in_memory(tmp_path, monkeypatch, name):
+    make, target, *_ = ARCHIVES[name]
+    make().to_csv(tmp_path / "t.csv", index=False)
+    whole = read(tmp_path / "t.csv", target)
+    monkeypatch.setattr(files, "BLOCK", 2000)
+    opened = str(tmp_path / "t.csv")
+    rows, _ = streaming.convert([opened], open_table, whole.layout, str(tmp_path), lambda _: None)
+    np.testing.assert_array_equal(np.concatenate([part().X for part in rows.X.parts(streaming_fields())]), whole.X)
+    found, expected = (getattr(part, "err", part) for part in (rows.X_err, whole.X_err))
+    np.testing.assert_array_equal(found, expected)
+    if hasattr(whole.X_err, "sides"):
+        np.testing.assert_array_equal(rows.X_err.sides, whole.X_err.sides)
+
+
+def streaming_fields():
+    from gaussguru.sources.base import Fields  # noqa: PLC0415
+
+    return Fields()
+
+
+def test_wide_tables_are_planned_soon(tmp_path):
+    import time  # noqa: PLC0415
+
+    columns = {f"gene_{j}": pa.array(np.random.default_rng(j).standard_normal(30)) for j in range(10_000)}
+    pa.parquet.write_table(pa.table({**columns, "y": ["a", "b"] * 15}), tmp_path / "t.parquet")
+    begin = time.perf_counter()
+    assert len(plan_of(tmp_path / "t.parquet", "y").check().features) == 10_000
+    assert time.perf_counter() - begin < 20
+
+
+@pytest.mark.parametrize("pattern", ["{x}_fehler", "fehler {x}"])
+def test_patterns_count_before_conventions(pattern):
+    names = ["a", pattern.format(x="a"), "a_err"]
+    roles = column_roles(names, patterns=[pattern])
+    assert roles.errors == {"a": Bar("sigma", [names[1]])}
+    assert roles.doubtful.keys() == {"a_err"}
+
+
+def test_held_out_rows_judge_a_model_and_training_rows_do_not(tmp_path, monkeypatch, capsys):
+    """Scores of --test-size are those of a fit to the other rows; an evaluation of training rows says so first."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "b": numbers(1), "y": KIND})
+    frame.to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *LINEAR, "--test-size", "0.25"]) in (0, 3)
+    assert "15 rows held out: accuracy " in capsys.readouterr().err
+    model = read_model("m")
+    _, held = train_test_split(np.arange(N), test_size=0.25, stratify=KIND, random_state=0)
+    held.sort()
+    frame.iloc[held].to_csv("held.csv", index=False)
+    frame.drop(index=held).to_csv("rest.csv", index=False)
+    assert main(["fit", "rest.csv", "--target", "y", "-o", "rest", *LINEAR, "-q"]) in (0, 3)
+    assert main(["evaluate", "rest", "held.csv", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["training_rows"] is False
+    for name in ("verdict", "rows", "accuracy", "log_loss"):
+        assert model.card["held_out"][name] == pytest.approx(result[name])
+    assert main(["evaluate", "rest", "rest.csv"]) == 0
+    assert capsys.readouterr().out.startswith("The model was fitted to this file: ")
+    monkeypatch.setattr(streaming, "LARGE", 100)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "parts", *LINEAR, "-q"]) in (0, 3)
+    assert main(["evaluate", "parts", "t.csv"]) == 0
+    assert capsys.readouterr().out.startswith("The model was fitted to this file: ")
+    for size, words in (("0.25", "read into memory"), ("1.5", "between 0 and 1")):
+        assert main(["fit", "t.csv", "--target", "y", "-o", "n", *LINEAR, "--test-size", size]) == 2
+        assert words in capsys.readouterr().err
