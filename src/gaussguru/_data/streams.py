@@ -494,7 +494,8 @@ def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[tuple[Any, An
             raise not_finite(X, part.number)
     sparse = sp.issparse(X)
     n_values = int(X.nnz if sparse else X.size)
-    errors = None if part.X_err is None else part.X_err.take(slice(0))
+    # An index, not a slice: a view of no rows would keep the errors of the whole part.
+    errors = None if part.X_err is None else part.X_err.take(np.zeros(0, dtype=np.intp))
     known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
     return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 

@@ -170,9 +170,15 @@ class ExpectedKernel(TransformerMixin, BaseEstimator):
         means, variances = X[:, :d], X[:, d : 2 * d]
         shrink = 1.0 + 2.0 * self.gamma * variances
         inverse = self.gamma / shrink
-        exponents = (inverse * np.square(means)).sum(axis=1)[:, np.newaxis] - 2 * (inverse * means) @ Z.T
-        exponents += inverse @ np.square(Z).T + 0.5 * np.log(shrink).sum(axis=1)[:, np.newaxis]
-        values = np.sqrt(len(Z)) * np.exp(-np.maximum(exponents, 0.0))
+        # In place: a copy of (n, m) numbers may be the largest array of a fit.
+        values = 2 * (inverse * means) @ Z.T
+        np.subtract((inverse * np.square(means)).sum(axis=1)[:, np.newaxis], values, out=values)
+        rest = inverse @ np.square(Z).T
+        rest += 0.5 * np.log(shrink).sum(axis=1)[:, np.newaxis]
+        values += rest
+        del rest
+        np.exp(np.negative(np.maximum(values, 0.0, out=values), out=values), out=values)
+        values *= np.sqrt(len(Z))
         return np.hstack([values, means, X[:, 2 * d :]])
 
 
