@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -503,6 +504,28 @@ def test_missing_values_of_a_prediction_are_treated_as_in_the_fit(run, rule):
     found = found[known] if rule == "drop" else found
     assert found["label"].tolist() == classifier.predict(samples).tolist()
     np.testing.assert_allclose(found["flip_probability"], flip_probability(classifier, samples), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "step", "options"),
+    [
+        ("fit t.csv --target y --sigma 1 -o new", "fit_model", ["--features", "--drop", "--model linear", "in parts"]),
+        ("path t.csv --target y", "path_table", ["--features", "--drop"]),
+        ("evaluate m t.csv --report r.html", "evaluate_model", ["without --report"]),
+        ("predict m t.csv -o p.csv", "_predicted", []),
+    ],
+)
+def test_options_that_take_less_are_named_where_memory_runs_out(run, fails, monkeypatch, call, step, options):
+    toy().to_csv("t.csv", index=False)
+    succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "1", "-o", "m"))
+
+    def allocate(*_, **__):
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr(f"gaussguru.cli.tables.{step}", allocate)
+    line = fails(*call.split(), words=["memory ran out", "Unable to allocate 9 GiB", *options])
+    for option in re.findall(r"--[a-z]+", line):
+        assert option in succeeds(run(call.split()[0], "--help"))
 
 
 def test_an_evaluation_begins_with_a_verdict(run, fails):

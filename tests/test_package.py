@@ -45,7 +45,7 @@ LAYERS = [
     ["_solvers.axis_qp"],
     ["_solvers.newton", "_solvers.interior_point", "_solvers.sgd", "_solvers.modified_newton"],
     ["_solvers.subspace", "_solvers.kernel_sgd", "_solvers.registry"],
-    ["_estimators.validation", "_estimators.link"],
+    ["_estimators.validation", "_estimators.link", "_estimators.stages"],
     ["_estimators.problem"],
     ["_estimators.streamed"],
     ["_estimators.base"],

@@ -4,6 +4,7 @@ import itertools
 import os
 import threading
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -393,6 +394,18 @@ def test_files_that_change_between_passes(tmp_path, monkeypatch, kind, how):
         ):
             model.fit(source, labels)
     assert done
+
+
+@pytest.mark.parametrize("shape", [(50,), (50, 3), (50, 3, 3)], ids=["samples", "values", "covariances"])
+def test_a_survey_does_not_hold_the_errors_of_a_part(shape):
+    """Else the errors of all parts are in memory at its end."""
+    errors = np.broadcast_to(np.eye(3) if len(shape) == 3 else 0.5, shape).copy()
+    held = weakref.ref(errors)
+    part = streams.in_units(streams.Part(np.ones((50, 3)), np.arange(50) % 2, None, errors), streams.Units())
+    _, (known, _) = streams.survey(part, by_class=False, draw=None)
+    del part, errors
+    assert held() is None
+    assert known.errors.n_samples == 0
 
 
 def test_a_table_of_files_that_changed_since_it_was_made(tmp_path):

@@ -1,6 +1,7 @@
 """sigma_path and GuruClassifierCV: a path is as good as single fits, and the choice is that of a loop."""
 
 import pickle
+import re
 import tracemalloc
 import warnings
 
@@ -317,7 +318,11 @@ def test_progress_is_shown(capsys):
     assert capsys.readouterr().out == ""
     GuruClassifierCV(4, cv=3, verbose=1, n_jobs=1).fit(X, y)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == [f"[cv] fold {k} of 3" for k in (1, 2, 3)]
+    folds = [f"fold {k} of 3 ({k / 3:.0%})" for k in (1, 2, 3)]
+    assert [line.split("  ")[0] for line in lines] == [
+        f"[GuruClassifierCV] {name}" for name in [*folds, "fit of all samples"]
+    ]
+    assert all(re.search(r"  best score \S+ at sigma \S+  [0-9.]+ s$", line) for line in lines[:3])
     GuruClassifierCV(4, cv=3, verbose=2).fit(X, y)
     assert "[newton] iteration" in capsys.readouterr().out
 

@@ -12,12 +12,13 @@ import time
 import tracemalloc
 import warnings
 import zipfile
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import numpy as np
 import openpyxl
 import pyarrow as pa
 import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from astropy.io import fits
 from astropy.io.votable import from_table, writeto
@@ -583,3 +584,29 @@ def test_tables_are_written_as_csv_or_parquet_only():
     for path in ("a.fits", "b.xlsx", "c.svm"):
         with pytest.raises(TableError, match="only read"):
             written_format(path)
+
+
+def test_packed_columns_of_parquet_are_not_all_in_memory(tmp_path):
+    X = np.random.default_rng(0).standard_normal((200_000, 10))
+    path = tmp_path / "a.parquet"
+    columns = pa.table({f"x{j}": X[:, j] for j in range(10)})
+    pyarrow.parquet.write_table(columns, path, row_group_size=len(X), use_dictionary=False, data_page_size=1 << 16)
+    most, begin, stacked = 0, pa.total_allocated_bytes(), []
+    with closing(open_table(str(path))) as table:
+        for numbers, _ in table.parts(table.columns, []):
+            most = max(most, pa.total_allocated_bytes() - begin)
+            stacked.append(numbers)
+    assert np.array_equal(np.concatenate(stacked), X)
+    assert most < path.stat().st_size / 2
+
+
+def test_memory_that_runs_out_is_no_damage_of_the_file(tmp_path, monkeypatch):
+    pyarrow.parquet.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
+
+    def batches(*_):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    with closing(open_table(str(tmp_path / "a.parquet"))) as table:
+        monkeypatch.setattr(type(table), "_batches", batches)
+        with pytest.raises(MemoryError, match="malloc of size 64 failed"):
+            list(table.parts(["x"], []))

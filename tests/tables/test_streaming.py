@@ -114,7 +114,7 @@ def test_csv_beyond_the_memory_of_the_process(tmp_path):
             call, env={**os.environ, **settings}, capture_output=True, text=True, timeout=600, check=False
         )
     assert found["whole"].returncode != 0
-    assert re.search("Unable to allocate|MemoryError|Out of memory", found["whole"].stderr)
+    assert re.search("memory ran out.*--features", found["whole"].stderr)
     assert not (tmp_path / "whole").exists()
     assert found["parts"].returncode == 0, found["parts"].stderr
     model = read_model(str(tmp_path / "parts"))

@@ -474,7 +474,7 @@ class Draw(NamedTuple):
         index = draw_by_class(codes, given, width, share, np.random.default_rng(part.number), least)
         labels, weights = codes[index], np.ones(len(index)) if given is None else given[index]
         errors = None if part.X_err is None else part.X_err.take(index)
-        return DrawnRows(_mapped_rows(part.X, index), labels, reweighted(labels, weights, totals), errors)
+        return DrawnRows(mapped_rows(part.X, index), labels, reweighted(labels, weights, totals), errors)
 
 
 def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, DrawnRows | None]]:
@@ -494,16 +494,17 @@ def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[tuple[Any, An
             raise not_finite(X, part.number)
     sparse = sp.issparse(X)
     n_values = int(X.nnz if sparse else X.size)
-    errors = None if part.X_err is None else part.X_err.take(slice(0))
+    # An index, not a slice: a view of no rows would keep the errors of the whole part.
+    errors = None if part.X_err is None else part.X_err.take(np.zeros(0, dtype=np.intp))
     known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
     return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
-def _mapped_rows(X: Any, index: Index) -> Any:
+def mapped_rows(X: Any, index: Index) -> Any:
     """Return a copy of some rows in an anonymous mmap; on the heap they fragment memory (150 MB measured)."""
     if sp.issparse(X) or not X.size or not len(index):
         return X[index]
-    shape = (len(index), X.shape[1])
+    shape = (len(index), *X.shape[1:])
     rows = np.frombuffer(mmap.mmap(-1, math.prod(shape) * X.itemsize), X.dtype).reshape(shape)
     return np.take(X, index, axis=0, out=rows, mode="clip")
 

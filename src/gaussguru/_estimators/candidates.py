@@ -9,6 +9,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from gaussguru._estimators.link import Calibration, Margins
 from gaussguru._estimators.path import follow, noise_levels
 from gaussguru._estimators.posteriors import View
 from gaussguru._estimators.probit import ProbitWithErrors, probit_path, rows_of
+from gaussguru._estimators.stages import Timed
 from gaussguru._estimators.validation import Samples
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array, Index
@@ -193,17 +195,19 @@ def choose(
     folds: list[tuple[Index, Index]],
     weights: Array,
     n_jobs: int | None,
+    timed: Timed,
 ) -> Choice:
     """Return the candidate of least log loss on the samples that a fold leaves out, or the preferred one if as good."""
     n_classes = len(table.labelled.classes)
     population = copy.copy(table.view.population)
     population.n_jobs = 1  # the threads share the folds
-    pool, config = Pool(n_threads(n_jobs)), sklearn.get_config()
+    pool, config, done = Pool(n_threads(n_jobs)), sklearn.get_config(), count(1)
 
     def scored(fold: tuple[Index, Index]) -> tuple[list[Margins], list[Start]]:
         """Return the scores of left-out samples of every candidate, and its coefficients."""
         train, test = fold
-        with Settings(**config):  # scikit-learn has settings for each thread: these are those of the fit
+        # scikit-learn has settings for each thread: these are those of the fit
+        with Settings(**config), timed("methods: fold", done, len(folds)):
             view = table.view._replace(population=_refitted(population, table, train))
             inside, outside = view.posterior(*table.measured(train)), view.posterior(*table.measured(test))
             seen = PosteriorFold(table.samples(inside, train, weights), split_errors(inside)[1], outside, pool.here)

@@ -1,7 +1,7 @@
 """The noise level that cross-validation prefers."""
 
 import inspect
-import time
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from gaussguru._errors import measured, split_errors
 from gaussguru._estimators.base import Settings
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._estimators.path import Proof, follow, noise_levels, warn_of
+from gaussguru._estimators.stages import stage
 from gaussguru._estimators.validation import Samples, check_jobs, check_samples, rows_of_each
 from gaussguru._linalg import SAME, Array
 from gaussguru.losses import Loss
@@ -47,7 +48,8 @@ class GuruClassifierCV(GuruClassifier):
         Number of folds that run at the same time, with one thread each. None uses all cores available to the process,
         or one inside a joblib worker.
     verbose : int, default=0
-        1 prints a line for every fold, 2 also the progress of the solver.
+        1 prints every stage of a fit when it ends, with its seconds and the fraction of the folds that are done; 2 also
+        the progress of the solver.
 
     Attributes
     ----------
@@ -155,13 +157,15 @@ class GuruClassifierCV(GuruClassifier):
         X, labels, weights, errors = subsample(source, y, sample_weight, X_err, n_jobs=self.n_jobs)
         model = self._chosen(X, labels, weights, errors, params)[0]
         self.__dict__.pop("alpha_", None)
-        return self._adopted(model.fit(source, y, sample_weight, X_err))
+        with stage(self, "fit of all samples"):
+            return self._adopted(model.fit(source, y, sample_weight, X_err))
 
     def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
         """Choose sigma, and fit the model to all samples in memory."""
         model, samples, labels, X_err, population = self._chosen(X, y, sample_weight, X_err, params)
         # The classifier itself is one more fit, with the warnings of any fit.
-        model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
+        with stage(self, "fit of all samples"):
+            model.fit(samples.X, labels, samples.weights, **({} if X_err is None else {"X_err": X_err}))
         self._adopted(model)
         self.population_ = population  # of the samples with gaps; the model saw them filled
         return self
@@ -186,12 +190,13 @@ class GuruClassifierCV(GuruClassifier):
         splitting, scoring = self._routed(samples.weights, X_err, params)
         folds = list(check_cv(self.cv, labels, classifier=True).split(samples.X, labels, **splitting))
         scorer = _accuracy if self.scoring is None else get_scorer(self.scoring)
-        pool, config = Pool(n_threads(self.n_jobs)), sklearn.get_config()
+        pool, config, done = Pool(n_threads(self.n_jobs)), sklearn.get_config(), count(1)
 
         def run(k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
             """Return the scores of a fold along the path, and the certificates of its solutions."""
-            with Settings(**config):  # scikit-learn has settings for each thread: these are those of the fit
-                began, (train, test), n = time.perf_counter(), fold, samples.X.shape[0]
+            # scikit-learn has settings for each thread: these are those of the fit
+            with Settings(**config), stage(self, "fold", done, len(folds)) as words:
+                (train, test), n = fold, samples.X.shape[0]
                 weights = None if samples.weights is None else samples.weights[train]
                 try:
                     inside = check_samples(samples.X[train], labels[train], weights, model.class_weight)
@@ -211,10 +216,7 @@ class GuruClassifierCV(GuruClassifier):
                 scores, proofs = (list(each) for each in zip(*pool.here(score, path), strict=True))
                 if self.verbose:
                     best = _best(np.array(scores)[:, np.newaxis])
-                    print(
-                        f"[cv] fold {k + 1} of {len(folds)}  best score {scores[best]:.6g} at sigma "
-                        f"{self.sigmas_[best]:.4g}  {time.perf_counter() - began:.3f} s"
-                    )
+                    words.append(f"best score {scores[best]:.6g} at sigma {self.sigmas_[best]:.4g}")
                 return scores, proofs
 
         with pool as mapped:

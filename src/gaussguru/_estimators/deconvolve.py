@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from gaussguru._data.streams import Part
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
 from gaussguru._estimators.base import OrUnchanged
+from gaussguru._estimators.stages import stage
 from gaussguru._estimators.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._estimators.validation import (
     ParameterError,
@@ -35,6 +37,7 @@ from gaussguru._estimators.validation import (
     check_jobs,
     check_optional,
     check_real,
+    check_verbose,
     check_weights,
     outside,
     warn_of_error_columns,
@@ -113,6 +116,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Seed for starts, subsamples and held-out samples. None is a fixed seed.
     n_jobs : int or None, default=None
         Number of threads for large data, as in :class:`gaussguru.GuruClassifier`. The result does not depend on it.
+    verbose : int, default=0
+        1 prints every stage of a fit when it ends, with its seconds and the fraction of the folds that are done.
 
     Attributes
     ----------
@@ -174,6 +179,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         max_iter: int = 500,
         random_state: Any = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.rank = rank
@@ -186,6 +192,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self.max_iter = max_iter
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Self:
         """Fit the population.
@@ -445,6 +452,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_count("n_init", self.n_init)
         check_count("max_iter", self.max_iter)
         check_jobs("n_jobs", self.n_jobs)
+        check_verbose("verbose", self.verbose)
 
     def _generator(self) -> np.random.Generator:
         if self.random_state is None:
@@ -487,7 +495,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
             parts = reading.opened(mapped, session).parts.then(unlabelled)
-            subsample = drawn(parts)
+            with stage(self, "subsample"):
+                subsample = drawn(parts)
             search = self._search(subsample.X, subsample.X_err, subsample.weight)
             fit = search.run(start, mapped)
             passes, spreads, gaps = 2.0, search.spreads, search.gaps
@@ -496,7 +505,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 sample, features = read_sample(parts, search.limits, search.means, search.units)
                 spreads, gaps, known = features.lengths, features.gaps, features.known
                 em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
-                fit = em.run(sample, fit.state)
+                with stage(self, f"EM of all {len(sample)} samples"):
+                    fit = em.run(sample, fit.state)
                 passes += 1.0 + fit.n_iter
         note_features(self, self.n_features_in_, source.feature_names(fields))
         return self._keep(fit, search, known, spreads, gaps, passes)
@@ -650,10 +660,12 @@ class _Search:
         if isinstance(K, str):
             K = self._number(*self._first(min(SUBSAMPLE, n)), mapped)
         size = min(SUBSAMPLE, n)
-        fit = self._fit(*self._first(size), K, mapped)
+        with stage(self.model, f"starts and EM of {size} samples"):
+            fit = self._fit(*self._first(size), K, mapped)
         while size < n:
             size = n if n <= GROWTH * size else GROWTH * size
-            fit = self._ascend(self.em, *self._first(size), fit.state, mapped)
+            with stage(self.model, f"EM of {size} samples"):
+                fit = self._ascend(self.em, *self._first(size), fit.state, mapped)
         return fit
 
     def _first(self, size: int) -> tuple[Readings, Array | None]:
@@ -679,9 +691,10 @@ class _Search:
         samples = [(rows[inside], None if weight is None else weight[inside]) for inside in insides]
         singles = [self._one(*sample, mapped) for sample in samples]
         for K in range(1, min(MOST_COMPONENTS, min(map(len, insides)) // 2) + 1):
-            parts = []
+            parts, done = [], count(1)
             for k, sample, one in zip(folds, samples, singles, strict=True):
-                fit = self._fit(*sample, K, mapped, one)
+                with stage(self.model, f"{K} components: fold", done, len(folds)):
+                    fit = self._fit(*sample, K, mapped, one)
                 held = rows[fold == k].scaled(fit.state.kappa)
                 parts.append(fit.state.mixture.log_likelihood(held, mapped))
             new = np.concatenate(parts)

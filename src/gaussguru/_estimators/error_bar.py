@@ -45,6 +45,7 @@ from gaussguru._estimators.pool import (
     warn_if_uninformed,
 )
 from gaussguru._estimators.posteriors import View, checked_measurements, labelled_rows, rank_of
+from gaussguru._estimators.stages import stage
 from gaussguru._estimators.streamed import by_parts, class_totals, names_of
 from gaussguru._estimators.validation import (
     Samples,
@@ -52,6 +53,7 @@ from gaussguru._estimators.validation import (
     check_count,
     check_flag,
     check_jobs,
+    check_verbose,
     class_factors,
 )
 from gaussguru._frames import take_rows
@@ -157,7 +159,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         Number of threads, for folds and for large fits. None uses all cores available to the process. The result does
         not depend on it.
     verbose : int, default=0
-        Whether to print the steps of a fit.
+        1 prints every stage of a fit when it ends, with its seconds and the fraction of the folds that are done; 2 also
+        those of the population.
 
     Warns
     -----
@@ -299,12 +302,15 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             number = 1
         elif number == "auto" and not self._is_linear:
             number = MIXTURE if len(X) > PER_FEATURE * X.shape[1] else 1
-        population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs)
-        if whole is None:
-            population.fit(X, X_err=X_err, sample_weight=weights)
-        else:
-            population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
-            population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
+        population = Deconvolve(
+            number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs, verbose=max(0, int(self.verbose) - 1)
+        )
+        with stage(self, "population"):
+            if whole is None:
+                population.fit(X, X_err=X_err, sample_weight=weights)
+            else:
+                population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
+                population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
         self.population_, self.centre_, self.scale_ = View.of(population)
         self.reliability_ = np.ones(X.shape[1])
         if self.has_errors_:
@@ -341,13 +347,10 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             sizes=self.use_error_sizes,
         )
         self.method_ = "pool"
-        splits = pool_folds(self.features_, samples, folds, self.noise_range if copies else None, seed)
-        self.pool_, self.cv_scores_ = fit_pool(members, splits, self.n_jobs, self._say)
+        with stage(self, "noisier copies"):
+            splits = pool_folds(self.features_, samples, folds, self.noise_range if copies else None, seed)
+        self.pool_, self.cv_scores_ = fit_pool(members, splits, self.n_jobs, partial(stage, self))
         return self
-
-    def _say(self, text: str) -> None:
-        if self.verbose:
-            print(f"[ErrorBarClassifier] {text}", flush=True)
 
     def _fit_linear(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
         """Choose a method and a level on held-out samples, and fit it to all, with its calibration."""
@@ -356,7 +359,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         weights = labelled.all_weights * factors
         folds = [(rows[train], rows[test]) for train, test in _among(folds, rows, len(weights))]
         families = linear_families(table, rows, weights)
-        best = choose(table, families, folds, weights, self.n_jobs)
+        best = choose(table, families, folds, weights, self.n_jobs, partial(stage, self))
         warn_if_uninformed(best.losses, best.labels, best.weights, len(self.classes_))
         self.cv_scores_, self.method_ = best.cv_scores, best.family.method
         self.sigma_ = best.level if best.family.unit == "sigma" else None
@@ -364,7 +367,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         self._keep_calibration(best.calibration, len(self.classes_), scale_errors=self.scale_errors)
         # Only now: covariances of all samples are many numbers, which the loop over the folds has no use for.
         posterior = table.view.posterior(table.X, table.X_err)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), stage(self, f"fit of method {best.family.method}"):
             warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
             self.estimator_ = best.family.fitted(best.level, best.start, posterior, labelled, table.seed, self.n_jobs)
         return self
@@ -373,13 +376,15 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         """Fit the population, and a linear classifier, to all samples of a source, and the rest to a subsample."""
         if groups is not None:
             raise ValueError("groups are for samples in memory; got them with a source")
-        X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
+        with stage(self, "subsample"):
+            X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
         self._fit(X, y, sample_weight, X_err, None, (source, fields))
         source = Mapped(source, names_in=names_of(self))
         if X_err is not None:
-            self.reliability_ = self.population_.reliability(
-                source, fields.X_err, sample_weight=fields.weight, y=fields.y
-            )
+            with stage(self, "reliability of all samples"):
+                self.reliability_ = self.population_.reliability(
+                    source, fields.X_err, sample_weight=fields.weight, y=fields.y
+                )
         if not self._is_linear:
             return self
         posteriors = source if X_err is None else self.population_.transform(source, fields.X_err)
@@ -393,7 +398,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
             factors = np.array(class_factors(self.class_weight, self.classes_, totals))
             posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), stage(self, "fit of all samples"):
             warnings.simplefilter("ignore", CollapseWarning)
             model.fit(posteriors, fields.y, sample_weight=fields.weight)
         model.__dict__.pop("feature_names_in_", None)  # it is given arrays
@@ -426,6 +431,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
                 f"got {self.noise_range!r}"
             )
         check_jobs("n_jobs", self.n_jobs)
+        check_verbose("verbose", self.verbose)
 
     def _folds(self, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
         """Return the folds, as row numbers among the samples of positive weight."""

@@ -28,6 +28,7 @@ from gaussguru._data.threads import block_map
 from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.base import FillsGaps, GuruEstimator
 from gaussguru._estimators.problem import Objective, Posed, flat, pose
+from gaussguru._estimators.stages import stage
 from gaussguru._estimators.streamed import by_parts
 from gaussguru._estimators.validation import (
     ParameterError,
@@ -130,7 +131,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     n_jobs : int or None, default=None
         Number of threads for large data. None uses all cores available to the process, or one inside a joblib worker.
     verbose : int, default=0
-        1 prints the objective, the duality gap and the time at each iteration.
+        1 prints the objective, the duality gap and the time at each iteration, and the seconds of kernel and fit.
     eta0 : float or None, default=None
         Length of the first step of "sgd" and "sgd2". None finds it by short trials on a subsample.
     average : bool, default=False
@@ -285,11 +286,12 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         kernel = self._resolve_kernel(X, check_weights(sample_weight, len(samples.labels)))
         samples, before = samples._replace(X=X), self._coefficients(samples)
         self.population_ = population
-        if X_err is not None:
-            return self._fit_measured(kernel, samples, model, before, X_err)
-        if self.n_components is None and self._fit_matrix(kernel, samples, model, before):
-            return self
-        return self._fit_features(kernel, samples, model, before, dtype)
+        with stage(self, "fit"):
+            if X_err is not None:
+                return self._fit_measured(kernel, samples, model, before, X_err)
+            if self.n_components is None and self._fit_matrix(kernel, samples, model, before):
+                return self
+            return self._fit_features(kernel, samples, model, before, dtype)
 
     def _check_errors_suit(self) -> None:
         """Raise unless kernel and solver take error bars."""
@@ -302,7 +304,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         # Rows of a class that lie together are read without a copy.
         order = np.argsort(samples.labels, kind="stable")
         X, n = samples.X, len(samples.labels)
-        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped, stage(self, "kernel and its errors"):
             space = self._span(kernel, X, mapped)
             errors = check_errors(X_err, X, mapped).take(order)
             points = dense_rows(X[space.landmarks])
@@ -339,7 +341,8 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
 
     def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: Any) -> Self:
         """Fit the linear problem on features of the kernel."""
-        Z, order, space = self._features(kernel, samples.X, dtype)
+        with stage(self, "kernel"):
+            Z, order, space = self._features(kernel, samples.X, dtype)
         if before is not None:
             before = space.coordinates(before[0][:, space.landmarks]), before[1]
         posed, result = self._solve_features(samples, Z, None, order, model, before)

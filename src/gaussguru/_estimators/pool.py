@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -40,6 +40,7 @@ from gaussguru._errors import Measured, unmeasured
 from gaussguru._estimators.base import CollapseWarning
 from gaussguru._estimators.class_populations import PopulationClassifier
 from gaussguru._estimators.features import FeatureColumns, MemberColumns, with_noise
+from gaussguru._estimators.stages import Timed
 from gaussguru._estimators.validation import outside
 from gaussguru._linalg import Array, Index, log_sum
 from gaussguru.sources import stacked
@@ -170,9 +171,15 @@ class ExpectedKernel(TransformerMixin, BaseEstimator):
         means, variances = X[:, :d], X[:, d : 2 * d]
         shrink = 1.0 + 2.0 * self.gamma * variances
         inverse = self.gamma / shrink
-        exponents = (inverse * np.square(means)).sum(axis=1)[:, np.newaxis] - 2 * (inverse * means) @ Z.T
-        exponents += inverse @ np.square(Z).T + 0.5 * np.log(shrink).sum(axis=1)[:, np.newaxis]
-        values = np.sqrt(len(Z)) * np.exp(-np.maximum(exponents, 0.0))
+        # In place: a copy of (n, m) numbers may be the largest array of a fit.
+        values = 2 * (inverse * means) @ Z.T
+        np.subtract((inverse * np.square(means)).sum(axis=1)[:, np.newaxis], values, out=values)
+        rest = inverse @ np.square(Z).T
+        rest += 0.5 * np.log(shrink).sum(axis=1)[:, np.newaxis]
+        values += rest
+        del rest
+        np.exp(np.negative(np.maximum(values, 0.0, out=values), out=values), out=values)
+        values *= np.sqrt(len(Z))
         return np.hstack([values, means, X[:, 2 * d :]])
 
 
@@ -259,21 +266,23 @@ class Member:
     copies: bool = True
     most_rows: int | None = None
 
-    def judged(self, folds: list[PoolFold], mapped: BlockMap) -> tuple[FittedMember, list[Array]]:
+    def judged(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[FittedMember, list[Array]]:
         """Return the member fitted to every fold, and its probabilities of held-out samples: as measured, noisier."""
-        member, grown = self.chosen(folds, mapped)
+        member, grown = self.chosen(folds, mapped, timed)
+        done = count(1)
 
         def of_fold(fold: PoolFold, model: Any) -> tuple[Any, list[Array]]:
-            if model is None:
-                model = alone(member.fitted, member.training(fold), fold.seed)
-            inputs = [COLUMNS[member.columns](samples.table) for samples in fold.held]
-            return model, [alone(probabilities_of, model, each, fold.n_classes) for each in inputs]
+            with timed(f"{member.name}: fold", done, len(folds)):
+                if model is None:
+                    model = alone(member.fitted, member.training(fold), fold.seed)
+                inputs = [COLUMNS[member.columns](samples.table) for samples in fold.held]
+                return model, [alone(probabilities_of, model, each, fold.n_classes) for each in inputs]
 
         models, opinions = zip(*mapped(of_fold, folds, grown or [None] * len(folds)), strict=True)
         by_noise = [np.concatenate(parts) for parts in zip(*opinions, strict=True)]
         return FittedMember(member.name, member.columns, list(models)), by_noise
 
-    def chosen(self, folds: list[PoolFold], mapped: BlockMap) -> tuple["Member", list[Any]]:
+    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple["Member", list[Any]]:
         """Return the member with its settings chosen, and its classifiers if choosing has fitted them."""
         return self, []
 
@@ -308,7 +317,7 @@ class Member:
 class BoostingMember(Member):
     """Gradient boosting, with as many trees as suit the held-out samples of all folds together."""
 
-    def chosen(self, folds: list[PoolFold], mapped: BlockMap) -> tuple[Member, list[Any]]:
+    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[Member, list[Any]]:
         """Return the member with the number of trees of least log loss, and the classifiers if they have as many."""
         columns = COLUMNS[self.columns]
         models = [clone(self.estimator).set_params(warm_start=True) for _ in folds]
@@ -327,10 +336,15 @@ class BoostingMember(Member):
                     totals[t] += log_losses(probabilities, judge.labels) @ judge.all_weights
             return totals
 
+        def timed_fold(*each: Any) -> Array:
+            with timed(f"{self.name}: {n_trees} trees, fold", done, len(folds)):
+                return np.asarray(alone(grown, *each))
+
         for n_trees in TREES:
+            done = count(1)
             for model in models:
                 model.set_params(max_iter=n_trees)
-            losses = sum(mapped(lambda *each: alone(grown, *each), models, inputs, held_inputs, folds))
+            losses = sum(mapped(timed_fold, models, inputs, held_inputs, folds))
             best = 1 + int(np.argmin(losses))
             if best <= 0.75 * n_trees:
                 break
@@ -343,9 +357,10 @@ class BoostingMember(Member):
 class KernelMember(Member):
     """Logistic regression on expected kernel values, whose width and axes are chosen on the first fold."""
 
-    def chosen(self, folds: list[PoolFold], mapped: BlockMap) -> tuple[Member, list[Any]]:
+    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[Member, list[Any]]:
         """Return the member with the width, and the axes, of least log loss on some rows of the first fold."""
-        return alone(self._screened, folds[0]), []
+        with timed(f"{self.name}: width of the kernel"):
+            return alone(self._screened, folds[0]), []
 
     def _screened(self, fold: PoolFold) -> Member:
         train = self.training(fold)
@@ -472,7 +487,7 @@ def ignore_warnings_of_threads() -> None:
 
 
 def fit_pool(
-    members: list[Member], folds: list[PoolFold], n_jobs: int | None, say: Callable[[str], None]
+    members: list[Member], folds: list[PoolFold], n_jobs: int | None, timed: Timed
 ) -> tuple[OpinionPool, dict[str, NDArray[Any]]]:
     """Return a pool, and the table of log losses of its members on held-out samples."""
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
@@ -482,8 +497,7 @@ def fit_pool(
         by_member, by_fold = (mapped, map) if len(folds) == 1 else (map, mapped)
 
         def judged(member: Member) -> tuple[FittedMember, list[Array]]:
-            say(f"{member.name}: {len(folds)} folds")
-            return member.judged(folds, by_fold)
+            return member.judged(folds, by_fold, timed)
 
         fitted, others = list(by_member(judged, members)), []
         if len(folds[0].held) > 1 and isinstance(members[0], BoostingMember):

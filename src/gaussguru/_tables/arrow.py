@@ -11,6 +11,9 @@ import pyarrow.parquet
 from gaussguru._tables import base
 from gaussguru._tables.base import Batched, is_text
 
+# A column of Parquet is read by so many bytes at a time; else all packed columns of a row group are in memory.
+BUFFERED: dict[str, Any] = {"buffer_size": 1 << 16, "pre_buffer": False}
+
 
 class Parquet(Batched):
     """A Parquet file."""
@@ -19,7 +22,7 @@ class Parquet(Batched):
     _parquet: Any = None
 
     def _open(self) -> None:
-        self._parquet = pyarrow.parquet.ParquetFile(self._path)
+        self._parquet = pyarrow.parquet.ParquetFile(self._path, **BUFFERED)
         metadata = self._parquet.metadata
         self._limits.check_columns(self.name, "parquet", metadata.num_columns)
         self.schema, self._n_rows = self._parquet.schema_arrow, metadata.num_rows
@@ -37,7 +40,7 @@ class Parquet(Batched):
         """Yield record batches of columns, texts as codes: one that stands in many rows may be in the file once."""
         metadata = self._parquet.metadata
         self._parquet.close(force=True)
-        self._parquet = pyarrow.parquet.ParquetFile(self._path, metadata=metadata, read_dictionary=texts)
+        self._parquet = pyarrow.parquet.ParquetFile(self._path, metadata=metadata, read_dictionary=texts, **BUFFERED)
         rows = max(1, base.BLOCK // (8 * max(1, len(columns))))
         yield from self._parquet.iter_batches(batch_size=rows, columns=columns)
 

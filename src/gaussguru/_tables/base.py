@@ -135,7 +135,7 @@ class Batched(Table):
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except TableError:
+        except (TableError, MemoryError):  # Arrow's own is one of its exceptions, too
             raise
         except self.damage as error:
             words = " ".join(str(error)[:300].split()) or type(error).__name__

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gaussguru._columns import Cells, Columns
 from gaussguru._columns.measured import LARGEST
+from gaussguru._data.streams import mapped_rows
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
@@ -376,25 +377,35 @@ def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
     Data
         With the layout; one without features, of a libsvm file to learn from, has them only now.
     """
-    parts = list(read_parts(table, layout, labels=True, learning=learning))
-    n_rows = sum(len(part.complete) for part in parts)
+    sparse, n_rows = isinstance(table, Libsvm), 0
+    X, errors, sides, labels = list[Any](), list[Array](), list[Array](), list[NDArray[Any]]()
+    for part in read_parts(table, layout, labels=True, learning=learning):
+        n_rows += part.n_rows
+        labels += [] if part.y is None else [part.y]
+        X.append(part.X if sparse else _off_heap(part.X.to_numpy()))
+        if isinstance(part.X_err, Limits):
+            sides.append(_off_heap(part.X_err.limits))
+        if part.X_err is not None:
+            errors.append(_off_heap(part.X_err.err if isinstance(part.X_err, Limits) else part.X_err))
     if not n_rows:
         raise TableError(f"{table.name} has a header and no rows" if table.columns else f"{table.name} is empty")
-    y = np.concatenate([part.y for part in parts if part.y is not None])
+    y = np.concatenate(labels)
     if not len(y):
         raise TableError(f"{table.name}: --missing drop leaves none of {n_rows} rows")
-    if isinstance(table, Libsvm):
-        X, layout = _stack_sparse([part.X for part in parts], layout, table.name)
-        return Data(table.name, X, None, y, layout, n_rows)
-    errors = [part.X_err.err if isinstance(part.X_err, Limits) else part.X_err for part in parts]
-    sides = [part.X_err.limits for part in parts if isinstance(part.X_err, Limits)]
-    arrays = [part.X.to_numpy() for part in parts]
-    del parts
-    X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
-    X_err: Array | Limits | None = None if errors[0] is None else _stack(errors)
+    if sparse:
+        stacked, layout = _stack_sparse(X, layout, table.name)
+        return Data(table.name, stacked, None, y, layout, n_rows)
+    frame = pd.DataFrame(_stack(X), columns=layout.features, copy=False)
+    X_err: Array | Limits | None = _stack(errors) if errors else None
     if X_err is not None and sides:
         X_err = Limits(X_err, _stack(sides))
-    return Data(table.name, X, X_err, y, layout, n_rows)
+    return Data(table.name, frame, X_err, y, layout, n_rows)
+
+
+def _off_heap(values: Array) -> Array:
+    """Return a copy whose memory is given back to the system when it is freed: so it is before the fit begins."""
+    copied: Array = mapped_rows(values, np.arange(len(values)))
+    return copied
 
 
 def _stack(parts: list[Any]) -> Array:

@@ -35,6 +35,14 @@ LONGEST_LINE = 1000
 # Seconds of a step before the time that remains is told.
 SOON = 2
 
+# What takes less memory, by the command that had too little.
+LESS_MEMORY = {
+    "fit": "fewer columns take less (--features, --drop), and so do --model linear, or --components with --kernel; a "
+    "table in several files of CSV or Parquet is read in parts",
+    "path": "fewer columns take less (--features, --drop)",
+    "evaluate": "without --report the rows are read in parts",
+}
+
 # Modules of this package that register commands.
 MODULES = ("tables", "trials")
 
@@ -116,7 +124,10 @@ def main(arguments: list[str]) -> int:
         return BROKEN_PIPE
     except usage_error as error:
         return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
-    except (ValueError, OSError, MemoryError) as error:
+    except MemoryError as error:
+        details = filter(None, [str(error), LESS_MEMORY.get(arguments[0])])
+        return _fail("; ".join(["memory ran out", *details]), MENDABLE)
+    except (ValueError, OSError) as error:
         return _fail(str(error) or type(error).__name__, MENDABLE)
     finally:
         if is_free:
