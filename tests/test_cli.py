@@ -39,7 +39,7 @@ from gaussguru import (
     models,
     sigma_path,
 )
-from gaussguru._tables import files
+from gaussguru._tables import base
 from gaussguru._tables.archive import pack
 from gaussguru._tables.fitting import fit_model
 from gaussguru.errors import Measured
@@ -188,7 +188,7 @@ def test_pima_gives_the_numbers_of_the_library(run, format):
 @needs["koi_err"]
 @pytest.mark.parametrize("scale", [True, False])
 def test_errors_and_values_not_measured_are_those_of_the_library(run, monkeypatch, scale):
-    monkeypatch.setattr(files, "BLOCK", 20_000)  # several parts
+    monkeypatch.setattr(base, "BLOCK", 20_000)  # several parts
     frame, X, E = koi()
     frame.to_csv("koi.csv", index=False)
     options = ["--drop", "kepid", "--sigma", "0.2", "--target", "disposition", *([] if scale else ["--no-scale"])]
@@ -331,7 +331,7 @@ def test_predictions_of_measurements_come_in_parts_and_rows_may_lack_values(run,
     by_hand = ErrorBarClassifier(model="population", cv=2, random_state=0).fit(X, y, X_err=E)
     expected = by_hand.predict_proba(X, E)[:, 1]
     np.testing.assert_allclose(predictions(once[0])["probability_yes"], expected, rtol=1e-6)
-    monkeypatch.setattr(files, "BLOCK", 1000)
+    monkeypatch.setattr(base, "BLOCK", 1000)
     parts = predictions(succeeds(run("predict", "m", "t.csv", "--remeasure", "0")))
     for name, column in predictions(once[0]).items():
         if name == "label":
@@ -537,7 +537,7 @@ def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
     once = succeeds(run("predict", "m", "t.csv"))
     sizes, predict = [], models.Model.predict
-    monkeypatch.setattr(files, "BLOCK", 500)  # 3 numbers of 8 bytes in a row
+    monkeypatch.setattr(base, "BLOCK", 500)  # 3 numbers of 8 bytes in a row
     monkeypatch.setattr(
         models.Model, "predict", lambda self, X, *a, **k: sizes.append(len(X)) or predict(self, X, *a, **k)
     )

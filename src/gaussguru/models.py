@@ -212,7 +212,7 @@ def _check_card(card: dict[str, Any]) -> None:
     layout = Layout(**card["layout"])
     layout.check()
     if (
-        not isinstance(layout.target, str | None)
+        not all(isinstance(name, str | None) for name in (layout.target, layout.weights, layout.groups))
         or card["labels"] not in KINDS
         or not isinstance(card["spread"], int | float)
         or not 0 < card["spread"] < np.inf

@@ -39,6 +39,8 @@ __all__ = [
 # Treatments of features without value, and of values without error.
 MISSING = ("error", "drop", "mean", "unmeasured")
 MISSING_ERROR = ("refuse", "unmeasured", "exact")
+# The largest weight of a row: sums of weights stay far from overflow.
+LARGEST_WEIGHT = 1e80
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
 
@@ -51,16 +53,21 @@ class Layout(Columns):
     ----------
     target : str or None
         The column of labels; None for libsvm.
+    weights, groups : str or None
+        The columns of weights and groups of the rows, which only a fit needs.
     """
 
     target: str | None = None
+    weights: str | None = None
+    groups: str | None = None
 
 
 class Part(NamedTuple):
     """Some rows of a table.
 
     ``X`` and ``X_err`` have the rows that are ``complete``; where ``missing="drop"`` these may be fewer than in the
-    table. Labels are texts, None where there is none; ``kept`` are columns as they are, of all rows.
+    table. Labels are texts, None where there is none; ``kept`` are columns as they are, of all rows. ``weights`` and
+    ``groups``, which are texts, are there for a fit only.
     """
 
     X: Any
@@ -68,6 +75,8 @@ class Part(NamedTuple):
     y: NDArray[Any] | None
     complete: NDArray[np.bool_]
     kept: dict[str, Any]
+    weights: Array | None = None
+    groups: NDArray[Any] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -98,16 +107,20 @@ def read_parts(
     most_rows : int, default=None
         Of a part.
     learning : bool, default=False
-        Whether to refuse a value beside which all others of its column would be lost.
+        Whether to read weights and groups, and to refuse a value beside which all others of its column would be lost.
     notes : list of str, default=None
         Gets, at the end, what the user of a prediction should know.
     """
     sparse, keep = isinstance(table, Libsvm), list(keep)
     target = (layout.target or "label") if labels else None
-    others = list(dict.fromkeys(filter(None, [*layout.texts, target, *keep])))
+    weighting, grouping = (layout.weights, layout.groups) if learning else (None, None)
+    others = list(dict.fromkeys(filter(None, [*layout.texts, target, grouping, *keep])))
     (_check_nameless if sparse else _check_columns)(table, layout, target, keep)
     gaps, cells = _Gaps(table.name, layout, target), Cells(table.name, TableError)
-    for numbers, columns in _cut(table.parts(layout.numbers, others), most_rows):
+    wanted = [*layout.numbers, *filter(None, [weighting])]
+    for numbers, columns in _cut(table.parts(wanted, others), most_rows):
+        weights = _weights(numbers[:, -1], weighting, cells, gaps.n_rows) if weighting else None
+        groups = _groups(columns[grouping], table.name, grouping, cells, gaps.n_rows) if grouping else None
         y = _labels(columns[target], table.place(target)) if target else None
         if sparse:
             X, X_err = _checked_sparse(table.name, numbers, gaps.n_rows), None
@@ -116,7 +129,8 @@ def read_parts(
             X, X_err = layout.measured(numbers, texts, cells, gaps.n_rows)
         if learning and not sparse and not cells.count:
             _check_extremes(table.name, layout.values, X, gaps.n_rows)
-        part = gaps.part(X, X_err, y, {name: columns[name] for name in keep}, sparse=sparse)
+        kept = {name: columns[name] for name in keep}
+        part = gaps.part(X, X_err, y, kept, weights, groups, sparse=sparse)
         if not gaps.refused and not cells.count:  # else there are more to be counted
             yield part
     cells.check()
@@ -135,9 +149,10 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
     )
     texts = dict(zip(layout.texts, others, strict=True))
     X, X_err = layout.measured(frame[layout.numbers].to_numpy(np.float64), texts, cells)
+    weights = _weights(frame[layout.weights].to_numpy(np.float64), layout.weights, cells) if layout.weights else None
     cells.check()
     _check_extremes(place, layout.values, X, 0)
-    part = gaps.part(X, X_err, y, {})
+    part = gaps.part(X, X_err, y, {}, weights)
     gaps.check()
     return part
 
@@ -187,6 +202,8 @@ class _Gaps:
         X_err: Array | Limits | None,
         y: NDArray[Any] | None,
         kept: dict[str, Any],
+        weights: Array | None = None,
+        groups: NDArray[Any] | None = None,
         *,
         sparse: bool = False,
     ) -> Part:
@@ -194,10 +211,11 @@ class _Gaps:
         complete = self._complete(X, X_err, y, sparse=sparse)
         if not complete.all():
             X, y = X[complete], None if y is None else y[complete]
-            X_err = None if X_err is None else X_err[complete]
+            more: list[Any] = [X_err, weights, groups]
+            X_err, weights, groups = (None if rows is None else rows[complete] for rows in more)
         if not sparse:
             X = pd.DataFrame(X, columns=self.layout.features, copy=False)
-        return Part(X, X_err, y, complete, kept)
+        return Part(X, X_err, y, complete, kept, weights, groups)
 
     def _complete(
         self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
@@ -289,6 +307,20 @@ def _checked_sparse(table: str, X: Any, first: int) -> Any:
     return X
 
 
+def _weights(weights: Array, name: str, cells: Cells, first: int = 0) -> Array:
+    """Return the weights of some rows, of which all must be 0 or more."""
+    wrong = ~((weights >= 0) & (weights <= LARGEST_WEIGHT))
+    cells.add(wrong[:, np.newaxis], [name], weights[:, np.newaxis], "is a weight: a number from 0 on", first)
+    return np.array(weights)  # not a part of all columns, which would stay in memory
+
+
+def _groups(column: Any, table: str, name: str, cells: Cells, first: int) -> NDArray[Any]:
+    """Return the groups of some rows as texts; every row must have one."""
+    groups = _labels(column, column_of(table, name))[:, np.newaxis]
+    cells.add(groups == None, [name], np.where(groups == None, "", groups), "is a group for every row", first)  # noqa: E711
+    return groups[:, 0]
+
+
 def _labels(column: Any, place: str) -> NDArray[Any]:
     """Return labels as texts, None where there is none."""
     try:
@@ -359,6 +391,8 @@ class Data(NamedTuple):
     y: NDArray[Any]
     layout: Layout
     n_rows: int
+    weights: Array | None = None
+    groups: NDArray[Any] | None = None
 
 
 def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
@@ -389,12 +423,14 @@ def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
     errors = [part.X_err.err if isinstance(part.X_err, Limits) else part.X_err for part in parts]
     sides = [part.X_err.limits for part in parts if isinstance(part.X_err, Limits)]
     arrays = [part.X.to_numpy() for part in parts]
+    more: list[list[Any]] = [[part.weights for part in parts], [part.groups for part in parts]]
     del parts
     X = pd.DataFrame(_stack(arrays), columns=layout.features, copy=False)
     X_err: Array | Limits | None = None if errors[0] is None else _stack(errors)
     if X_err is not None and sides:
         X_err = Limits(X_err, _stack(sides))
-    return Data(table.name, X, X_err, y, layout, n_rows)
+    weights, groups = (None if each[0] is None else np.concatenate(each) for each in more)
+    return Data(table.name, X, X_err, y, layout, n_rows, weights, groups)
 
 
 def _stack(parts: list[Any]) -> Array:

@@ -144,6 +144,22 @@ Replicates = Annotated[
         "rows its error; repeatable.",
     ),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL",
+        help="Column with the weight of each row, from 0 on, in the fit and its cross-validation. It is no feature, "
+        "and predictions do not need it. Scaling and --test-size count all rows the same.",
+    ),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL",
+        help="Column with the group of each row: rows of a group stay in one fold of the cross-validation, and "
+        "--test-size holds out whole groups. It is no feature; for tables that are read into memory.",
+    ),
+]
 Errors = Annotated[bool, typer.Option("--errors/--no-errors", help="Use the error columns, or ignore them.")]
 MissingRule = Annotated[
     str | None,
@@ -229,6 +245,13 @@ class GuruOptions:
     # gamma, degree and components: of kernels alone, and not looked at without one.
     of_kernel: tuple[str, float, int | None] = field(default=("scale", 3, None), compare=False)
 
+    def check_groups(self, column: str) -> None:
+        """Raise if groups would not be used, where there are no held-out rows."""
+        if not isinstance(parse_sigma(self.sigma), str | list):
+            raise TableError(
+                f"--groups {column} divides rows for a cross-validation, which --sigma {self.sigma} does not need"
+            )
+
     @property
     def parameters(self) -> dict[str, Any]:
         """What :func:`fit_model` is given."""
@@ -285,6 +308,9 @@ class ErrorBarOptions:
             "use_error_sizes": self.use_error_sizes,
         }
 
+    def check_groups(self, column: str) -> None:
+        """Every fit has a cross-validation."""
+
     def check_errors(self, file: str, layout: Layout) -> None:
         """Errors are what it is for."""
 
@@ -336,6 +362,8 @@ def columns(
     category: Category = None,
     log: Log = None,
     replicates: Replicates = None,
+    weights: Weights = None,
+    groups: Groups = None,
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -353,7 +381,7 @@ def columns(
     """
     chosen_columns = Options(
         features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
-        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+        error_level, missing, missing_error, _na(na), log or (), replicates or (), weights, groups,
     )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     first = files_of(file)[0]
@@ -452,6 +480,8 @@ def fit(
     category: Category = None,
     log: Log = None,
     replicates: Replicates = None,
+    weights: Weights = None,
+    groups: Groups = None,
     noise: NoiseModel = "isotropic",
     loss: LossName = "gaussian",
     l2: Ridge = 0.0,
@@ -500,7 +530,7 @@ def fit(
     bars = ErrorBarOptions(model, gaussians, scale_errors, use_error_sizes)
     chosen_columns = Options(
         features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
-        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+        error_level, missing, missing_error, _na(na), log or (), replicates or (), weights, groups,
     )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
@@ -512,6 +542,8 @@ def fit(
         asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
         _check_asked(file, layout, chosen, others)
         asked.check_errors(file, layout)
+        if groups is not None and test_size is None:
+            asked.check_groups(groups)
         shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
         shared["class_weight"] = "balanced" if balanced else None
         read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
