@@ -39,7 +39,7 @@ from gaussguru import (
     models,
     sigma_path,
 )
-from gaussguru._tables import base
+from gaussguru._tables import base, files
 from gaussguru._tables.archive import pack
 from gaussguru._tables.fitting import fit_model
 from gaussguru.errors import Measured
@@ -847,7 +847,7 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
     assert code == 0
     assert any(line.startswith("warning: ") and "--balanced" in line and "fit_intercept" not in line for line in err)
     hasty = partial(fit_model, max_iter=1)
-    monkeypatch.setattr(cli.tables, "fit_model", hasty)
+    monkeypatch.setattr("gaussguru._tables.fitting.fit_model", hasty)
     code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
     assert code == cli.NOT_CERTIFIED == 3
     assert any("NOT proven optimal" in line for line in err)
@@ -1056,7 +1056,7 @@ def test_reproduce_prints_tables_whole(run):
 
 def test_a_failure_of_ours_is_not_hidden(run, monkeypatch):
     toy().to_csv("t.csv", index=False)
-    monkeypatch.setattr(cli.tables, "fit_model", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("gaussguru._tables.fitting.fit_model", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("fit", "t.csv", "--target", "y", "-o", "m")
 

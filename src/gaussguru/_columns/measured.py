@@ -1,17 +1,20 @@
 """Values with errors from the columns of a table, some rows at a time, wherever these rows are."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import Asymmetric, Limits
-from gaussguru._linalg import Array
+if TYPE_CHECKING:
+    from gaussguru._errors import Limits
+    from gaussguru._linalg import Array
 
 __all__ = ["LARGEST", "Bar", "Cells", "Columns"]
 
@@ -259,6 +262,8 @@ class Columns:
         first : int, default=0
             The number of the first row.
         """
+        from gaussguru._errors import Asymmetric, Limits  # noqa: PLC0415  scikit-learn comes with it
+
         values, lower, errors, limits = self.sides(numbers, texts, cells, first)
         if errors is None or lower is None:
             return values, None

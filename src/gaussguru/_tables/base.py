@@ -1,5 +1,7 @@
 """A table in a file, read from the first row to the last in parts of bounded size."""
 
+from __future__ import annotations
+
 import difflib
 import io
 import itertools
@@ -8,15 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from gaussguru._linalg import Array
 from gaussguru._tables.contents import Limits, Stream, TableError, quoted, shortened
+
+if TYPE_CHECKING:
+    from gaussguru._linalg import Array
 
 # Bytes of numbers, or of lines of libsvm, that are passed on together.
 BLOCK = 1 << 22

@@ -33,8 +33,9 @@ from gaussguru._estimators.validation import ParameterError
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
-from gaussguru._tables.schema import Data, Layout, label_values
+from gaussguru._tables.schema import Data, label_values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.judgement import Judge, Judgement

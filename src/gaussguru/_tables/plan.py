@@ -4,6 +4,8 @@ A column that looks like an error, a flag, an identifier, or like a number that 
 be one, is doubtful: it is refused until an option names it.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
 import re
@@ -12,19 +14,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import ndtri
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
 from gaussguru._columns.measured import LARGEST, REPLICATES
-from gaussguru._linalg import Array
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
-from gaussguru._tables.schema import Layout
+from gaussguru._tables.layout import Layout
+
+if TYPE_CHECKING:
+    from gaussguru._linalg import Array
 
 __all__ = ["ColumnPlan", "Options", "Plan"]
 
@@ -105,7 +109,7 @@ class Options:
         if self.error_level is not None:
             if not 0 < self.error_level < 1:
                 raise TableError(f"--error-level must be between 0 and 1, as 0.9; got {self.error_level:g}")
-            return float(1 / ndtri(0.5 + self.error_level / 2))
+            return 1 / NormalDist().inv_cdf(0.5 + self.error_level / 2)
         factor = 1.0 if self.error_factor is None else self.error_factor
         if not 0 < factor < 1e100:
             raise TableError(f"--error-factor must be a number above 0; got {factor:g}")
@@ -127,7 +131,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, table: Table, target: str | None, options: Options | None = None) -> "Plan":
+    def of(cls, table: Table, target: str | None, options: Options | None = None) -> Plan:
         """Return the plan of a table that is not read yet, with labels in the column ``target``."""
         options = options or Options()
         if isinstance(table, Libsvm):

@@ -1,13 +1,13 @@
 """Rows of tables in the terms of a layout: features with errors, and labels.
 
-A :class:`Layout` is made once, of the table that a model learns from (:mod:`gaussguru._tables.plan`), and kept with the
+A layout is made once, of the table that a model learns from (:mod:`gaussguru._tables.plan`), and kept with the
 model. :func:`read_parts` gives any table in the terms of a layout, checked: no value that the model could not use gets
 through, no row is lost. It serves the command, and errors name its options.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +17,15 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._columns import Cells, Columns
+from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
+from gaussguru._tables.layout import Layout
 
 __all__ = [
-    "MISSING",
     "Data",
-    "Layout",
     "Part",
     "checked_frame",
     "deviations",
@@ -36,30 +35,10 @@ __all__ = [
     "read_parts",
 ]
 
-# Treatments of features without value, and of values without error.
-MISSING = ("error", "drop", "mean", "unmeasured")
-MISSING_ERROR = ("refuse", "unmeasured", "exact")
 # The largest weight of a row: sums of weights stay far from overflow.
 LARGEST_WEIGHT = 1e80
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
-
-
-@dataclass(frozen=True)
-class Layout(Columns):
-    """Columns of a table, with those of labels: what a model has to know of the tables that it predicts.
-
-    Parameters
-    ----------
-    target : str or None
-        The column of labels; None for libsvm.
-    weights, groups : str or None
-        The columns of weights and groups of the rows, which only a fit needs.
-    """
-
-    target: str | None = None
-    weights: str | None = None
-    groups: str | None = None
 
 
 class Part(NamedTuple):

@@ -3,7 +3,6 @@
 Serves the command, and errors name its options.
 """
 
-import glob
 import hashlib
 import math
 import os
@@ -23,25 +22,13 @@ from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Table, TableError, format_of, quoted
 from gaussguru._tables.fitting import Moments, Rows, used_rows
-from gaussguru._tables.schema import Layout, checked_frame, deviations, read_parts
+from gaussguru._tables.layout import Layout
+from gaussguru._tables.schema import checked_frame, deviations, read_parts
 from gaussguru.sources import Arrays, Dask, needed
 
 # Bytes of a table beyond which it is not read into memory, and the part of the memory that it may take there: a fit
 # needs two to three times as much.
 LARGE, SHARE = 2 << 30, 1 / 8
-
-
-def files_of(path: str) -> list[str]:
-    """Return the files that a path, a directory or a pattern stands for."""
-    if os.path.isdir(path):
-        found = sorted(str(each) for each in Path(path).rglob("*") if each.is_file() and not each.name.startswith("."))
-    elif glob.has_magic(path) and not os.path.exists(path):
-        found = sorted(each for each in glob.glob(path, recursive=True) if os.path.isfile(each))
-    else:
-        return [path]
-    if not found:
-        raise TableError(f"no file in {path}" if os.path.isdir(path) else f"no file fits {path}")
-    return found
 
 
 def _name_of(files: Sequence[str]) -> str:
