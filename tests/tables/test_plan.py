@@ -1,7 +1,10 @@
 """Plans of tables as archives write them, with their headers and invented values: the role of every column."""
 
+import gzip
 import json
+import re
 import shlex
+import time
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,7 @@ from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, Kern
 from gaussguru._columns import Bar, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
 from gaussguru._tables import base, streaming
-from gaussguru._tables.files import TableError, open_table
+from gaussguru._tables.files import Limits, TableError, open_table
 from gaussguru._tables.fitting import split_rows
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import read_all
@@ -373,6 +376,61 @@ def test_broken_cells_are_listed_at_once(tmp_path):
         read(tmp_path / "t.csv", "y")
 
 
+def refusal(path, **options):
+    """Return the error of reading a table."""
+    table = open_table(str(path), **options)
+    try:
+        with pytest.raises(TableError) as raised:
+            read_all(table, Plan.of(table, "y").check())
+    finally:
+        table.close()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_cells_that_are_no_numbers_are_listed_at_once(tmp_path, monkeypatch, packed):
+    """In all blocks of the file, with what Arrow takes for numbers, quotes, lines in texts, and comments."""
+    monkeypatch.setattr(base, "BLOCK", 1000)
+    good = ["1", "+1", " -1.5e3 ", "nan", "Infinity", ".5", "1.", "", "NA", '"2"']
+    rows = [f'{good[i % 10]},{0.1 * i},{i % 7},"two\nlines",{"xy"[i % 2]}' for i in range(8000)]
+    rows[150], rows[3333] = "one,1,true,t,x", '2,"1_000",3,t,y'
+    rows[3334], rows[7999] = "0x10,oops,5,t,x", "1e,2,5,t,x"
+    lines = ["# a comment", "a,b,c,text,y", *rows[:200], "# another", *rows[200:]]
+    path = tmp_path / ("t.csv.gz" if packed else "t.csv")
+    text = "\n".join(lines).encode()
+    path.write_bytes(gzip.compress(text) if packed else text)
+    message = refusal(path, limits=Limits(line=40_000))
+    expected = {("a", "one", 151), ("c", "true", 151), ("b", "1_000", 3334), ("a", "0x10", 3335), ("b", "oops", 3335),
+                ("a", "1e", 8000)}  # fmt: skip
+    found = re.findall(r"column '(\w)' has '(\w+)' in row (\d+)", message)
+    found = [(column, cell, int(row)) for column, cell, row in found]
+    found += [(c, cell, int(row)) for cell, c, row in re.findall(r"'(\w+)' in '(\w)' in row (\d+)", message)]
+    assert {*found} == expected
+    assert len(found) == len(expected)
+    assert "--drop 'a'" in message
+
+
+def test_thousands_of_columns_with_broken_cells_are_counted_soon(tmp_path):
+    n, d = 30, 10_000
+    table = np.random.default_rng(0).integers(0, 9, (n, d)).astype(str)
+    table[n // 2] = "?"
+    lines = [",".join([*row, "xy"[i % 2]]) for i, row in enumerate(table)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join([*(f"x{j}" for j in range(d)), "y"]), *lines]))
+    begin = time.perf_counter()
+    message = refusal(tmp_path / "t.csv")
+    assert time.perf_counter() - begin < 20
+    assert f"'x0' has '?' in row {n // 2 + 1}" in message
+    assert message.endswith("and 9980 more cells; 10000 in all")
+
+
+def test_decimal_commas_are_told(tmp_path):
+    rows = "".join(f"{i},5;{i};{'uv'[i % 2]}\n" for i in range(9))
+    (tmp_path / "t.csv").write_text("a;b;y\n" + rows)
+    message = refusal(tmp_path / "t.csv")
+    assert "'a' has '0,5' in row 1; expected is a number; is it a decimal comma? Then give --decimal ," in message
+    assert "'8,5' in 'a' in row 9" in message
+
+
 @pytest.mark.parametrize("name", ["exoplanets", "vizier", "gaia", "clinic", "spectra"])
 def test_rows_in_parts_are_those_in_memory(tmp_path, monkeypatch, name):
     make, target, *_ = ARCHIVES[name]
@@ -395,8 +453,6 @@ def streaming_fields():
 
 
 def test_wide_tables_are_planned_soon(tmp_path):
-    import time  # noqa: PLC0415
-
     columns = {f"gene_{j}": pa.array(np.random.default_rng(j).standard_normal(30)) for j in range(10_000)}
     pa.parquet.write_table(pa.table({**columns, "y": ["a", "b"] * 15}), tmp_path / "t.parquet")
     begin = time.perf_counter()

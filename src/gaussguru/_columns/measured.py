@@ -63,9 +63,7 @@ class Cells:
         self.count, self.first = 0, list[tuple[str, str, int, str]]()
         self.unseen = Counter[tuple[str, str]]()
 
-    def add(
-        self, wrong: NDArray[np.bool_], columns: Sequence[str], values: NDArray[Any], expected: str, first: int
-    ) -> None:
+    def add(self, wrong: NDArray[np.bool_], columns: Sequence[str], values: Any, expected: str, first: int) -> None:
         """Add the cells that are wrong, (n_rows, n_columns), of rows from number ``first`` on, counted from 0."""
         if not wrong.any():
             return

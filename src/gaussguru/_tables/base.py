@@ -166,13 +166,15 @@ class Batched(Table):
         raise TableError(f"{self.name} has no table {quoted(wanted)} for --table; there are {listed}")
 
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-        for name in numbers:
-            kind = self.schema.field(name).type
-            if not any(is_number(kind) for is_number in _NUMBERS):
-                raise TableError(
-                    f"{self.place(name)} has values of type {shortened(kind)}, where numbers are expected; leave it "
-                    f"out with --drop {quoted(name)}"
-                )
+        kinds = {name: self.schema.field(name).type for name in numbers}
+        wrong = [name for name, kind in kinds.items() if not any(is_number(kind) for is_number in _NUMBERS)]
+        if wrong:
+            alike = f", as do {', '.join(map(quoted, wrong[1:6]))}" if len(wrong) > 1 else ""
+            more = f" and {len(wrong) - 6} other columns" if len(wrong) > 6 else ""
+            raise TableError(
+                f"{self.place(wrong[0])} has values of type {shortened(kinds[wrong[0]])}, where numbers are expected"
+                f"{alike}{more}; leave it out with --drop {quoted(wrong[0])}"
+            )
         self._n_read = 0
         wanted, unpacked = list(dict.fromkeys([*numbers, *others])), 0
         texts = [name for name in others if is_text(self.schema.field(name).type)]

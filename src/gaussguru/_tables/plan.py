@@ -292,11 +292,11 @@ class _Planner:
                 "(--err-pattern)"
             )
         limits = {name: flag for name, flag in roles.limits.items() if name in values and options.errors}
-        if not values and not categories and not self.doubtful:
-            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
         correlations = [pair for pair in roles.correlations if {*pair[:2]} <= errors.keys() and not limits]
         if options.features:  # what is not chosen is not asked about
             self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
+        if not values and not categories and not self.doubtful:
+            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
         missing = options.missing or ("unmeasured" if errors or limits else "error")
         if missing == "mean" and (errors or limits):
             raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
@@ -374,6 +374,11 @@ class _Planner:
                 )
                 levels = list(dict.fromkeys(text.strip() for text in levels))
                 few = len(levels) <= min(MOST_LEVELS, max(2, self.n / ROWS_PER_LEVEL))
+                if len(levels) < 2 and name in options.features:
+                    raise TableError(
+                        f"{self.table.place(name)} has the text {quoted(''.join(levels))} in all rows, and cannot be a "
+                        f"feature; leave it out with --drop {quoted(name)}"
+                    )
                 if len(levels) < 2:
                     ignored[name] = "constant"
                 elif few or name in options.categories:
